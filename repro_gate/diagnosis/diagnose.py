@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from repro_gate.compare.model import STEPS, Divergence
 from repro_gate.diagnosis.model import (
+    Case,
     Diagnosis,
     Exhausted,
     Experiments,
@@ -32,15 +33,14 @@ from repro_gate.diagnosis.suspects import (
     Suspect,
     answers,
     first_difference,
-    observed,
+    located,
     outside,
     started,
     suspects,
 )
-from repro_gate.factors import BY_NAME, HANDED_OVER, LEFTOVERS, PINNED, Factor, Site
+from repro_gate.factors import BY_NAME, HANDED_OVER, LEFTOVERS, PINNED, Site
 from repro_gate.trace.format import ASKED, HANDED
-from repro_gate.trace.model import Undone
-from repro_gate.trace.notebook import place
+from repro_gate.trace.model import Used
 
 # pairs that are watched before a divergence counts as one that does not come back; the last of them
 # under stress
@@ -57,16 +57,6 @@ _WHOLE = tuple(factor.name for factor in PINNED if factor.name != "flags")
 _UNKNOWN = Diagnosis(
     cause="unknown", message="no factor or operator that the gate can hold fixed explains it"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """What is to be explained. `steps`: where pinned pairs are cut off, None: where the spec
-    says."""
-
-    first: Divergence
-    undone: Sequence[Undone] = ()
-    steps: int | None = None
 
 
 def diagnose(case: Case, experiments: Experiments) -> Diagnosis:
@@ -92,16 +82,17 @@ def diagnose_nan(experiments: Experiments, steps: int) -> Diagnosis | None:
     factor = BY_NAME["memory"]
     try:
         uses = experiments.pair(Setting(steps=steps)).uses[0]
-        own = [use for use in uses if use.factor == factor.name and use.site[0]]
-        own.sort(key=lambda use: not use.direct)
-        lines = {Unit(factor.name, use.site): use for use in reversed(own)}
-        chosen, known = smallest([*reversed(lines)], is_finite)
+        lines = dict[Unit, Used]()
+        for use in sorted(uses, key=lambda use: not use.direct):
+            if use.factor == factor.name and use.site[0]:
+                lines.setdefault(Unit(factor.name, use.site), use)
+        chosen, known = smallest([*lines], is_finite)
     except Exhausted:
         return None
     if not known or not chosen:
         return None
     use = lines[chosen[0]]
-    return _at(
+    return located(
         factor,
         use.site,
         use.call or use.source,
@@ -188,36 +179,35 @@ class _Search:
     def _one_cause(self) -> bool:
         """Find what makes the divergence in progress go, and hold it from here on."""
         suspected = self._suspects()
-        found = [item for item in suspected if not item.use.outside]
+        differing = [item for item in suspected if not item.use.outside]
         flags = [Unit("flags", item.site) for item in self.case.undone]
         everything = frozenset([*map(Unit, _WHOLE), *flags])
         is_outside = any(item.use.direct for item in outside(suspected))
         if is_outside and not self._sufficient(everything):
             self.ruled_out.append("every factor that can be held fixed, held, does not change it")
             return self._operator()
-        direct = [item.unit for item in found if item.use.direct and item.use.site[0]]
-        # luck may hide a race from any other pair: it is ruled out first
+        direct = [item.unit for item in differing if item.use.direct and item.use.site[0]]
+        # luck may hide a race from any other pair
         races = [Unit("threads")] if self._races() else []
         likeliest = flags + races + direct
-        # what libraries asked for on behalf of its lines
-        others = [item.unit for item in found if not item.use.direct and item.unit.site]
+        others = [item.unit for item in differing if not item.use.direct and item.unit.site]
         if not likeliest and self._operator():
             return True
         name = "what lines of the training asked for"
-        if self._explained(likeliest + others, found, name, alone=1 + len(races)):
+        if self._explained(likeliest + others, differing, name, alone=1 + len(races)):
             return True
         if likeliest and self._operator():
             return True
         # those that no watcher sees, then those that differed at no line of the workspace
-        unseen = [*_UNSEEN, *sorted(item.unit.factor for item in found if not item.unit.site)]
+        unseen = [*_UNSEEN, *sorted(item.unit.factor for item in differing if not item.unit.site)]
         whole = [Unit(name) for name in (*unseen, *_WHOLE) if name in _WHOLE]
-        return self._explained(whole, found, "every factor as a whole", alone=2)
+        return self._explained(whole, differing, "every factor as a whole", alone=2)
 
     def _suspects(self) -> list[Suspect]:
         """Return what differed before the divergence in progress and is not pinned yet."""
         until = 1 << 62 if self.until.kind == "artifact" else self.until.step
-        found = suspects(*self.seen.uses, until=until)
-        return [item for item in found if item.unit not in self.pinned]
+        differing = suspects(*self.seen.uses, until=until)
+        return [item for item in differing if item.unit not in self.pinned]
 
     def _left_over(self) -> bool:
         """Tell whether lines of a pair that agrees read what an earlier run had left: the gate's
@@ -229,17 +219,17 @@ class _Search:
         ]
         return self._observe(outside(read))
 
-    def _observe(self, found: Sequence[Suspect]) -> bool:
+    def _observe(self, differing: Sequence[Suspect]) -> bool:
         """Tell of the likeliest line that received other bytes from outside, if there is one."""
-        for item in found[:1]:
+        for item in differing[:1]:
             is_left = item.unit.factor == LEFTOVERS.name and item.other is None
-            what = f"{item.use.source}, which an earlier run wrote" if is_left else observed(item)
+            what = f"{item.use.source}, which an earlier run wrote" if is_left else answers(item)
             cause, evidence = self._cause(item.unit, [item]), (f"observed: {what}",)
             self.found.append(replace(cause, confirmed=False, observed=True, evidence=evidence))
-        return bool(found)
+        return bool(differing)
 
     def _explained(
-        self, units: Sequence[Unit], found: Sequence[Suspect], name: str, *, alone: int
+        self, units: Sequence[Unit], differing: Sequence[Suspect], name: str, *, alone: int
     ) -> bool:
         """Tell whether one of these units, or all together, make the divergence go; what does is
         held from here on."""
@@ -250,10 +240,10 @@ class _Search:
             agreed = {unit for units, pairs in self.agreed.items() if pairs for unit in units}
             likely = [unit for unit in free if unit in agreed]
             if likely:  # in fewer pairs than it takes to exclude luck
-                self._hold(likely, found, known=False)
+                self._hold(likely, differing, known=False)
             raise
         if chosen:
-            self._hold(chosen, found, known=known)
+            self._hold(chosen, differing, known=known)
         elif free:
             self.ruled_out.append(f"{name}, held fixed, does not change it")
         return bool(chosen)
@@ -302,11 +292,11 @@ class _Search:
                 return replace(self._cause(at.unit, [at]), confirmed=False, evidence=())
         return None
 
-    def _hold(self, chosen: Sequence[Unit], found: Sequence[Suspect], *, known: bool) -> None:
+    def _hold(self, chosen: Sequence[Unit], differing: Sequence[Suspect], *, known: bool) -> None:
         """Tell of what is sufficient, and go on with it held. Where it is not `known` that all of
         it is needed, any may be innocent."""
         moved = self._pair(self.pinned | frozenset(chosen))
-        causes = [self._cause(unit, found) for unit in chosen[: _CAUSES if known else _NAMED]]
+        causes = [self._cause(unit, differing) for unit in chosen[: _CAUSES if known else _NAMED]]
         if not known:
             lines = tuple(map(use_of, causes)) if len(causes) > 1 else ()
             likely = causes[0]
@@ -329,10 +319,10 @@ class _Search:
                 f"then the runs diverge only at step {moved.first.step}, in {moved.first.name}"
             )
 
-    def _cause(self, unit: Unit, found: Sequence[Suspect]) -> Diagnosis:
+    def _cause(self, unit: Unit, differing: Sequence[Suspect]) -> Diagnosis:
         """Return the diagnosis that a unit decides, at the line that is known of it."""
         factor = BY_NAME[unit.factor]
-        suspect = next((item for item in found if item.unit == unit), None)
+        suspect = next((item for item in differing if item.unit == unit), None)
         use = suspect and suspect.use
         if not (factor.by_line or (use and use.site[0])):  # else single lines were ruled out before
             use = next(iter(started(self.seen.uses[0], unit.factor)), use)
@@ -343,7 +333,7 @@ class _Search:
         if not site[0]:
             site, call = self._place(unit)
         did = HANDED_OVER if use and use.source.endswith(HANDED) else factor.did
-        return _at(factor, site, call, did, *([answers(suspect)] if suspect else []))
+        return located(factor, site, call, did, *([answers(suspect)] if suspect else []))
 
     def _place(self, unit: Unit) -> tuple[Site, str]:
         """Return the line that a factor reached, where no use of it names one: the first line whose
@@ -402,23 +392,6 @@ class _Search:
         distinct = next((item.distinct for item in (*first, *second) if item.distinct), {})
         self.found.append(nondeterministic(record, shown.equal_before, distinct))
         return True
-
-
-def _at(factor: Factor, site: Site, call: str, did: str, *evidence: str) -> Diagnosis:
-    """Return the diagnosis that a factor decides, at a line that did what completes the
-    sentence."""
-    where = f" in {place(*site)}" if site[0] else ""
-    return Diagnosis(
-        cause=factor.cause,
-        factor=factor.name,
-        call=call,
-        file=site[0],
-        line=site[1],
-        confirmed=True,
-        message=f"{call or 'the training'}{where} {did}",
-        evidence=evidence,
-        remedy=factor.remedy,
-    )
 
 
 def _cut(until: Divergence) -> int | None:

@@ -18,7 +18,7 @@ from typing import Annotated, TypeVar
 
 from repro_gate.compare.model import KINDS, STEPS, Divergence, about
 from repro_gate.factors import Cause, Site
-from repro_gate.trace.model import OperatorLine, Used
+from repro_gate.trace.model import OperatorLine, Undone, Used
 
 Item = TypeVar("Item")
 
@@ -30,6 +30,16 @@ class Unit:
 
     factor: str
     site: Site | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is to be explained. `steps`: where pinned pairs are cut off, None: where the spec
+    says."""
+
+    first: Divergence
+    undone: Sequence[Undone] = ()
+    steps: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,9 +193,9 @@ class Diagnosis:
     seconds: Annotated[float, about("How long it took, in seconds.", ge=0)] = 0.0
 
 
-def use_of(found: Diagnosis) -> ShownUse:
+def use_of(cause: Diagnosis) -> ShownUse:
     """Return the line of a cause, as one of several that may decide."""
-    return ShownUse(factor=found.factor or "", call=found.call, file=found.file, line=found.line)
+    return ShownUse(factor=cause.factor or "", call=cause.call, file=cause.file, line=cause.line)
 
 
 def numbered(
@@ -215,7 +225,7 @@ class Experiments:
         self._known: dict[Setting, Pair] = {}
 
     def pair(self, setting: Setting, again: bool = False) -> Pair:
-        """The pair of runs with this setting. Raises Exhausted where no more may be done."""
+        """Return the pair of runs with this setting. Raises Exhausted where no more may be done."""
         if again or setting not in self._known:
             if self.left < 1:
                 raise Exhausted
@@ -225,9 +235,9 @@ class Experiments:
 
 
 def gone(pair: Pair, until: Divergence) -> bool:
-    """Whether the divergence is not there any more in a pinned pair: it agrees as far as that step,
-    or diverges only later. Where the runs took different numbers of steps, it agrees however many
-    it took."""
+    """Tell whether the divergence is not there any more in a pinned pair: it agrees as far as that
+    step, or diverges only later. Where the runs took different numbers of steps, it agrees however
+    many it took."""
     if pair.failed:
         return False
     if pair.first is None:

@@ -42,11 +42,9 @@ class Culprit:
 def culprit(first: Sequence[OperatorLine], second: Sequence[OperatorLine]) -> Culprit | None:
     """Return the first record that explains the divergence, in the order of the first run; None
     where all that can be compared is equal."""
-    twins = _keyed(second)
     equal, previous = 0, None
-    for key, record in _keyed(first).items():
-        twin = twins.get(key)
-        if twin is None or record.op.startswith(_COLLECTIVES):
+    for record, twin in _paired(first, second):
+        if record.op.startswith(_COLLECTIVES):
             continue
         if record.inputs != twin.inputs or (record.outputs != twin.outputs and record.simple):
             after = "the beginning of the step" if previous is None else previous.op
@@ -66,8 +64,7 @@ def around(
 ) -> tuple[ShownOperator, ...]:
     """Return the first operator that gave other bits, with some before and behind it; empty
     where none did."""
-    twins = _keyed(second)
-    paired = [(record, twins[key]) for key, record in _keyed(first).items() if key in twins]
+    paired = _paired(first, second)
     differs = (number for number, (one, other) in enumerate(paired) if one.outputs != other.outputs)
     at = next(differs, None)
     shown = paired[max(0, at - _AROUND) : at + _AROUND + 1] if at is not None else ()
@@ -110,6 +107,13 @@ def nondeterministic(
     )
 
 
-def _keyed(records: Sequence[OperatorLine]) -> dict[tuple[object, ...], OperatorLine]:
-    """Return the records by what pairs them: never by position alone."""
-    return numbered(records, lambda it: (it.process, it.phase, it.node, it.site, it.op))
+def _paired(
+    first: Sequence[OperatorLine], second: Sequence[OperatorLine]
+) -> list[tuple[OperatorLine, OperatorLine]]:
+    """Return the records of the first run, each with its twin in the second; one that has none is
+    left out. What pairs them is never their position alone."""
+    one, other = (
+        numbered(records, lambda it: (it.process, it.phase, it.node, it.site, it.op))
+        for records in (first, second)
+    )
+    return [(record, other[key]) for key, record in one.items() if key in other]

@@ -110,8 +110,8 @@ def diagnose(
         return known[varied]
 
     try:
-        plain = outcome(frozenset())
-        if plain.differs:
+        unvaried = outcome(frozenset())
+        if unvaried.differs:
             return _unknown(
                 "a run that is varied in nothing is another one too: the training is not repeatable"
             )
@@ -120,7 +120,7 @@ def diagnose(
             return None
         asked = {
             name: min(
-                map(remoteness, differing(plain.uses, everything.uses, called(name), until)),
+                map(remoteness, differing(unvaried.uses, everything.uses, called(name), until)),
                 default=1 if name in _UNWATCHED else 3,
             )
             for name in names
@@ -132,7 +132,7 @@ def diagnose(
     except Exhausted:
         return _unknown(_USED_UP)
     varied = known.get(frozenset(found), everything)
-    told = [_told(name, plain.uses, varied.uses, until, where) for name in found]
+    told = [_dependence(name, unvaried.uses, varied.uses, until, where) for name in found]
     return told[0] if shown else _one_of(told)
 
 
@@ -181,19 +181,19 @@ def _one_of(left: Sequence[Diagnosis]) -> Diagnosis:
     )
 
 
-def at_line(found: Diagnosis, name: str, line: Used | None) -> Diagnosis:
+def at_line(cause: Diagnosis, name: str, line: Used | None) -> Diagnosis:
     """Return what was found with the first line whose values differ when `name` is varied; as it
     was if there is none."""
     if line is None:
-        return found
+        return cause
     call, (file, number) = line.call or line.source, line.site
     depends = f"{call} in {place(file, number)} depends on {SURROUNDINGS[name].what}"
     message = f"repeatable, but not robust: {depends}"
-    return replace(found, call=call, file=file, line=number, message=message)
+    return replace(cause, call=call, file=file, line=number, message=message)
 
 
-def _told(
-    name: str, plain: Sequence[Used], varied: Sequence[Used], until: int, where: str
+def _dependence(
+    name: str, unvaried: Sequence[Used], varied: Sequence[Used], until: int, where: str
 ) -> Diagnosis:
     """Return that a run depends on what is varied by a name, at the first line that was told
     something else."""
@@ -206,14 +206,16 @@ def _told(
         evidence=(f"confirmed: varied in {name} alone, a run diverges from the first {where}",),
         remedy=said.remedy,
     )
-    return at_line(found, name, next(iter(differing(plain, varied, called(name), until)), None))
+    return at_line(found, name, next(iter(differing(unvaried, varied, called(name), until)), None))
 
 
-def differing(plain: Sequence[Used], varied: Sequence[Used], factor: str, until: int) -> list[Used]:
+def differing(
+    unvaried: Sequence[Used], varied: Sequence[Used], factor: str, until: int
+) -> list[Used]:
     """Return the uses of a factor that were told something else in the varied run, in order of
     execution. Lines of the training that asked themselves come first, of those the ones that asked
     another number of times: a loop that waits for a time."""
-    known = {_place(use): use for use in plain}
+    known = {_place(use): use for use in unvaried}
     told = [use for use in varied if use.factor == factor and use.step <= until and use.site[0]]
     # a process number is another one in each run
     told = [use for use in told if factor != "identity" or use.source in _HOST]

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from repro_gate.diagnosis.model import ShownUse, Unit, numbered
-from repro_gate.factors import BY_NAME, FACTORS, Site
+from repro_gate.diagnosis.model import Diagnosis, ShownUse, Unit, numbered
+from repro_gate.factors import BY_NAME, FACTORS, Factor, Site
 from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 from repro_gate.trace.model import Used
+from repro_gate.trace.notebook import place
 
 _MOST = 200  # uses that a report shows
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
@@ -54,29 +55,26 @@ def suspects(first: Sequence[Used], second: Sequence[Used], until: int) -> list[
     )
 
 
-def shown(first: Sequence[Used], second: Sequence[Used]) -> tuple[ShownUse, ...]:
+def line_uses(first: Sequence[Used], second: Sequence[Used]) -> tuple[ShownUse, ...]:
     """Return each line's uses of each factor, over all steps: those whose answers differed first,
     then those of the training's own lines."""
-    differing = {_asked(item.use) for item in suspects(first, second, until=1 << 62)}
-    counts: Counter[tuple[str, Site, str]] = Counter(
-        {_asked(use): 0 for use in second if _asked(use) in differing}
-    )
+    differing = {_line_of(item.use) for item in suspects(first, second, until=1 << 62)}
+    counts = Counter({_line_of(use): 0 for use in second if _line_of(use) in differing})
     for use in first:
-        counts[_asked(use)] += use.count
-    ordered = sorted(
-        counts, key=lambda key: (key not in differing, not key[1][0], _RANK[key[0]], key[1], key[2])
-    )
-    return tuple(
+        counts[_line_of(use)] += use.count
+    uses = [
         ShownUse(
-            factor=key[0],
-            call=key[2],
-            file=key[1][0],
-            line=key[1][1],
-            count=counts[key],
-            differs=key in differing,
+            factor=factor,
+            call=call,
+            file=file,
+            line=line,
+            count=count,
+            differs=(factor, (file, line), call) in differing,
         )
-        for key in ordered[:_MOST]
-    )
+        for (factor, (file, line), call), count in counts.items()
+    ]
+    uses.sort(key=lambda it: (not it.differs, not it.file, _RANK[it.factor], it.file, it.line))
+    return tuple(uses[:_MOST])
 
 
 def remoteness(use: Used) -> int:
@@ -85,7 +83,7 @@ def remoteness(use: Used) -> int:
     return 2 if use.call.startswith(("import ", "from ")) else 0 if use.direct else 1
 
 
-def _asked(use: Used) -> tuple[str, Site, str]:
+def _line_of(use: Used) -> tuple[str, Site, str]:
     return use.factor, use.site, use.call or use.source
 
 
@@ -97,34 +95,41 @@ def started(uses: Sequence[Used], factor: str) -> list[Used]:
 
 
 def answers(suspect: Suspect) -> str:
-    """Return how the answers of the two runs differed, in a sentence."""
+    """Return how the answers of the two runs differed, in a sentence with both digests."""
     use, other = suspect.use, suspect.other
-    before = "before the first step" if use.step < 0 else f"in step {use.step}"
+    when = "before the first step" if use.step < 0 else f"in step {use.step}"
     if other is None:
-        return f"{use.source} was called {before} of one run only"
+        return f"{when} {use.source} was called in one run only"
     if other.count != use.count:
-        return (
-            f"{use.source} was called {use.count:,} times {before} of one run and {other.count:,} "
-            "times in the other"
-        )
-    return f"{use.source} gave other answers in the two runs, {before} first"
+        counts = f"{use.count:,} times in one run and {other.count:,} times in the other"
+        return f"{when} {use.source} was called {counts}"
+    return f"{when} {use.source} gave {use.digest} in one run and {other.digest} in the other"
 
 
-def observed(suspect: Suspect) -> str:
-    """Return what a line received from outside in each of the two runs, in a sentence with both
-    digests."""
-    use, other = suspect.use, suspect.other
-    if other is None or other.count != use.count:
-        return answers(suspect)
-    before = "before the first step" if use.step < 0 else f"in step {use.step}"
-    return f"{before} {use.source} gave {use.digest} in one run and {other.digest} in the other"
+def located(factor: Factor, site: Site, call: str, did: str, *evidence: str) -> Diagnosis:
+    """Return the diagnosis that a factor decides, at a line that did what completes the
+    sentence."""
+    where = f" in {place(*site)}" if site[0] else ""
+    return Diagnosis(
+        cause=factor.cause,
+        factor=factor.name,
+        call=call,
+        file=site[0],
+        line=site[1],
+        confirmed=True,
+        message=f"{call or 'the training'}{where} {did}",
+        evidence=evidence,
+        remedy=factor.remedy,
+    )
 
 
-def outside(found: Sequence[Suspect]) -> list[Suspect]:
+def outside(suspected: Sequence[Suspect]) -> list[Suspect]:
     """Return the suspects whose answers came from outside at a line of the training, and not while
     it imported something: those that nothing can pin."""
     return [
-        item for item in found if item.use.outside and item.use.site[0] and remoteness(item.use) < 2
+        item
+        for item in suspected
+        if item.use.outside and item.use.site[0] and remoteness(item.use) < 2
     ]
 
 

@@ -12,10 +12,18 @@ from time import monotonic
 from msgspec import structs
 
 from repro_gate.compare.tolerance import alike
-from repro_gate.diagnosis.diagnose import Case, diagnose, diagnose_nan
-from repro_gate.diagnosis.model import Diagnosis, Exhausted, Experiments, Pair, Setting, ShownUse
+from repro_gate.diagnosis.diagnose import diagnose, diagnose_nan
+from repro_gate.diagnosis.model import (
+    Case,
+    Diagnosis,
+    Exhausted,
+    Experiments,
+    Pair,
+    Setting,
+    ShownUse,
+)
 from repro_gate.diagnosis.operators import REPLAYS, around
-from repro_gate.diagnosis.suspects import shown
+from repro_gate.diagnosis.suspects import line_uses
 from repro_gate.escape import clip, for_terminal
 from repro_gate.factors import BY_NAME, ENTROPY
 from repro_gate.files import Unreadable, read_text
@@ -88,7 +96,7 @@ def diagnosis_of(
         diagnosis = diagnose(case, experiments)
     return diagnosis and replace(
         diagnosis,
-        uses=shown(*pairs.watched.uses),
+        uses=line_uses(*pairs.watched.uses),
         operators=around(*pairs.dispatched.operators),
         excerpt=_excerpt(results.folder.snapshot.root, diagnosis.file, diagnosis.line),
         runs=2 * pairs.done,

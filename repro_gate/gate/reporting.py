@@ -21,6 +21,7 @@ from repro_gate.checks.interface import Evidence
 from repro_gate.compare.cost import measure_cost
 from repro_gate.compare.distances import losses_of
 from repro_gate.compare.fingerprint import fingerprint
+from repro_gate.compare.model import Fingerprint
 from repro_gate.compare.traces import processes
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.gate.options import Options
@@ -28,6 +29,7 @@ from repro_gate.gate.preflight import explains
 from repro_gate.gate.prepare import Job
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import (
+    Determinism,
     Reason,
     Report,
     RunSummary,
@@ -76,10 +78,6 @@ def report_of(
             remarks=(*job.policy.notes, *evidence.notes, *results.notes),
         )
     )
-    first, comparison = next(iter(results.pair()), None), results.comparison
-    # generators' states that alone differ between two runs are in no fingerprint
-    rng = comparison.by_kind.get("rng") if comparison and comparison.identical else None
-    unsteady = "rng" if rng and rng.differing else ""
     log = [line for run in results.runs if run.log_matters for line in run.ended.tail]
     report = Report(
         verdict=verdict,
@@ -94,33 +92,44 @@ def report_of(
             *notes,
             *(Reason("sandbox/same-user", it, SAME_USER_REMEDY) for it in options.sandbox.notes),
         ),
-        determinism=determinism(
-            [
-                SeedResult(seed, comparison, results.compared(seed), results.failed(seed))
-                for seed, comparison in results.comparisons.items()
-            ],
-            determinism_settings=_settings(first) if first else {},
-            non_finite=_non_finite(first) if first else (),
-            tolerance=results.spec.determinism.tolerance,
-        ),
+        determinism=_determinism(results),
         diagnosis=diagnosis,
         noise_floor=results.floor,
         cost=cost and replace(cost, max_percent=results.spec.cost.max_percent),
         checklist=checklist,
         runs=tuple(map(_summary, results.runs)),
-        fingerprint=fingerprint(
-            first.traces,
-            first.request.arm.seed,
-            unsteady,
-        )
-        if first
-        else None,
+        fingerprint=_fingerprint(results),
         config_hash=hashed,
         baseline=baseline,
         against=against,
         base=job.policy.base,
     )
     return replace(report, reproduce=_reproduce(options, report))
+
+
+def _determinism(results: Results) -> Determinism | None:
+    """Return how the runs of all seeds compare, with the flags and odd losses of the first run."""
+    first = next(iter(results.pair()), None)
+    return determinism(
+        [
+            SeedResult(seed, comparison, results.compared(seed), results.failed(seed))
+            for seed, comparison in results.comparisons.items()
+        ],
+        determinism_settings=_settings(first) if first else {},
+        non_finite=_non_finite(first) if first else (),
+        tolerance=results.spec.determinism.tolerance,
+    )
+
+
+def _fingerprint(results: Results) -> Fingerprint | None:
+    """Return the fingerprint of the first run. Generators' states that alone differ between two
+    runs are in none."""
+    comparison = results.comparison
+    rng = comparison.by_kind.get("rng") if comparison and comparison.identical else None
+    unsteady = "rng" if rng and rng.differing else ""
+    for first in results.pair():
+        return fingerprint(first.traces, first.request.arm.seed, unsteady)
+    return None
 
 
 def _subject(options: Options, evidence: Evidence) -> Subject:

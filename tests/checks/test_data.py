@@ -140,18 +140,6 @@ def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line() -> N
     assert [file.path in line.text for file, line in zip(files, result.evidence[::-1], strict=True)]
 
 
-def test_a_hundred_files_are_a_folder() -> None:
-    many = [
-        Opened(f"/srv/{part}/{number}.{part}", False, Location("train.py", 3))
-        for part in ("png", "yaml")
-        for number in range(100)
-    ]
-    facts = evidence(runs=(*RUNS, opening(*many)))
-    line = "train.py:3: opens /srv/{}/: 100 files"
-    assert outcome(data.no_undeclared_reads, facts)[1] == (line.format("png"),)
-    assert outcome(code.opened_files, facts)[1] == (line.format("yaml") + ": outside the checkout",)
-
-
 @pytest.mark.parametrize(
     ("name", "is_data"),
     [
@@ -167,12 +155,6 @@ def test_each_file_from_outside_is_judged_once(name: str, is_data: bool) -> None
         judge, other = other, judge
     assert f"/opt/{name}" in outcome(judge, facts)[1][0]
     assert other(facts).status == "pass"
-
-
-def test_reads_that_the_probe_did_not_list_are_missing() -> None:
-    for files, lines in (((), ()), ((Opened("/srv/x.bin", False),), ("/srv/x.bin",))):
-        facts = evidence(runs=(opening(*files, notes=[MORE]),))
-        assert outcome(data.no_undeclared_reads, facts) == ("warn", (*lines, MORE[1]))
 
 
 def reading(folder: Path, *commits: str, **changes: Any) -> Evidence:

@@ -70,9 +70,7 @@ def crashed(
     [
         ("Dataset not found, missing paths ['data/mnist']", ["data/mnist"]),
         (f"Dataset not found, missing paths ['{WORKSPACE}/data/mnist/a']", ["data/mnist/a"]),
-        ("no images in ./data/mnist.", ["data/mnist"]),
         ('no images in "sets"', ["sets"]),  # of which the workspaces have .gitkeep alone
-        ("no images in sets/coco", ["sets/coco"]),
         ("no 'data/mnist' with 'data/mnist/a'", ["data/mnist"]),  # the first covers the second
         ("no 'data/mnist/a' in 'data/mnist'", ["data/mnist/a"]),
         ("no sets in the mnist data", []),
@@ -108,19 +106,15 @@ def test_declared_data_and_what_a_good_run_did_without_are_no_finding(repo: Path
     [
         (f"{NOT_FOUND}'{VOCAB}'", VOCAB),
         (f"[rank3]: {NOT_FOUND}'./src/../{VOCAB}'", VOCAB),
-        (f"{NOT_FOUND}'{WORKSPACE}/{VOCAB}'", VOCAB),
         (f'my.io.ReadError: {ABSENT}: "{VOCAB}"', VOCAB),
         (f"python: can't open file '{WORKSPACE}/build/ops.py': [Errno 2] {ABSENT}", "build/ops.py"),
         (f"OSError: {LIBRARY}: cannot open shared object file: {ABSENT}", LIBRARY),
         (f"ValueError: '{VOCAB}' holds no words", ""),
         (f"warning: no cache, [Errno 2] {ABSENT}: '{VOCAB}'", ""),
-        (f"cat: {VOCAB}: {ABSENT}", ""),
         (f"{NOT_FOUND}'build/gone.json'", ""),
-        (f"{NOT_FOUND}'train.py'", ""),
         (f"{NOT_FOUND}'new.txt'", ""),
         (f"{NOT_FOUND}'build'", ""),
         (f"{NOT_FOUND}'.git/config'", ""),
-        (f"{NOT_FOUND}'/etc/hostname'", ""),
         (f"{NOT_FOUND}'../outside.txt'", ""),
         (f"{NOT_FOUND}'{WORKSPACE}/../../../../../etc/hostname'", ""),
         (f"{NOT_FOUND}'build/link'", ""),
@@ -138,7 +132,6 @@ def test_a_line_that_names_a_file_that_was_not_there_and_only_this_checkout_has(
     ("changes", "name", "is_absent"),
     [
         ({}, VOCAB, True),
-        ({"data": "build"}, VOCAB, False),
         ({"data": VOCAB}, VOCAB, False),
         ({"data": "build/vocab"}, VOCAB, True),
         *[({"outcome": end}, VOCAB, False) for end in ("finished", "timed-out", "interrupted")],

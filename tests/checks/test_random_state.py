@@ -58,7 +58,6 @@ def flags(trace: Trace, name: str = "deterministic-1", **changes: Any) -> tuple[
     [
         ({}, "pass"),
         ({"CUBLAS_WORKSPACE_CONFIG": ":16:8"}, "pass"),
-        ({"OMP_NUM_THREADS": "1"}, "pass"),
         ({"TORCHINDUCTOR_DETERMINISTIC": None}, "pass"),  # inductor was not used
         ({ALGORITHMS: False}, "fail"),
         ({WARN_ONLY: True}, "fail"),
@@ -217,7 +216,6 @@ def test_another_seed_must_move_every_generator_of_every_rank(
     [
         ([(0, 4, 7)], [(0, 4, 7), (1, 0, None)], ("pass", "pass"), ["loader 0"]),
         ([(0, 4, 7)], [(0, 4, 8)], ("fail", "fail"), ["loader 0"]),
-        ([(0, 4, 7)], [(0, 2, 7)], ("fail", "fail"), ["loader 0"]),
         ([(0, 4, 7)], [], ("fail", "fail"), ["loader 0"]),
         ([(0, 4, 7), (1, 2, 9)], [(0, 4, 7), (1, 2, 8)], ("fail", "fail"), ["loader 1"]),
         # a base seed that could not be read
@@ -250,7 +248,6 @@ BLAMED = {Location("train.py", 6): "env.reset()"}
     [
         ([UUID], False, None, "fail", UUID.source),
         ([UUID], True, None, "warn", UUID.source),
-        ([UUID], None, None, "warn", UUID.source),
         # a library's draw on a line's behalf is a suspect, and no alarm where the runs are equal
         ([LIBRARY], False, None, "fail", LIBRARY.source),
         ([LIBRARY], True, None, "pass", LIBRARY.source),
@@ -260,12 +257,11 @@ BLAMED = {Location("train.py", 6): "env.reset()"}
         ([LIBRARY, UUID], False, {}, "warn", UUID.source),
         ([LIBRARY], False, {}, "pass", LIBRARY.source),
         ([], True, None, "pass", ""),
-        ([], False, None, "pass", ""),
     ],
 )
 def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged(
     drawn: list[Drawn],
-    identical: bool | None,
+    identical: bool,
     blamed: dict[Location, str] | None,
     status: str,
     text: str,
@@ -273,7 +269,7 @@ def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged(
     a, b = training(), training() if identical else changed(training(), 3, flip(0))
     traces = (replace(a, drawn=drawn), b)
     runs = tuple(run(f"deterministic-{n}", trace) for n, trace in enumerate(traces, 1))
-    comparison = None if identical is None else compare_runs([a], [b])
+    comparison = compare_runs([a], [b])
     facts = evidence(runs=runs, comparison=comparison, blamed=blamed)
     result = random_state.no_os_entropy(facts)
     assert (result.status, [line.text for line in result.evidence]) == (

@@ -11,8 +11,8 @@ import pytest
 from msgspec import structs
 
 from repro_gate.compare.model import Divergence
-from repro_gate.diagnosis.diagnose import Case, diagnose, diagnose_nan
-from repro_gate.diagnosis.model import Diagnosis, Experiments, Pair, Rate, Setting, Unit, gone
+from repro_gate.diagnosis.diagnose import diagnose, diagnose_nan
+from repro_gate.diagnosis.model import Case, Diagnosis, Experiments, Pair, Rate, Setting, Unit, gone
 from repro_gate.factors import Site
 from repro_gate.trace.format import HANDED
 from repro_gate.trace.model import OperatorLine, Undone, Used
@@ -179,13 +179,6 @@ def test_the_operator_that_got_the_same_bits_and_gave_others_is_replayed(distinc
     assert found.op == "aten.index_put_.default"
     replayed = f"as it was called {distinct}, with one thread 1"
     assert any(replayed in item for item in found.evidence)
-
-
-@pytest.mark.parametrize(("later", "steps"), [(0, 3), (2, 20)])
-def test_where_a_divergence_moves_all_early_steps_are_recorded(later: int, steps: int) -> None:
-    world = World([KERNEL], late=lambda number: later)
-    explained(world)
-    assert next(item.steps for item in world.asked if item.operators) == steps
 
 
 def test_nothing_explains_it_is_unknown_and_says_what_was_ruled_out() -> None:

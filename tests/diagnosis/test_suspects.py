@@ -4,7 +4,7 @@ and the first line that did."""
 from __future__ import annotations
 
 from repro_gate.diagnosis.model import Unit
-from repro_gate.diagnosis.suspects import first_difference, shown, started, suspects
+from repro_gate.diagnosis.suspects import first_difference, line_uses, started, suspects
 from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 from repro_gate.trace.model import Used
 from tests.support.uses import use
@@ -30,24 +30,12 @@ def test_all_uses_are_shown_by_line_those_that_differed_first() -> None:
     clock, same = use("clock", 7, "a", count=3), use("listing", 2, "same")
     first = [clock, use("clock", 7, "b", step=1), use("entropy", 9, "x"), same]
     second = [clock, use("clock", 7, "c", step=1), same, use("identity", 4)]
-    found = [(item.factor, item.line, item.count, item.differs) for item in shown(first, second)]
+    found = [
+        (item.factor, item.line, item.count, item.differs) for item in line_uses(first, second)
+    ]
     differed = {("clock", 7, 4, True), ("entropy", 9, 1, True), ("identity", 4, 0, True)}
     assert found[-1] == ("listing", 2, 1, False) and set(found[:-1]) == differed
-    assert shown(first, first)[0].differs is False
-
-
-def test_own_lines_come_before_libraries_and_those_before_what_has_no_line() -> None:
-    first, second = (
-        [
-            use("entropy", 0, digest),
-            use("entropy", 1, digest, direct=False),
-            use("clock", 9, digest),
-            use("clock", 4, digest, step=3),  # after the divergence
-        ]
-        for digest in "ab"
-    )
-    clock, entropy = Unit("clock", ("train.py", 9)), Unit("entropy", ("train.py", 1))
-    assert tried(first, second) == [clock, entropy, Unit("entropy")]
+    assert line_uses(first, first)[0].differs is False
 
 
 def test_a_line_that_makes_a_set_of_tensors_is_a_suspect_that_is_held_as_a_whole() -> None:
@@ -95,7 +83,12 @@ def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_
         ]
         for digest in "ab"
     )
-    assert [item.use.site[1] for item in suspects(first, second, 0)] == [4, 3, 1, 2]
+    first, second = (
+        [*uses, use("entropy", 0, digest), use("clock", 9, digest), use("clock", 8, digest, step=3)]
+        for uses, digest in ((first, "a"), (second, "b"))
+    )
+    # by factor, then what has no line; one after the divergence is none
+    assert [item.use.site[1] for item in suspects(first, second, 0)] == [4, 9, 3, 1, 2, 0]
 
 
 def test_a_line_that_asks_for_a_file_gives_way_to_the_line_that_reads_it() -> None:
