@@ -31,7 +31,7 @@ def ops(options: argparse.Namespace, watching: AbstractContextManager[Watch]) ->
     for path in given.values():
         output.writable(path)
     before = None if options.compare is None else command.read(options.compare)
-    wanted = command.Wanted(
+    choice = command.Choice(
         device=options.device,
         pattern=options.only or "",
         quick=options.quick,
@@ -41,8 +41,8 @@ def ops(options: argparse.Namespace, watching: AbstractContextManager[Watch]) ->
     )
     if options.catalog is None:
         with watching as watch:
-            catalog = command.measured(wanted, os.environ, watch)
-    elif wanted != command.Wanted():
+            catalog = command.measured(choice, os.environ, watch)
+    elif choice != command.Choice():
         raise UsageError(
             "nothing is measured if a catalog is named",
             remedy="leave out the catalog, or what chooses what is measured",

@@ -50,11 +50,11 @@ def _parameters(trace: Trace, other: Trace | None, filled: bool, inside: str) ->
     since = f"NaN from before the first step to the end{inside}"
     if from_fill:
         compared = "" if other is None else "; without the flags it holds other values"
-        yield f"{_named(from_fill)} {since}: {_CAUSE}, and {_FILL}{compared}"
+        yield f"{_subject(from_fill)} {since}: {_CAUSE}, and {_FILL}{compared}"
     if before:
-        yield f"{_named(before)} {since}"
+        yield f"{_subject(before)} {since}"
     if later:
-        yield f"{_named(later)} NaN from the first steps to the end{inside}"
+        yield f"{_subject(later)} NaN from the first steps to the end{inside}"
 
 
 def _losses(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Iterator[str]:
@@ -85,6 +85,6 @@ def finite_losses(trace: Trace) -> Mapping[int, bool]:
     return found
 
 
-def _named(names: Sequence[str]) -> str:
+def _subject(names: Sequence[str]) -> str:
     shown = listed(names, 3)
     return f"parameter {shown} is" if len(names) == 1 else f"parameters {shown} are"

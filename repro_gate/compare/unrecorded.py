@@ -182,7 +182,7 @@ def _steady(name: str, item: Written) -> object:
     text = _MOVING_TEXT.sub("§", item.text.decode("utf-8", "backslashreplace"))
     separator = _TABLES.get(os.path.splitext(name)[1].lower())
     if separator is None:
-        return _NAMED.sub(lambda named: named[1] if moves(named[1]) else named[0], text)
+        return _NAMED.sub(lambda match: match[1] if moves(match[1]) else match[0], text)
     rows = [line.split(separator) for line in text.splitlines()]
     moving = {place for place, cell in enumerate(rows[0] if rows else ()) if moves(cell)}
     return tuple(

@@ -50,7 +50,7 @@ from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.selection import choose
 
-__all__ = ["Catalog", "Wanted", "measured", "read", "rendered"]
+__all__ = ["Catalog", "Choice", "measured", "read", "rendered"]
 
 BATCH = 4_000  # rows of one process: it imports torch and its samples first, which takes seconds
 EVERY = 30.0  # seconds between two lines of progress
@@ -66,7 +66,7 @@ _PARTIAL = msgspec.json.Decoder(tuple[Literal[0, 1], Row])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Choice:
     """What the command line asks for. `device` is found out if it is None, `python` if it is empty;
     `own` are `module:function`."""
 
@@ -102,12 +102,12 @@ def rendered(catalog: Catalog, before: Catalog | None, form: str, *, verbose: bo
     return pages.render(page, form, verbose=verbose)
 
 
-def measured(wanted: Wanted, environment: Mapping[str, str], watch: Watch) -> Catalog:
+def measured(choice: Choice, environment: Mapping[str, str], watch: Watch) -> Catalog:
     """Measure a catalog, and write a whole one to the cache for gate runs on this platform. Raises
     GateError."""
     sandbox = choose(environment)
     with confined(sandbox, environment, Path.cwd(), tell=watch.said), obeyed():
-        found = measure(wanted, environment, sandbox, watch)
+        found = measure(choice, environment, sandbox, watch)
     path = cached_path(environment, found.platform)
     if path is not None and found.complete and found.scope == "all":
         try:
@@ -117,26 +117,26 @@ def measured(wanted: Wanted, environment: Mapping[str, str], watch: Watch) -> Ca
     return found
 
 
-def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: Watch) -> Catalog:
+def measure(choice: Choice, outer: Mapping[str, str], sandbox: Sandbox, watch: Watch) -> Catalog:
     """Measure, on a Ctrl-C too: `complete` is then False, and what was done is left for the next
     start of the same command.
 
     Raises Inconclusive if there is no torch or a control is wrong, UsageError if no case fits.
     """
     started, date = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
-    device: Device = wanted.device or ("cuda" if gpu_devices() else "cpu")
-    settings = _SETTINGS[wanted.quick]
+    device: Device = choice.device or ("cuda" if gpu_devices() else "cpu")
+    settings = _SETTINGS[choice.quick]
     request = {
         "device": device,
-        "user": wanted.own,
+        "user": choice.own,
         "path": [str(Path.cwd())],
-        "pattern": wanted.pattern,
-        "quick": wanted.quick,
+        "pattern": choice.pattern,
+        "quick": choice.quick,
         "rows": None,
         "settings": {**settings, **_CONTROL},
     }
     with scratch_folder() as folder:
-        worker = _worker(wanted, device, outer, sandbox, folder)
+        worker = _worker(choice, device, outer, sandbox, folder)
         lines: list[Line] = []
         ask(worker, request, lines.append)
         _require_controls([line.row for line in lines if line.row])
@@ -150,10 +150,10 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
             f"controls are right; {len(listed):,} rows"
         )
         # what is somebody's own may be another by the next start
-        path = None if wanted.own else cached_path(outer, platform)
-        identity = zlib.crc32(f"{__version__} {wanted.python} {wanted.command}".encode())
+        path = None if choice.own else cached_path(outer, platform)
+        identity = zlib.crc32(f"{__version__} {choice.python} {choice.command}".encode())
         path = path and path.with_name(f"{path.stem}-{identity}.partial")
-        partial, complete = Partial(path, watch.said, fresh=wanted.fresh), True
+        partial, complete = Partial(path, watch.said, fresh=choice.fresh), True
         try:
             for phase, more in ((0, {}), (1, _AGAIN)):
                 request["settings"] = {**settings, **more}
@@ -163,15 +163,15 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
             complete = False
     first, again = partial.phases
     rows = tuple(merged(row, again.get(key)) for key, row in first.items())
-    _require_own(wanted, rows)
+    _require_own(choice, rows)
     return Catalog(
         schema="repro-gate/ops/v1",
         repro_gate=__version__,
         date=date,
-        command=wanted.command,
+        command=choice.command,
         seconds=round(time.monotonic() - started, 1),
         complete=complete,
-        scope=wanted.scope,
+        scope=choice.scope,
         platform=platform,
         rows=rows,
         notes=tuple(line.note for line in lines if line.note)[:100],
@@ -179,17 +179,17 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
 
 
 def _worker(
-    wanted: Wanted, device: Device, outer: Mapping[str, str], sandbox: Sandbox, folder: Path
+    choice: Choice, device: Device, outer: Mapping[str, str], sandbox: Sandbox, folder: Path
 ) -> Worker:
     arm = arms.Arm("default", 0, {}, _WORKSPACE if device == "cuda" else {})
     environment = unprobed(arm, outer, sandbox, folder, {}, device)
     environment["PYTHONHASHSEED"] = "0"  # some of PyTorch's samples come in the order of a set
-    if wanted.python and shutil.which(wanted.python, path=environment["PATH"]) is None:
+    if choice.python and shutil.which(choice.python, path=environment["PATH"]) is None:
         raise UsageError(
-            f"--python {wanted.python}: is no program",
+            f"--python {choice.python}: is no program",
             remedy="name the interpreter of the environment that you train in",
         )
-    python = interpreter_on(environment["PATH"], [wanted.python] if wanted.python else [])
+    python = interpreter_on(environment["PATH"], [choice.python] if choice.python else [])
     return Worker(python, environment, folder, sandbox)
 
 
@@ -208,9 +208,9 @@ def _require_controls(rows: Sequence[Row]) -> None:
             )
 
 
-def _require_own(wanted: Wanted, rows: Sequence[Row]) -> None:
+def _require_own(choice: Choice, rows: Sequence[Row]) -> None:
     """Raise UsageError for a function of the command line of which nothing could be executed."""
-    for name in wanted.own:
+    for name in choice.own:
         found = [row.off for row in rows if row.operator == name]
         if found and all(arm.outcome == "no-kernel" for arm in found):
             why = for_terminal(found[0].message, 300)

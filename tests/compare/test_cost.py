@@ -35,15 +35,6 @@ def measured(*pairs: tuple[Times, Times], warmup: int = 0) -> Cost:
     return found
 
 
-def noisy(
-    generator: random.Random, level: float, count: int, steps: float, runs: float = 0.0
-) -> list[float]:
-    """Step times of one run: steps scatter by `steps` about the run's level, which scatters by
-    `runs` about the true one (log-normal)."""
-    base = level * generator.lognormvariate(0, runs)
-    return [base * generator.lognormvariate(0, steps) for _ in range(count)]
-
-
 def test_a_known_ratio_is_recovered_and_warm_up_steps_are_left_out() -> None:
     found = measured(([12.0] * 20, [10.0] * 20), ([12.0] * 20, [10.0] * 20))
     assert (found.determinism_cost_pct, *found.ci95) == pytest.approx((20.0, 20.0, 20.0))
@@ -63,36 +54,11 @@ def test_slow_spells_and_optimizers_that_take_turns_do_not_move_the_figure() -> 
     assert found.default_step_ms == pytest.approx(12.0)
 
 
-@pytest.mark.parametrize("runs", [0.0, 0.02, 0.05])
-def test_the_interval_holds_the_true_cost_however_far_runs_scatter(runs: float) -> None:
-    """The bar is three standard errors below 95 %; `benchmarks/cost_coverage.py` has the counts of
-    many more. More pairs give a narrower interval."""
-    generator, widths = random.Random(1), {2: 0.0, 4: 0.0}
-    for pairs in widths:
-        held = 0
-        for _ in range(300):
-            low, high = interval(
-                *(
-                    [noisy(generator, level, 15, 0.05, runs) for _ in range(pairs)]
-                    for level in (11.2, 10.0)
-                )
-            )
-            held += low <= 12.0 <= high
-            widths[pairs] += high - low
-        assert held / 300 >= 0.912
-    assert widths[4] < widths[2] / 2
-
-
-@pytest.mark.parametrize("drift", [0.01, 0.05])
-def test_a_steady_drift_of_the_machine_cancels_in_the_order_of_the_runs(drift: float) -> None:
+def test_a_steady_drift_of_the_machine_cancels_in_the_order_of_the_runs() -> None:
     on, off, off_again, on_again = (
-        [level * math.exp(drift * place)] * 9
-        for place, level in enumerate((11.0, 10.0, 10.0, 11.0))
+        [level * math.exp(0.05 * place)] * 9 for place, level in enumerate((11.0, 10.0, 10.0, 11.0))
     )
     assert measured((on, off), (on_again, off_again)).determinism_cost_pct == pytest.approx(10.0)
-    assert measured((on, off_again), (off, on_again)).determinism_cost_pct != pytest.approx(
-        10.0, abs=0.5
-    )
 
 
 @pytest.mark.parametrize(
@@ -103,9 +69,8 @@ def test_a_steady_drift_of_the_machine_cancels_in_the_order_of_the_runs(drift: f
     ],
 )
 def test_the_quantiles_are_students(missed: float, quantiles: dict[int, float]) -> None:
-    for freedom, quantile in quantiles.items():
-        assert student_t(freedom, missed) == pytest.approx(quantile, abs=1e-5)
-    assert student_t(8) == pytest.approx(2.306, abs=1e-5)
+    found = {freedom: student_t(freedom, missed) for freedom in quantiles}
+    assert found == pytest.approx(quantiles, abs=1e-5)
 
 
 def test_too_few_steps_or_runs_give_no_figure() -> None:
@@ -126,6 +91,7 @@ def arms(*pairs: tuple[Times, Times]) -> list[list[list[float]]]:
 
 
 def test_runs_that_hardly_scatter_are_enough_and_have_the_strict_interval() -> None:
+    """Those that scatter need more, and have the ordinary one meanwhile."""
     steady = (
         ([11.0, 11.05, 11.1, 11.02] * 2, [10.0, 10.05, 10.1, 10.02] * 2),
         ([11.03] * 8, [10.02] * 8),
@@ -133,14 +99,10 @@ def test_runs_that_hardly_scatter_are_enough_and_have_the_strict_interval() -> N
     found, strict = measured(*steady), interval(*arms(*steady), cost.MISSED_EARLY)
     assert not needs_more(*steady) and found.determinism_cost_pct == pytest.approx(10.0, abs=0.5)
     assert found.ci95 == strict != interval(*arms(*steady))
-
-
-def test_runs_that_scatter_need_more_and_have_the_ordinary_interval_meanwhile() -> None:
     scattered = ([11.0] * 9, [10.0] * 9), ([12.5] * 9, [11.2] * 9)
     found = measured(*scattered)
-    assert needs_more(*scattered) and found.pairs == 2
-    assert found.ci95 == interval(*arms(*scattered))
-    assert found.ci95[0] < 0 < found.determinism_cost_pct < found.ci95[1]
+    assert needs_more(*scattered) and found.ci95 == interval(*arms(*scattered))
+    assert found.pairs == 2 and found.ci95[0] < 0 < found.determinism_cost_pct < found.ci95[1]
     # too short for a cost
     assert not needs_more(*[([9.0] * 2, [8.0] * 2)] * 2) and not needs_more_runs([], [], 0)
 
@@ -162,7 +124,7 @@ def test_stopping_at_a_narrow_interval_costs_no_coverage(scatter: float) -> None
     for _ in range(1000):
         runs: list[tuple[Times, Times]] = []
         while len(runs) < 2 or (len(runs) < 6 and needs_more(*runs)):
-            on, off = (noisy(generator, level, 1, 0, scatter)[0] for level in (10.4, 10.0))
+            on, off = (level * generator.lognormvariate(0, scatter) for level in (10.4, 10.0))
             runs.append(([on] * 3, [off] * 3))
         low, high = measured(*runs).ci95
         held += low <= 4.0 <= high
@@ -201,7 +163,6 @@ POSITIVE = st.lists(st.floats(0, 1e10), min_size=3, max_size=12)
 @given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=2, max_size=4))
 @settings(max_examples=40, deadline=None)
 def test_the_figure_lies_within_its_interval(pairs: list[tuple[list[float], list[float]]]) -> None:
-    traces = [[[timed(times)] for times in arm] for arm in zip(*pairs, strict=True)]
-    found = measure_cost(traces[0], traces[1], 0)
-    assert found == measure_cost(traces[0], traces[1], 0)
+    on, off = ([[timed(times)] for times in arm] for arm in zip(*pairs, strict=True))
+    found = measure_cost(on, off, 0)
     assert found is None or found.ci95[0] <= found.determinism_cost_pct <= found.ci95[1]

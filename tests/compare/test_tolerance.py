@@ -1,14 +1,17 @@
-"""A looser bar passes what lies within it, and nothing that was not measured."""
+"""A looser bar passes what lies within it, and nothing that was not measured; the noise floor is what
+two runs without the flags are apart, where that was measured."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from repro_gate.compare.model import Divergence
-from repro_gate.compare.tolerance import outside_tolerance
+from repro_gate.compare.model import Divergence, NoiseFloor
+from repro_gate.compare.tolerance import beside_noise, noise_floor, outside_tolerance
 from repro_gate.compare.traces import compare_runs
 from repro_gate.spec.model import Tolerance
 from repro_gate.trace.model import Trace
@@ -30,9 +33,8 @@ def test_the_losses_of_every_process_are_judged_at_every_step() -> None:
     assert outside(A, with_loss(with_loss(A, 1, 0.5 + 2e-3), 0, 1.0 + 2e-2)) == (
         "the loss differs by 0.02 at step 0, 0.001 is allowed",
     )
-    a = [training(key="rank0"), training(key="rank1")]
-    assert len(outside(a, [a[0], with_loss(a[1], 1, 0.6)])) == 1
-    assert outside(a, [a[0], with_loss(a[1], 1, 0.5 + 1e-4)]) == ()
+    for value, count in ((0.6, 1), (0.5 + 1e-4, 0)):
+        assert len(outside(RANKS, [RANKS[0], with_loss(RANKS[1], 1, value)])) == count
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -61,17 +63,87 @@ def test_what_was_not_measured_cannot_pass() -> None:
     assert len(outside(late, changed(late, place_of(late, 10, "parameter"), flip(0)))) == 1
 
 
-def test_what_one_run_lacks_is_outside_also_where_another_difference_came_first() -> None:
-    shorter = with_loss(training(2), 0, 1.0 + 1e-4)
-    fewer = training()
-    fewer.steps.pop()
-    for b in (shorter, fewer):
-        assert outside(A, b)[-1].startswith("steps at step 2: ")
-    ranks = [training(key="rank0"), training(key="rank1")]
-    assert outside(ranks, ranks[:1])[0].startswith("process rank1 at step -1: ")
+RANKS = [training(key="rank0"), training(key="rank1")]
+FEWER = replace(A, steps=A.steps[:2])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        (A, with_loss(training(2), 0, 1.0 + 1e-4), "steps at step 2: "),
+        (A, FEWER, "steps at step 2: "),
+        (RANKS, RANKS[:1], "process rank1 at step -1: "),
+    ],
+    ids=["after another difference", "steps", "process"],
+)
+def test_what_one_run_lacks_is_outside(a: Any, b: Any, said: str) -> None:
+    assert outside(a, b)[-1].startswith(said)
 
 
 def test_an_artifact_that_differs_is_outside() -> None:
     artifact = Divergence(step=2, kind="artifact", name="out/m.pt: w")
     assert len(outside_tolerance(compare_runs([A], [A], [artifact], 4), BAR)) == 1
     assert outside_tolerance(compare_runs([A], [A], [], 4), BAR) == ()
+
+
+def figures(floor: NoiseFloor) -> tuple[float | None, float | None, float | None, int | None]:
+    return floor.loss_gap, floor.weight_l2, floor.weight_relative_l2, floor.first_step
+
+
+OTHER = with_loss(training(), 1, 0.75)
+SMALLER = apart(with_loss(OTHER, 2, 1 / 3 + 2**-12), 3.0, 1.0, norm=6.0)
+NO_NUMBER = apart(apart(OTHER, 1.0, 1.0), None, None, name="fc.bias", norm=None)
+STATE = apart(OTHER, 3.0, 1.0, name="fc.weight.exp_avg", kind="optimizer")
+
+
+def test_equal_runs_have_a_floor_of_zero_and_no_gap_without_losses() -> None:
+    floor = noise_floor([A], [A])
+    assert floor.identical and figures(floor) == (0.0, 0.0, 0.0, None)
+    assert [step for step, _, _ in floor.losses] == [0, 1, 2]
+    both = [with_loss(training(), 2, math.nan)]
+    assert noise_floor(both, both).loss_gap == 0.0, "equal NaN"
+    bare = replace(A, blocks=[item for item in A.blocks if item.kind != "loss"])
+    for other in (bare, changed(bare, place_of(bare, 1, "batch"), flip(0))):
+        assert noise_floor([bare], [other]).loss_gap is None
+
+
+@pytest.mark.parametrize(
+    ("b", "expected"),
+    [
+        # the largest gap of losses, and the norm of all weights as one vector
+        (apart(SMALLER, 4.0, 1.0, name="fc.bias", norm=8.0), (0.25, 5.0, 0.5, 1)),
+        # weights that were not kept
+        (changed(A, place_of(A, 1, "gradient"), flip(0)), (0.0, None, None, 1)),
+        # state of the optimizer is no weight
+        (STATE, (0.25, None, None, 1)),
+        # NaN in one of them
+        (NO_NUMBER, (0.25, None, None, 1)),
+        (apart(OTHER, 1.0, 1.0, norm=0.0), (0.25, 1.0, None, 1)),
+        # a square that is no float
+        (apart(OTHER, 1e200, 1e200, norm=2e200), (0.25, 1e200, 0.5, 1)),
+        # a loss that is NaN in one run leaves the gaps of the others
+        (with_loss(OTHER, 2, math.nan), (0.25, None, None, 1)),
+    ],
+)
+def test_runs_that_part_have_known_figures(b: Trace, expected: tuple[float | None, ...]) -> None:
+    assert figures(noise_floor([A], [b])) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("gap", "relation", "times"),
+    [
+        (2**-8, "within-noise", 0.25),
+        (2**-10, "within-noise", 1.0),
+        (2**-12, "beyond-noise", 4.0),
+        (0.0, "beyond-noise", None),
+        (None, "", None),
+    ],
+)
+def test_a_difference_is_told_beside_noise(
+    gap: float | None, relation: str, times: float | None
+) -> None:
+    floor = replace(noise_floor([A], [OTHER]), loss_gap=gap)
+    other = compare_runs([A], [with_loss(training(), 1, 0.5 + 2**-10)])
+    assert beside_noise(other, floor) == (relation, times)
+    assert beside_noise(compare_runs([A], [A]), floor) == ("identical", None)
+    assert beside_noise(other, None) == ("", None)

@@ -13,19 +13,13 @@ from repro_gate.ops.lookup import Lookup, cited, look_up
 from repro_gate.trace.model import Trace
 from tests.support import operators
 from tests.support.built_traces import training
-from tests.support.operators import catalog, price
+from tests.support.operators import DIFFERS, RAISES, REPEATS, catalog, price
 
 FACTS = {"torch": "2.13.0", "device": "cpu: AVX512", "cpu-isa": "AVX512", "threads": "2"}
 MACHINE = {"cpu-model": "AMD EPYC", "os": "Linux"}
-REPEATS = Arm(outcome="repeats", runs=20)
-DIFFERS = Arm(outcome="differs", runs=20, differing=6, max_ulp=3)
-RAISES = Arm(outcome="raises", message="put_ does not have a deterministic implementation")
 FLOAT = ("float32", "forward")
-SAME = "repeats in 20 runs"
-ADD = (
-    "index_add_ (float32, forward): differs in 6 of 20 runs, up to 3 ULP without the flags; "
-    f"{SAME} with them"
-)
+SAME = "repeats in 9 runs"
+ADD = f"index_add_ (float32, forward): {DIFFERS} without the flags; {SAME} with them"
 
 
 def row(operator: str, off: Arm = REPEATS, on: Arm = REPEATS, **more: Any) -> Row:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.ops.command import Wanted, measure
+from repro_gate.ops.command import Choice, measure
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import UID
@@ -33,7 +33,7 @@ def measured(double: Double) -> None:
     (double.folder / "measured.txt").touch()
     os.chown(double.folder / "measured.txt", UID, -1)
     with confined(OWN, os.environ, Path.cwd(), within_reach=[double.folder]):
-        found = measure(Wanted(device="cpu", python=python()), os.environ, OWN, Watch())
+        found = measure(Choice(device="cpu", python=python()), os.environ, OWN, Watch())
     assert processes_of(UID) == []
     outcomes = [row.off.outcome for row in found.rows]
     assert outcomes == ["repeats", "crash", "differs"] and found.complete

@@ -42,7 +42,7 @@ class Double:
         (self.folder / "setting.json").write_text(json.dumps({"cases": found, **more}))
 
     def measure(self, watch: Watch | None = None, **wanted: Any) -> Catalog:
-        asked = command.Wanted(**{"device": "cpu", "python": sys.executable, **wanted})
+        asked = command.Choice(**{"device": "cpu", "python": sys.executable, **wanted})
         return command.measure(asked, os.environ, Sandbox(), watch or Watch())
 
     def executed(self) -> list[str]:

@@ -173,8 +173,7 @@ def _names(make: Making) -> dict[str, Any]:
         return drawn(torch.rand, shape)
 
     def index(high: int, *shape: int) -> Any:
-        """Return whole numbers in [0, high): far fewer values than places, so that many are
-        equal."""
+        """Return whole numbers in [0, high): fewer values than places, so that many are equal."""
         return torch.randint(0, high, shape, generator=generator).to(device)
 
     def order(count: int) -> Any:
