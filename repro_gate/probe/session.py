@@ -119,8 +119,7 @@ class Session:
             PROCESS.deliver()
 
     def _acquire(self) -> bool:
-        """Wait until no other thread is in a hook; False if that lasts too long, which ends the
-        recording."""
+        """Wait until no other thread is in a hook; if that lasts too long, end the recording."""
         if PROCESS.lock.acquire(timeout=0 if self.broken else _PATIENCE):
             PROCESS.thread = _thread.get_ident()
             return True
@@ -171,8 +170,8 @@ class Session:
             # forked workers skip `atexit` and run these finalizers instead
             if util is not None and started_by_multiprocessing():
                 util.Finalize(None, close_session, exitpriority=-1000)
-            for held in sorted(self._held, key=lambda item: item[0]):
-                self._writer.block(*held)
+            for block in sorted(self._held, key=lambda item: item[0]):
+                self._writer.block(*block)
             self._held = []
 
     def recorded(self) -> None:
@@ -268,15 +267,13 @@ class Session:
         self._closed = True
 
     def reopen(self) -> None:
-        """Go on after `close`: the program that was to take this one's place could not be
-        started."""
+        """Go on after `close`: no other program could take this one's place."""
         if self._closed and self._writer is not None and not self.broken:
             self._closed = False
             self.event("resumed", steps=self._steps)
 
     def flush(self, last: bool = False) -> None:
-        """Write what the observers have collected of the process; `last`: the trace is about to be
-        closed."""
+        """Write what the observers have collected; `last`: the trace is about to be closed."""
         if self._writer is not None and not self._closed and not self.thread:
             with self._guard():
                 for observer in PROCESS.observers:
@@ -318,10 +315,8 @@ class Session:
             self.trains()
             with self.own_time():
                 self.rng()
-                self.note(
-                    WHOLE_RUN,
-                    "no step was recorded: the runs are compared by their artifacts alone",
-                )
+                message = "no step was recorded: the runs are compared by their artifacts alone"
+                self.note(WHOLE_RUN, message)
             self._write_step()
 
     def _write_step(self) -> None:
@@ -377,8 +372,7 @@ class Session:
             self._note_failure()
 
     def _note_failure(self) -> None:
-        """Note why the recording ended; at the end at the latest, if another thread keeps the trace
-        until then."""
+        """Note why the recording ended, as soon as no other thread keeps the trace."""
         failure = self._failure[:MAX_NAME]
         if failure and self.event("notes", id="probe-error", message=failure):
             self._failure = ""

@@ -36,8 +36,8 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def open_plain(path: Path) -> int:
-    """A descriptor of the file at `path`, not through a link and without waiting for a pipe's
-    writer. Raises OSError."""
+    """Return a descriptor of the file at `path`, not through a link and without waiting for a
+    pipe's writer. Raises OSError."""
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
@@ -146,8 +146,8 @@ class TraceFollower:
 
 
 def _escaped(line: bytes) -> bytes:
-    """The same JSON with halves of surrogate pairs, which no report could hold, spelled out in
-    text: `\\ud800`."""
+    """Return the same JSON with halves of surrogate pairs, which no report could hold, spelled out
+    in text: `\\ud800`."""
     try:
         text = json.dumps(json.loads(line), ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -176,8 +176,8 @@ def read_folder(
 
 
 def trace_files(folder: Path) -> list[Path]:
-    """The trace files in `folder` in order of their start. Raises TraceError where there are more
-    than the format allows."""
+    """Return the trace files in `folder` in order of their start. Raises TraceError where there are
+    more than the format allows."""
     try:
         found = [name for name in os.listdir(folder) if name.endswith(fmt.SUFFIX)]
     except OSError as error:
