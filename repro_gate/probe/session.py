@@ -140,7 +140,7 @@ class Session:
         """Write the digests of one kind at this moment. They are held until the process is known to
         train; a batch that comes before training is one of the first step. Called inside
         `own_time`."""
-        if not rows or self._writer is None or self.broken:
+        if not rows or self._writer is None or self.broken or self._closed:
             return
         step = max(self.step, 0) if kind == "batch" else self.step
         if self.introduced:
@@ -160,7 +160,7 @@ class Session:
         """Write what was held: a gradient, a step or something recorded says that this process
         trains. A forward pass alone does not, since workers of every kind (a `Pool`'s, say) call
         modules too."""
-        if self.introduced or self._writer is None:
+        if self.introduced or self.broken or self._writer is None:
             return
         with self.own_time():
             self.introduced = True
@@ -217,8 +217,9 @@ class Session:
             raise StopTraining(0)
 
     def note(self, identifier: str, message: str) -> None:
-        """Write what the probe could not do; an empty message is nothing."""
-        if message:
+        """Write what the probe could not do; an empty message is nothing. Leave room for one more
+        note: why the recording ended."""
+        if message and self._counts.get("notes", 0) < LIMITS["notes"] - 1:
             self.notice("notes", id=identifier, message=message[:MAX_NAME])
 
     def notice(self, name: str, **fields: Any) -> None:
@@ -256,15 +257,16 @@ class Session:
         elif self._recorded and reason != "exception":
             self._write_step()  # the last step of a script that only ever records
         self._finish()
-        if self.introduced:
-            with self.own_time():
-                self.watcher.at_close(reason)
-        with self._guard():
-            self._writer.write(wait=True)
-        self._note_failure()
-        if not self._failure:
-            self.event("end", reason=reason, steps=self._steps)
-        self._closed = True
+        with self.own_time():  # no step of another thread comes after the last line
+            with self._guard():
+                if self.introduced:
+                    self.watcher.at_close(reason)
+            with self._guard():
+                self._writer.write(wait=True)
+            self._note_failure()
+            if not self._failure:
+                self.event("end", reason=reason, steps=self._steps)
+            self._closed = True
 
     def reopen(self) -> None:
         """Go on after `close`: no other program could take this one's place."""
@@ -322,7 +324,7 @@ class Session:
     def _write_step(self) -> None:
         with self.own_time():
             times, peak = self._clock.end_step(self.torch)
-            if self._writer is not None:
+            if self._writer is not None and not (self.broken or self._closed):
                 if self._steps == 0:
                     self._write_facts()  # the device may have been started since
                 flags = self._writer.flags(self.watcher.read_flags())
