@@ -59,8 +59,8 @@ def works_for_a_pool() -> bool:
 def arguments() -> List[str]:
     """Return the command line, as text that can be encoded."""
     # sys.argv is not set yet during start-up
-    given = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))
-    return [str(item).encode("utf-8", "replace").decode() for item in given]
+    argv = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))
+    return [str(item).encode("utf-8", "replace").decode() for item in argv]
 
 
 def resident_peak() -> int:

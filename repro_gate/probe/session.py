@@ -15,7 +15,7 @@ import traceback
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from ..trace.format import LIMITS, LOOP, MAX_NAME, WHOLE_RUN
-from ..trace.writer import Later, Row, TraceFailed, TraceWriter, kept
+from ..trace.writer import Later, Row, TraceFailed, TraceWriter, frozen
 from . import facts, rng
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
 from .shared import PROCESS, Watcher
@@ -25,7 +25,7 @@ from .step_time import Clock, mark
 _NOTICES = 10_000  # of all kinds that are told apart
 _HELD = 1_000  # blocks before the first gradient or step
 EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
-_OS, _LEAVE = kept(os), os._exit
+_OS, _LEAVE = frozen(os), os._exit
 _PATIENCE = 60.0  # seconds that a thread waits for another one's hook, which may wait for it
 
 
@@ -48,7 +48,7 @@ class Session:
         self.failed = False  # an exception that nothing caught ended the script
         self.introduced = False  # the process trains: what it is has been written
         self.broken = self._closed = self._finished = self._forked = False
-        self.kept: Dict[str, int] = {}  # label of kept tensors -> how often
+        self.kept_files: Dict[str, int] = {}  # label of kept tensors -> how often
         self._writer: Optional[TraceWriter] = None
         self._facts: Dict[str, str] = {}  # those that are written
         # arguments of `TraceWriter.block` until the process is known to train

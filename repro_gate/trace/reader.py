@@ -135,10 +135,10 @@ class TraceFollower:
         try:
             return DECODER.decode(line)
         except (ValueError, RecursionError) as error:  # it may quote the line
-            said = ascii(str(error))[1:-1][:200]
+            reason = ascii(str(error))[1:-1][:200]
         escaped = _escaped(line) if _SURROGATE.search(line) else line
         if escaped == line:
-            raise self._wrong(f"is no event of the format: {said}")
+            raise self._wrong(f"is no event of the format: {reason}")
         return self._decoded(escaped)
 
     def _wrong(self, what: str) -> TraceError:

@@ -188,7 +188,7 @@ UNDONE = {"e": "undone", "flag": "f", "value": "v", "file": "t.py", "line": 3, "
 TWICE: Mapping[str, tuple[Line, ...]] = {  # two events, or one with two rows
     "tables": (TABLE, {**TABLE, "kind": "rng"}),
     "loaders": (LOADER, {**LOADER, "number": 1}),
-    "opened": ({**OPENED, "rows": OPENED["rows"] * 2},),
+    "opened": ({**OPENED, "rows": [["a", True, None, False], ["b", True, None, False]]},),
     "imports": (module("pkg", "/x/pkg.py"),) * 2,
     "nonfinite": ({"e": "nonfinite", "rows": [["parameter", "w", -1, True]] * 2},),
     "unmoved": ({"e": "unmoved", "rows": [["module", "EMA", "00"]] * 2},),
