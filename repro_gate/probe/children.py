@@ -46,7 +46,7 @@ def pass_on(inject: str) -> None:
         return _spawned(original(command, paths, close, keep, cwd, encoded, *rest))
 
     def with_mapping(original: Any, path: Any, argv: Any, env: Any, **options: Any) -> Any:
-        """As they are called; `env` None: inherit, from Python 3.13 on."""
+        """Pass on what they are called with; `env` None: inherit, from Python 3.13 on."""
         restored, command = restore(os.environ if env is None else env, argv)
         return _spawned(original(path, command, restored, **options))
 
@@ -72,8 +72,8 @@ def _spawned(pid: int) -> int:
 
 
 def _close_before(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-    """What takes this process's place writes a trace of its own: ours is closed before, and goes on
-    where nothing took its place."""
+    """Close the trace before another program takes this process's place, which writes one of its
+    own; go on with it if nothing took its place."""
     # `execvp` tries each folder on PATH
     if not isinstance(path, int) and not os.access(path, os.X_OK):
         return original(path, *args, **kwargs)

@@ -89,7 +89,8 @@ class Contents:
             raise Unreadable("its tensors are far larger than the file that holds them")
 
     def tensor(self, torch: Any, name: str, tensor: Any) -> None:
-        """A tensor by the digest that a trace has: dtype, shape and elements in logical order."""
+        """Add a tensor by the digest that a trace has: dtype, shape and elements in logical
+        order."""
         tensor = tensor.detach()
         self.container(name, "tensor " + type(tensor).__name__)
         strided = tensor.layout is torch.strided and digest.in_memory(torch, tensor)
@@ -114,8 +115,8 @@ class Contents:
         self.tensors[self.add(name, "tensor", dtype, list(shape), found, value)] = tensor
 
     def array(self, name: str, array: Any) -> None:
-        """A numpy array of numbers, texts or records. Raises Unreadable for one of objects, which
-        is a pickle."""
+        """Add a numpy array of numbers, texts or records. Raises Unreadable for one of objects,
+        which is a pickle."""
         if array.dtype.hasobject:
             raise Unreadable("it holds an array of Python objects, which is a pickle")
         self.spend(array.nbytes)
@@ -154,7 +155,8 @@ class Contents:
             self._scalar(name, value)
 
     def structure(self) -> str:
-        """A digest over container types and the types of keys, blind to the order of keys."""
+        """Return a digest over container types and the types of keys, blind to the order of
+        keys."""
         lines = (line.encode("utf-8", "surrogatepass") + b"\n" for line in sorted(self._containers))
         return hashlib.sha256(b"".join(lines)).hexdigest()
 
@@ -220,7 +222,7 @@ def _number(value: Any) -> Tuple[str, bytes, str]:
 
 
 def _key(key: Any) -> str:
-    """A key as text: `0`, `weight`, `(1, 2)`."""
+    """Return a key as text: `0`, `weight`, `(1, 2)`."""
     if isinstance(key, str):
         return key
     if isinstance(key, tuple) and len(key) <= 16:

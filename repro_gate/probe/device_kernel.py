@@ -44,7 +44,7 @@ def launch(
 
 
 def compiled(capability: int, shape: Dict[str, int]) -> Any:
-    """The kernel for GPUs of a compute capability (90: 9.0), which need not be here:
+    """Compile the kernel for GPUs of a compute capability (90: 9.0), which need not be here:
     `asm["cubin"]`, `metadata.name` and `.shared`."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -61,7 +61,7 @@ def compiled(capability: int, shape: Dict[str, int]) -> Any:
 
 
 def _by_driver(torch: Any, programs: int, arguments: Sequence[Any], shape: Dict[str, int]) -> None:
-    """As `launch`, by the CUDA driver in the device's current context and stream."""
+    """Launch as above, by the CUDA driver in the device's current context and stream."""
     driver, device = ctypes.CDLL("libcuda.so.1"), arguments[-1].device.index
     if device not in _LOADED:
         major, minor = torch.cuda.get_device_capability(device)

@@ -66,7 +66,7 @@ def keep(torch: Any, session: Session, label: str, kind: str, items: Iterable[It
         return
     name = "%s.%s" % (label, kind)
     # two optimizers, two batches of one step
-    number = session.kept[name] = session.kept.get(name, 0) + 1
+    number = session.kept_files[name] = session.kept_files.get(name, 0) + 1
     name += ".%d.kept" % number if number > 1 else ".kept"
     reference: Optional[Dict[str, str]] = session.config["keep"].get("reference")
     if reference is None:

@@ -30,19 +30,19 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
     Modules of one class share a name. A module may be of any kind (lazy, with methods of its own
     that raise): it hides no other."""
     made: List[Any] = []
-    held: Set[int] = set()
+    children: Set[int] = set()
     failed = 0
     for module in [item for item in gc.get_objects() if issubclass(type(item), torch.nn.Module)]:
         try:
             fields = object.__getattribute__(module, "__dict__")
             if "_modules" in fields and len(made) < _MODULES:  # else its `__init__` has not run
                 made.append(module)
-                held.update(id(child) for child in fields["_modules"].values())
+                children.update(id(child) for child in fields["_modules"].values())
         except Exception:
             failed += 1
     rows: List[Row] = []
     budget = [_BYTES]
-    roots = [module for module in made if id(module) not in held]
+    roots = [module for module in made if id(module) not in children]
     for root in sorted(roots, key=lambda item: type(item).__name__):
         try:
             rows.extend(_rows(torch, root, names, budget))

@@ -92,7 +92,7 @@ def _before_grad(hooks: Any, outputs: Any, inputs: Any, create_graph: bool) -> A
     if not all(leaf.is_leaf for leaf in leaves) or not manual.outermost(inputs, create_graph):
         return None
     if manual.over:
-        return functools.partial(manual.beside, leaves)
+        return functools.partial(manual.record_extra, leaves)
     with bare(torch):
         if manual.by == BACKWARD or works_for_a_pool() or manual.of_the_input(leaves, roots):
             return None

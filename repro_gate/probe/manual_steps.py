@@ -98,7 +98,7 @@ class ManualSteps:
         if not self.over:
             self._nested.update((id(leaf), leaf) for leaf in leaves_of(roots))
 
-    def beside(self, inputs: Sequence[Any], grads: Sequence[Any]) -> None:
+    def record_extra(self, inputs: Sequence[Any], grads: Sequence[Any]) -> None:
         """Record `autograd.grad` beside steps of another kind: a model may be trained by it."""
         session = self.session
         step, count = self._extra

@@ -47,7 +47,14 @@ class Watching:
 
     def at(self, step: int) -> None:
         """Watch the step in progress (-1: before the first), or do not."""
-        raise NotImplementedError
+        if step > self.step:
+            self.end()
+        elif self.includes(step):
+            self.begin()
+
+    def includes(self, step: int) -> bool:
+        """Return whether a step up to the last is watched."""
+        return True
 
     def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Take note of an operator and call it; return what it gives."""
@@ -108,12 +115,9 @@ class Operators(Watching):
         # addresses of storages that `empty` gave and that nothing has written yet
         self._unwritten: Set[int] = set()
 
-    def at(self, step: int) -> None:
-        """Watch `step`; records of what leads to the first step count as its own."""
-        if step == self.step or (step < self.step and self.step <= _EARLY):
-            self.begin()
-        elif step > self.step:
-            self.end()
+    def includes(self, step: int) -> bool:
+        """Return whether this is the step, or it is an early one."""
+        return step == self.step or self.step <= _EARLY
 
     def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         name, current = str(function), session.current()
@@ -236,12 +240,14 @@ class Dispatched(Watching):
         super().__init__(torch, step)
         self._counts: Dict[Tuple[str, str, str, str], int] = {}
 
-    def at(self, step: int) -> None:
-        """Watch the one step."""
-        if step == self.step and not _compiled():
-            self.begin()
-        elif step > self.step and self._mode is not None:
-            self.end()
+    def includes(self, step: int) -> bool:
+        """Return whether this is the step, and nothing was compiled before."""
+        return step == self.step and not _compiled()
+
+    def end(self) -> None:
+        """Write the counts."""
+        if self._mode is not None:
+            super().end()
             rows = [[*key, count] for key, count in self._counts.items()]
             session.current().event("dispatched", rows=rows)
 
@@ -273,13 +279,6 @@ class Refused(Watching):
     def __init__(self, torch: Any, step: int) -> None:
         super().__init__(torch, step)
         self._known: Set[Tuple[str, str, str, int]] = set()
-
-    def at(self, step: int) -> None:
-        """Watch from the beginning on."""
-        if step <= self.step:
-            self.begin()
-        else:
-            self.end()
 
     def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Call an operator, without the flag if torch refuses it."""

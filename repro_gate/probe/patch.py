@@ -59,7 +59,7 @@ class WeakByIdentity:
             del self._held[id(item)]
 
     def get(self, item: Any) -> Any:
-        """What is noted of an item; None where it was not added."""
+        """Return what is noted of an item; None if it was not added."""
         reference, noted = self._held.get(id(item), (None, None))
         return noted if reference is not None and reference() is item else None
 
@@ -110,12 +110,11 @@ class _Unbound:
 
 
 def wrap_in_type(kind: type, name: str, around: Callable[..., Any]) -> None:
-    """The same for a method of a type that C made: `around(original, self, …)`, for a class method
-    `around(original, cls, …)`.
+    """Do the same for a method of a type that C made: `around(original, self, …)`, for a class
+    method `around(original, cls, …)`.
 
     CPython looks methods up in the type's own dictionary, which the garbage collector names;
-    `PyType_Modified` clears its cache of lookups.
-    """
+    `PyType_Modified` clears its cache of lookups."""
     original = vars(kind).get(name)
     if original is None or sys.implementation.name != "cpython":
         return

@@ -13,7 +13,7 @@ sys.modules.pop("resource", None)
 
 
 def process_key() -> str:
-    """Which of the run's processes this is: `main`, `rank1`, `SpawnProcess-2`."""
+    """Return which of the run's processes this is: `main`, `rank1`, `SpawnProcess-2`."""
     distributed = sys.modules.get("torch.distributed")
     if (
         distributed is not None
@@ -29,8 +29,8 @@ def process_key() -> str:
 
 
 def prepares_data() -> bool:
-    """Whether this process is a DataLoader's worker, or still imports the script of the process
-    that started it: never one that trains."""
+    """Return whether this process is a DataLoader's worker, or still imports the script of the
+    process that started it: never one that trains."""
     if not started_by_multiprocessing():
         return False
     worker = sys.modules.get("torch.utils.data._utils.worker")
@@ -46,8 +46,8 @@ def started_by_multiprocessing() -> bool:
 
 
 def works_for_a_pool() -> bool:
-    """Whether the caller runs as a task of a pool of processes: what comes of it is handed back to
-    the process that trains."""
+    """Return whether the caller runs as a task of a pool of processes: what comes of it is handed
+    back to the process that trains."""
     frame = sys._getframe(1) if started_by_multiprocessing() else None
     while frame is not None:
         if str(frame.f_globals.get("__name__")).endswith(_POOLS):
@@ -57,21 +57,22 @@ def works_for_a_pool() -> bool:
 
 
 def arguments() -> List[str]:
-    """The command line, as text that can be encoded."""
+    """Return the command line, as text that can be encoded."""
     # sys.argv is not set yet during start-up
-    given = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))
-    return [str(item).encode("utf-8", "replace").decode() for item in given]
+    argv = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))
+    return [str(item).encode("utf-8", "replace").decode() for item in argv]
 
 
 def resident_peak() -> int:
-    """Peak resident memory of this process in bytes (Linux counts it in KiB, macOS in bytes)."""
+    """Return the peak resident memory of this process in bytes (Linux counts it in KiB, macOS in
+    bytes)."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
 def mapped_files() -> List[str]:
-    """The files that are mapped into this process's memory, each once; nothing where the system
-    does not tell."""
+    """Return the files that are mapped into this process's memory, each once; nothing where the
+    system does not tell."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
             lines = file.readlines()
@@ -82,5 +83,5 @@ def mapped_files() -> List[str]:
 
 
 def printable(text: str) -> str:
-    """Text that can be printed anywhere: a file name that is not UTF-8 shows its bytes."""
+    """Return text that can be printed anywhere: a file name that is not UTF-8 shows its bytes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -9,9 +9,9 @@ import sys
 from typing import List, Tuple
 
 from ..trace.format import DIGEST_BYTES
-from ..trace.writer import Row, kept
+from ..trace.writer import Row, frozen
 
-_RANDOM, _SHA256 = kept(random), hashlib.sha256
+_RANDOM, _SHA256 = frozen(random), hashlib.sha256
 
 
 def states() -> Tuple[Tuple[Row, ...], bytes]:

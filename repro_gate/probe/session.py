@@ -15,7 +15,7 @@ import traceback
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from ..trace.format import LIMITS, LOOP, MAX_NAME, WHOLE_RUN
-from ..trace.writer import Later, Row, TraceFailed, TraceWriter, kept
+from ..trace.writer import Later, Row, TraceFailed, TraceWriter, frozen
 from . import facts, rng
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
 from .shared import PROCESS, Watcher
@@ -25,7 +25,7 @@ from .step_time import Clock, mark
 _NOTICES = 10_000  # of all kinds that are told apart
 _HELD = 1_000  # blocks before the first gradient or step
 EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
-_OS, _LEAVE = kept(os), os._exit
+_OS, _LEAVE = frozen(os), os._exit
 _PATIENCE = 60.0  # seconds that a thread waits for another one's hook, which may wait for it
 
 
@@ -48,7 +48,7 @@ class Session:
         self.failed = False  # an exception that nothing caught ended the script
         self.introduced = False  # the process trains: what it is has been written
         self.broken = self._closed = self._finished = self._forked = False
-        self.kept: Dict[str, int] = {}  # label of kept tensors -> how often
+        self.kept_files: Dict[str, int] = {}  # label of kept tensors -> how often
         self._writer: Optional[TraceWriter] = None
         self._facts: Dict[str, str] = {}  # those that are written
         # arguments of `TraceWriter.block` until the process is known to train
@@ -119,8 +119,7 @@ class Session:
             PROCESS.deliver()
 
     def _acquire(self) -> bool:
-        """Wait until no other thread is in a hook; False if that lasts too long, which ends the
-        recording."""
+        """Wait until no other thread is in a hook; if that lasts too long, end the recording."""
         if PROCESS.lock.acquire(timeout=0 if self.broken else _PATIENCE):
             PROCESS.thread = _thread.get_ident()
             return True
@@ -141,7 +140,7 @@ class Session:
         """Write the digests of one kind at this moment. They are held until the process is known to
         train; a batch that comes before training is one of the first step. Called inside
         `own_time`."""
-        if not rows or self._writer is None or self.broken:
+        if not rows or self._writer is None or self.broken or self._closed:
             return
         step = max(self.step, 0) if kind == "batch" else self.step
         if self.introduced:
@@ -161,7 +160,7 @@ class Session:
         """Write what was held: a gradient, a step or something recorded says that this process
         trains. A forward pass alone does not, since workers of every kind (a `Pool`'s, say) call
         modules too."""
-        if self.introduced or self._writer is None:
+        if self.introduced or self.broken or self._writer is None:
             return
         with self.own_time():
             self.introduced = True
@@ -171,8 +170,8 @@ class Session:
             # forked workers skip `atexit` and run these finalizers instead
             if util is not None and started_by_multiprocessing():
                 util.Finalize(None, close_session, exitpriority=-1000)
-            for held in sorted(self._held, key=lambda item: item[0]):
-                self._writer.block(*held)
+            for block in sorted(self._held, key=lambda item: item[0]):
+                self._writer.block(*block)
             self._held = []
 
     def recorded(self) -> None:
@@ -218,8 +217,9 @@ class Session:
             raise StopTraining(0)
 
     def note(self, identifier: str, message: str) -> None:
-        """Write what the probe could not do; an empty message is nothing."""
-        if message:
+        """Write what the probe could not do; an empty message is nothing. Leave room for one more
+        note: why the recording ended."""
+        if message and self._counts.get("notes", 0) < LIMITS["notes"] - 1:
             self.notice("notes", id=identifier, message=message[:MAX_NAME])
 
     def notice(self, name: str, **fields: Any) -> None:
@@ -257,26 +257,25 @@ class Session:
         elif self._recorded and reason != "exception":
             self._write_step()  # the last step of a script that only ever records
         self._finish()
-        if self.introduced:
-            with self.own_time():
-                self.watcher.at_close(reason)
-        with self._guard():
-            self._writer.write(wait=True)
-        self._note_failure()
-        if not self._failure:
-            self.event("end", reason=reason, steps=self._steps)
-        self._closed = True
+        with self.own_time():  # no step of another thread comes after the last line
+            with self._guard():
+                if self.introduced:
+                    self.watcher.at_close(reason)
+            with self._guard():
+                self._writer.write(wait=True)
+            self._note_failure()
+            if not self._failure:
+                self.event("end", reason=reason, steps=self._steps)
+            self._closed = True
 
     def reopen(self) -> None:
-        """Go on after `close`: the program that was to take this one's place could not be
-        started."""
+        """Go on after `close`: no other program could take this one's place."""
         if self._closed and self._writer is not None and not self.broken:
             self._closed = False
             self.event("resumed", steps=self._steps)
 
     def flush(self, last: bool = False) -> None:
-        """Write what the observers have collected of the process; `last`: the trace is about to be
-        closed."""
+        """Write what the observers have collected; `last`: the trace is about to be closed."""
         if self._writer is not None and not self._closed and not self.thread:
             with self._guard():
                 for observer in PROCESS.observers:
@@ -318,16 +317,14 @@ class Session:
             self.trains()
             with self.own_time():
                 self.rng()
-                self.note(
-                    WHOLE_RUN,
-                    "no step was recorded: the runs are compared by their artifacts alone",
-                )
+                message = "no step was recorded: the runs are compared by their artifacts alone"
+                self.note(WHOLE_RUN, message)
             self._write_step()
 
     def _write_step(self) -> None:
         with self.own_time():
             times, peak = self._clock.end_step(self.torch)
-            if self._writer is not None:
+            if self._writer is not None and not (self.broken or self._closed):
                 if self._steps == 0:
                     self._write_facts()  # the device may have been started since
                 flags = self._writer.flags(self.watcher.read_flags())
@@ -377,8 +374,7 @@ class Session:
             self._note_failure()
 
     def _note_failure(self) -> None:
-        """Note why the recording ended; at the end at the latest, if another thread keeps the trace
-        until then."""
+        """Note why the recording ended, as soon as no other thread keeps the trace."""
         failure = self._failure[:MAX_NAME]
         if failure and self.event("notes", id="probe-error", message=failure):
             self._failure = ""

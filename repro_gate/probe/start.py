@@ -100,8 +100,8 @@ def _kernels_end_in_order(manager: Any) -> None:
 
 
 def _die_with(gate: Any) -> None:
-    """Where the gate itself started this process (Linux): be killed with it, if it is killed before
-    it can end us."""
+    """Be killed with the gate, if it started this process itself (Linux) and is killed before it
+    can end us."""
     if sys.platform == "linux" and os.getppid() == gate:
         import ctypes
         import signal

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-from ..trace.writer import Later, kept
+from ..trace.writer import Later, frozen
 from . import facts
 
-_TIME = kept(time)
+_TIME = frozen(time)
 
 
 class Mark(NamedTuple):

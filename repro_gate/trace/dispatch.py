@@ -25,22 +25,22 @@ _EMPTY = (
     "resize_",
     "resize_as_",
 )
-Told = Callable[[Any, Tuple[Any, ...], Dict[str, Any]], Any]
+Dispatch = Callable[[Any, Tuple[Any, ...], Dict[str, Any]], Any]
 
 
 def base(name: str) -> str:
-    """`index_put_` of `aten.index_put_.default`."""
+    """Return `index_put_` of `aten.index_put_.default`."""
     parts = name.split(".")
     return parts[1] if len(parts) > 1 else name
 
 
 def gives_unwritten(name: str) -> bool:
-    """Whether what comes out, or is added to it, is memory as it was."""
+    """Return whether what comes out, or is added to it, is memory as it was."""
     return base(name) in _EMPTY
 
 
 def is_view(function: Any) -> bool:
-    """Whether what comes out is an input's memory, and nothing is written."""
+    """Return whether what comes out is an input's memory, and nothing is written."""
     returns = function._schema.returns
     return (
         not function._schema.is_mutable
@@ -50,8 +50,8 @@ def is_view(function: Any) -> bool:
 
 
 def form(function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> str:
-    """What chooses among an operator's algorithms: its yes-or-no and word arguments that are not
-    the default: `accumulate=True`."""
+    """Return what chooses among an operator's algorithms: its yes-or-no and word arguments that are
+    not the default: `accumulate=True`."""
     schema = getattr(function, "_schema", None)
     found = []
     for place, argument in enumerate(schema.arguments if schema is not None else ()):
@@ -63,8 +63,8 @@ def form(function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> str:
     return ", ".join(found)[:100]
 
 
-def mode(torch: Any, dispatched: Told, aside: bool = False) -> Any:
-    """A context in which `dispatched(function, args, kwargs)` is told of each operator, and calls
+def mode(torch: Any, dispatched: Dispatch, aside: bool = False) -> Any:
+    """Return a context in which `dispatched(function, args, kwargs)` gets each operator, and calls
     it.
 
     `aside`: compiling goes on, and operators that take functions (`torch.cond`) are dispatched as

@@ -36,8 +36,8 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def open_plain(path: Path) -> int:
-    """A descriptor of the file at `path`, not through a link and without waiting for a pipe's
-    writer. Raises OSError."""
+    """Return a descriptor of the file at `path`, not through a link and without waiting for a
+    pipe's writer. Raises OSError."""
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
@@ -135,10 +135,10 @@ class TraceFollower:
         try:
             return DECODER.decode(line)
         except (ValueError, RecursionError) as error:  # it may quote the line
-            said = ascii(str(error))[1:-1][:200]
+            reason = ascii(str(error))[1:-1][:200]
         escaped = _escaped(line) if _SURROGATE.search(line) else line
         if escaped == line:
-            raise self._wrong(f"is no event of the format: {said}")
+            raise self._wrong(f"is no event of the format: {reason}")
         return self._decoded(escaped)
 
     def _wrong(self, what: str) -> TraceError:
@@ -146,8 +146,8 @@ class TraceFollower:
 
 
 def _escaped(line: bytes) -> bytes:
-    """The same JSON with halves of surrogate pairs, which no report could hold, spelled out in
-    text: `\\ud800`."""
+    """Return the same JSON with halves of surrogate pairs, which no report could hold, spelled out
+    in text: `\\ud800`."""
     try:
         text = json.dumps(json.loads(line), ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -176,8 +176,8 @@ def read_folder(
 
 
 def trace_files(folder: Path) -> list[Path]:
-    """The trace files in `folder` in order of their start. Raises TraceError where there are more
-    than the format allows."""
+    """Return the trace files in `folder` in order of their start. Raises TraceError where there are
+    more than the format allows."""
     try:
         found = [name for name in os.listdir(folder) if name.endswith(fmt.SUFFIX)]
     except OSError as error:

@@ -13,13 +13,13 @@ _MAGNITUDE = {  # dtype -> the integer of its size, all bits but the sign
 
 
 def exists(dtype: Any) -> bool:
-    """Whether a dtype has an ULP here."""
+    """Return whether a dtype has an ULP here."""
     return str(dtype) in _MAGNITUDE
 
 
 def gaps(torch: Any, x: Any, y: Any) -> Any:
-    """Of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may wrap. The
-    dtype has an ULP."""
+    """Return that of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may
+    wrap. The dtype has an ULP."""
     integer, magnitude = _MAGNITUDE[str(x.dtype)]
     places = []
     for side in (x, y):
@@ -29,7 +29,7 @@ def gaps(torch: Any, x: Any, y: Any) -> Any:
 
 
 def largest(found: Any) -> int:
-    """The largest of `gaps`, wrapped or not; they must not be empty."""
+    """Return the largest of `gaps`, wrapped or not; they must not be empty."""
     low = int(found.min())
     if low >= 0:
         return int(found.max())

@@ -22,14 +22,14 @@ from . import format as fmt
 Row = Tuple[str, str, Tuple[int, ...]]
 
 
-def kept(module: Any) -> types.SimpleNamespace:
+def frozen(module: Any) -> types.SimpleNamespace:
     """Return the module's names as they are before the training's first line: what it puts in their
     place later (a mock of `time.time`, freezegun, a daemon's own `os.write`) does not reach the
     probe. Nobody finds the object by looking through `sys.modules`, as freezegun does."""
     return types.SimpleNamespace(**vars(module))
 
 
-_OS, _TIME, _JSON = kept(os), kept(time), kept(json)
+_OS, _TIME, _JSON = frozen(os), frozen(time), frozen(json)
 _APPENDING = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 MOST_WAITING = 2_000  # events; one more waits for the device
 

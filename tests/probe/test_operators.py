@@ -137,7 +137,6 @@ def test_every_refused_operator_is_named_once_with_its_line(tmp_path: Path) -> N
 def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Path) -> None:
     run = trace_script(tmp_path, CLEAN.replace("y.square()", "y.view(7)"), probe={"refused": 10})
     assert not run.good and "shape '[7]' is invalid" in run.ended.tail[-1]
-    assert not trained(run).refused
 
 
 @pytest.mark.slow

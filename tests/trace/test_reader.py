@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro_gate.runs import artifacts
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Budget, TraceError
 from repro_gate.trace.reader import TraceFollower, read_folder, trace_files
@@ -189,7 +188,7 @@ UNDONE = {"e": "undone", "flag": "f", "value": "v", "file": "t.py", "line": 3, "
 TWICE: Mapping[str, tuple[Line, ...]] = {  # two events, or one with two rows
     "tables": (TABLE, {**TABLE, "kind": "rng"}),
     "loaders": (LOADER, {**LOADER, "number": 1}),
-    "opened": ({**OPENED, "rows": OPENED["rows"] * 2},),
+    "opened": ({**OPENED, "rows": [["a", True, None, False], ["b", True, None, False]]},),
     "imports": (module("pkg", "/x/pkg.py"),) * 2,
     "nonfinite": ({"e": "nonfinite", "rows": [["parameter", "w", -1, True]] * 2},),
     "unmoved": ({"e": "unmoved", "rows": [["module", "EMA", "00"]] * 2},),
@@ -252,20 +251,6 @@ def test_a_trace_too_large_or_slow_is_not_read(
         read_folder(tmp_path, NONCE)
 
 
-def test_the_documents_state_the_limits_of_a_run() -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    trust, spec = (" ".join((docs / name).read_text().split()) for name in DOCUMENTS)
-    size, digests = (fmt.MAX_OF_RUN[what] >> 30 for what in (fmt.BYTES, fmt.ALL_DIGESTS))
-    assert f"may have {size} GiB and {digests} GiB of digests" in trust
-    assert f"may have {size} GiB, and {digests} GiB of digests." in spec
-    assert f"{fmt.MAX_OF_RUN[fmt.MEMORY] >> 30} GiB of memory, and 600 seconds" in trust
-    assert fmt.MAX_OF_RUN[fmt.SECONDS] == 600
-    files, gib = f"{artifacts.MAX_FILES:,} files", f"{artifacts.MAX_BYTES >> 30} GiB"
-    assert f"at most {files} and {gib} are copied" in trust
-    assert f"more than {files} or {gib}" in spec
-
-
-DOCUMENTS = ("trust-model.md", "repro-yml.md")
 TABLES = lines(HELLO, TABLE, {**TABLE, "rows": []}, FLAGS)
 EMPTY = {**BLOCK, "table": 1, "digests": ""}
 WIDE = "\U0001f600" + "n" * 4_000
