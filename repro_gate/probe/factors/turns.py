@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import _thread
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 _raw, _start, _ident = _thread.allocate_lock, _thread.start_new_thread, _thread.get_ident
@@ -23,21 +22,19 @@ _SLICE = 0.01  # seconds after which a thread that sleeps looks whether it can g
 FOREVER = float("inf")
 
 
-@dataclass(eq=False)
 class Member:
     """One thread that takes turns."""
 
-    go: Any = field(default_factory=_raw)  # a lock: it waits for its turn by taking it
-    waits: Any = None  # what it waits for; None: it can run
-    until: float = FOREVER  # the virtual time at which it waits no longer
-    real: float = FOREVER  # seconds that waiting for it may take in fact
-    nap: float = 0.0  # seconds that it has to sleep in fact before it goes on
-    expired: bool = False
-    away: bool = False  # in a call that waits for the world outside
-    done: bool = False
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        self.go = _raw()
         self.go.acquire()
+        self.waits: Any = None  # what it waits for; None: it can run
+        self.until = FOREVER  # the virtual time at which it waits no longer
+        self.real = FOREVER  # seconds that waiting for it may take in fact
+        self.nap = 0.0  # seconds that it has to sleep in fact before it goes on
+        self.expired = False
+        self.away = False  # in a call that waits for the world outside
+        self.done = False
 
     @property
     def ready(self) -> bool:
