@@ -94,7 +94,7 @@ class Draws:
         self._draw(f"open({path!r})", sys._getframe(4))  # above this, the hook and its two handlers
 
     def forked(self) -> None:
-        """Leave to the parent what it found; what this child draws is written at once."""
+        """Forget what the parent found; what this child draws is written at once."""
         self._open, self._forked = {}, True
 
     def flush(self, current: session.Session, last: bool) -> None:

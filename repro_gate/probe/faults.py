@@ -49,7 +49,7 @@ class _Fault:
     name: str
     step: int
     process: str
-    done: bool = False
+    done = False
 
     def torch_arrived(self, torch: Any) -> None:
         from . import tensors

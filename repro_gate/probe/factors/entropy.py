@@ -80,8 +80,9 @@ def _seeded(source: str, generator: Any, seed: Any, real: Any, frame: FrameType)
     USES.ask(NAME, source, drawn, pinned, None, frame)
 
 
-def _open(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-    real = functools.partial(original, path, *args, **kwargs)
+def _open(original: Any, *args: Any, **kwargs: Any) -> Any:
+    real = functools.partial(original, *args, **kwargs)
+    path = args[0] if args else kwargs.get("file", kwargs.get("path"))
     name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
     if name not in _DEVICES:
         return real()

@@ -108,14 +108,14 @@ class _Files:
         """Note a use of a path. Raises nothing of its own."""
         if busy() or not isinstance(path, (str, bytes, os.PathLike)):
             return
+        caller = asker(frame)
+        # who looks for a module is no use; importing torch resolves paths some hundred thousand
+        # times, under a hundred frames: what takes longest comes last
+        if caller is None or caller.f_code.co_filename.startswith("<frozen importlib"):
+            return
+        if about and caller.f_code.co_name in _RESOLVING:
+            return
         with contextlib.suppress(Exception), deciding():
-            caller = asker(frame)
-            # who looks for a module is no use; importing torch resolves paths some hundred thousand
-            # times, under a hundred frames: what takes longest comes last
-            if caller is None or caller.f_code.co_filename.startswith("<frozen importlib"):
-                return
-            if about and caller.f_code.co_name in _RESOLVING:
-                return
             name = os.fsdecode(path)
             whole = os.path.abspath(name)
             if (about and not self._judge.beyond(whole)) or _is_for_the_probe(caller):

@@ -22,8 +22,8 @@ def install() -> None:
     wrap_later("os", "scandir", _scandir)
 
 
-def _listdir(original: Any, *args: Any) -> Any:
-    names, frame = original(*args), sys._getframe(2)
+def _listdir(original: Any, *args: Any, **kwargs: Any) -> Any:
+    names, frame = original(*args, **kwargs), sys._getframe(2)
     if frame.f_code.co_filename.startswith("<frozen importlib"):
         return names  # who looks for a module asks for no order
     return USES.ask(
@@ -31,8 +31,8 @@ def _listdir(original: Any, *args: Any) -> Any:
     )
 
 
-def _scandir(original: Any, *args: Any) -> Any:
-    with original(*args) as scan:
+def _scandir(original: Any, *args: Any, **kwargs: Any) -> Any:
+    with original(*args, **kwargs) as scan:
         entries = list(scan)
 
     def by_name(_: Any, entries: list[Any]) -> list[Any]:

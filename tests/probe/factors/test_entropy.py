@@ -26,7 +26,7 @@ DRAWS = (
     "np.random.SeedSequence().entropy",
     "np.random.RandomState().rand()",
     "(np.random.seed(), np.random.rand())",
-    "open('/dev/urandom', 'rb').read(4)",
+    "open(file='/dev/urandom', mode='rb').read(4)",
     "os.read(os.open('/dev/urandom', os.O_RDONLY), 4)",
     "Path('/dev/urandom').open('rb').read(4)",
     "np.fromfile('/dev/urandom', np.uint8, 4).tolist()",

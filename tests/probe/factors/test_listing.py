@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.probe.factors.runs import once, told
 
 LISTINGS = (
-    "os.listdir('files')",
-    "[entry.name for entry in os.scandir('files')]",
+    "os.listdir(path='files')",
+    "[entry.name for entry in os.scandir(path='files')]",
     "[path.name for path in Path('files').iterdir()]",
     "[path.name for path in Path('files').glob('*')]",
     "[path.name for path in Path('files').rglob('*')]",

@@ -43,19 +43,6 @@ def queued():
         threading.Thread(target=put, args=(worker,), daemon=True).start()
     return [ready.get(timeout=60) for _ in range(12)]
 
-def conditions():
-    found, changed = [], threading.Condition()
-    def go(number):
-        work(number)
-        with changed:
-            found.append(number)
-            changed.notify_all()
-    for number in range(5):
-        threading.Thread(target=go, args=(number,)).start()
-    with changed:
-        assert changed.wait_for(lambda: len(found) == 5, 60)
-    return found
-
 def to_thread():
     async def main():
         return [await job for job in asyncio.as_completed([asyncio.to_thread(work, number) for number in range(10)])]
@@ -69,7 +56,7 @@ def mapped():
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(work, range(8)))
 """
-NAMES = "completed queued conditions to_thread unordered mapped"
+NAMES = "completed queued to_thread unordered mapped"
 SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES.split())
 
 
@@ -79,7 +66,7 @@ def test_pinned_the_order_is_the_same_in_ten_of_ten_runs_and_free_it_is_not(tmp_
     both = watched_twice(tmp_path, SCRIPT)
     ours, free = (dict(line.split(" ", 1) for line in item) for item in (tail, both[0].ended.tail))
     differing = {name for name, differs in zip(free, apart(both), strict=True) if differs}
-    assert len(differing) > 3 and "mapped" not in differing and ours["mapped"] == free["mapped"]
+    assert len(differing) > 2 and "mapped" not in differing and ours["mapped"] == free["mapped"]
     for name in ours:
         assert sorted(ours[name].split()) == sorted(free[name].split()), name
 
