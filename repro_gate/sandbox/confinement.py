@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held, obeyed
-from repro_gate.files import own_lock
+from repro_gate.files import leads_out, own_lock
 from repro_gate.sandbox.cleanup import sweep
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.reexec import hide_memory
@@ -40,14 +40,14 @@ def confined(
     *,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
-    """Everything that must hold while the training's user has processes; undone at the end,
+    """Keep up everything that must hold while the training's user has processes; undone at the end,
     whatever happens.
 
     `data` are the declared data's paths, which an untrusted spec names: inside a folder that is
     made unreadable only what lies in the checkout, outside any `.git`, stays within reach.
     `within_reach` are the gate's own choice: its temporary folder, installed environments. Signals
     wait inside. `tell` is given a line before another gate that trains as this user is waited for.
-    Raises Inconclusive.
+    Raise Inconclusive.
     """
     if not sandbox.own_user:
         yield
@@ -72,42 +72,38 @@ def confined(
 
 
 def interpreters(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """The folders of the environments whose `python` the training finds: as it is named on PATH,
-    and where links lead."""
-    found: dict[Path, None] = {}
+    """Return the folders of the environments whose `python` the training finds: as it is named on
+    PATH, and where links lead."""
+    found = list[Path]()
     for name in ("python", "python3"):
         path = shutil.which(name, path=environment.get("PATH", os.defpath))
-        if path is not None:
-            found |= dict.fromkeys(
-                Path(os.path.dirname(os.path.dirname(item)))
-                for item in (os.path.abspath(path), os.path.realpath(path))
-            )
-    named = [environment.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
-    found |= dict.fromkeys(Path(os.path.realpath(name)) for name in named if os.path.isabs(name))
-    return tuple(found)
+        for start in (os.path.abspath(path), os.path.realpath(path)) if path else ():
+            found.append(Path(start).parent.parent)
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        folder = environment.get(name, "")
+        if os.path.isabs(folder):
+            found.append(Path(os.path.realpath(folder)))
+    return tuple(dict.fromkeys(found))
 
 
 def _may_stay_open(path: Path, checkout: Path, roots: Iterable[Path]) -> bool:
-    """Whether a path of the spec's is data of this checkout: not a repository's own, and not in a
-    folder of the runner's inside it."""
+    """Return whether a path of the spec's is data of this checkout: not a repository's own, and not
+    in a folder of the runner's inside it."""
     real, root = Path(os.path.realpath(path)), Path(os.path.realpath(checkout))
-    if root not in real.parents or ".git" in real.relative_to(root).parts:
-        return False
-    return not any(other in (real, *real.parents) for other in roots if root in other.parents)
+    inner = [other for other in roots if root in other.parents]
+    return not leads_out(real, root) and not any(real.is_relative_to(other) for other in inner)
 
 
 def _apart(keep: Iterable[Path], roots: Iterable[Path]) -> list[Path]:
-    """Without paths that hold a whole folder that is to be made unreadable: they would leave it
+    """Leave out paths that hold a whole folder that is to be made unreadable: they would leave it
     open."""
-    return [
-        path for path in keep if not any(root == path or path in root.parents for root in roots)
-    ]
+    return [path for path in keep if not any(root.is_relative_to(path) for root in roots)]
 
 
 @contextlib.contextmanager
 def _process_state() -> Iterator[None]:
-    """No groups beside root's (they would still read files of theirs in `as_training_user`), no
-    core files, and a umask that others can read."""
+    """Hold no groups beside root's (they would still read files of theirs in `as_training_user`),
+    no core files, and a umask that others can read."""
     groups, umask, core = os.getgroups(), os.umask(_UMASK), resource.getrlimit(resource.RLIMIT_CORE)
     try:
         os.setgroups([])
@@ -121,12 +117,15 @@ def _process_state() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone(sandbox: Sandbox, tell: Callable[[str], None]) -> Iterator[None]:
-    """Two gates that share a training's user would end each other's runs: the second waits.
+    """Wait for another gate that trains as this user: each would end the other's runs.
 
-    Raises Inconclusive where the first does not end, or where nothing can be locked.
+    Raise Inconclusive where the first does not end, or where nothing can be locked.
     """
-    deadline, told = time.monotonic() + WAIT_SECONDS, False
-    while (lock := _lock(sandbox)) is None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    lock = _lock(sandbox)
+    if lock is None:
+        tell(f"waiting for another gate on this machine, which trains as user {sandbox.uid} too")
+    while lock is None:
         if time.monotonic() > deadline:
             raise Inconclusive(
                 f"another gate on this machine trains as user {sandbox.uid}, for more than "
@@ -134,13 +133,9 @@ def _alone(sandbox: Sandbox, tell: Callable[[str], None]) -> Iterator[None]:
                 remedy="run one after the other, or each in its own container",
                 reason_id="sandbox/not-alone",
             )
-        if not told:
-            tell(
-                f"waiting for another gate on this machine, which trains as user {sandbox.uid} too"
-            )
-            told = True
         with obeyed():
             time.sleep(_LOOK_EVERY)
+        lock = _lock(sandbox)
     try:
         yield
     finally:
@@ -148,8 +143,8 @@ def _alone(sandbox: Sandbox, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def _lock(sandbox: Sandbox) -> int | None:
-    """In /run, which is root's own, else in the temporary folder; None where another gate holds
-    it."""
+    """Lock in /run, which is root's own, else in the temporary folder; None where another gate
+    holds it."""
     problem = ""
     for folder in dict.fromkeys((_LOCKS, Path(tempfile.gettempdir()))):
         try:

@@ -45,8 +45,8 @@ _SOCKETS = (
 
 
 def runner_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """The runner's own files that this job was told of: the event, and the files that commands are
-    written to."""
+    """Return the runner's own files that this job was told of: the event, and the files that
+    commands are written to."""
     names = ("GITHUB_EVENT_PATH", *FILE_COMMANDS)
     return tuple(
         Path(os.path.abspath(environment[name])) for name in names if environment.get(name)
@@ -54,16 +54,17 @@ def runner_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def sockets(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where container engines listen; whoever may connect there is root on the host."""
+    """Return where container engines listen; whoever may connect there is root on the host."""
     host = environment.get("DOCKER_HOST", "")
     named = [host[len("unix://") :]] if host.startswith("unix:///") else []
     return tuple(Path(path) for path in dict.fromkeys([*_SOCKETS, *named]))
 
 
 def private_folders(environment: Mapping[str, str], checkout: Path) -> tuple[Path, ...]:
-    """What is made unreadable: the checkout, the runner's workspace, home and temporary folder, its
-    files' folders, everything below /github, and in a container mounted secrets and a folder with a
-    container engine's socket that others may connect to. Real paths of folders that are there."""
+    """Return what is made unreadable: the checkout, the runner's workspace, home and temporary
+    folder, its files' folders, everything below /github, and in a container mounted secrets and a
+    folder with a container engine's socket that others may connect to. Real paths of folders that
+    are there."""
     named = [environment.get(name, "") for name in ("GITHUB_WORKSPACE", "HOME", "RUNNER_TEMP")]
     wanted = [
         checkout,
@@ -90,14 +91,12 @@ def unreadable(
 
     `keep_open` stays reachable where it lies inside a root, and is itself left as it is, but for
     `.git` folders in it. Where gate and training are one user nothing is done. Signals wait inside.
-    Raises Inconclusive naming what cannot be restricted, and at the end what cannot be restored.
+    Raise Inconclusive naming what cannot be restricted, and at the end what cannot be restored.
     """
     if not sandbox.own_user:
         yield
         return
-    real = sorted(
-        {Path(os.path.realpath(root)) for root in roots}, key=lambda path: len(path.parts)
-    )
+    real = {Path(os.path.realpath(root)) for root in roots}
     outermost = [path for path in real if not any(other in path.parents for other in real)]
     keep = [Path(os.path.realpath(path)) for path in keep_open]
     restrictions = _Restrictions(sandbox)
@@ -127,18 +126,15 @@ class _Restrictions:
             return
         inside = [item for item in keep if path in item.parents]
         self._take(path, _PASS if inside else 0)
-        towards = {item.relative_to(path).parts[0] for item in inside}
-        if not inside:
-            return
-        for name in self._listed(path):
-            if name in towards:
+        for name in self._listed(path) if inside else ():
+            if any(item.is_relative_to(path / name) for item in inside):
                 self.restrict(path / name, inside)
             else:
                 self._take(path / name, 0)
 
     def restore(self) -> None:
-        """Every mode as it was, the last that was changed first; an entry that has been replaced
-        since is left alone."""
+        """Restore every mode as it was, the last that was changed first; an entry that has been
+        replaced since is left alone."""
         failed = []
         while self._changed:
             path, *inode, mode = self._changed.pop()
@@ -189,29 +185,25 @@ class _Restrictions:
             raise _not_restricted(folder, error.strerror or str(error)) from error
 
     def _restrict_repositories(self, kept: Path) -> None:
-        """A clone that is declared as data, or lies in it, may have a credential in its `.git`."""
+        """Restrict each `.git`: a clone that is declared as data may have a credential in it."""
         for folder, names, files in os.walk(kept):
-            if ".git" in names:
+            if ".git" in (*names, *files):
                 self._take(Path(folder, ".git"), 0)
-                names.remove(".git")
-            elif ".git" in files:
-                self._take(Path(folder, ".git"), 0)
+            names[:] = [name for name in names if name != ".git"]
 
 
 def barrier_to(sandbox: Sandbox, path: Path) -> Path | None:
-    """The first folder on the way to `path`, itself included, that the training's user may not
-    enter. Raises OSError."""
+    """Return the first folder on the way to `path`, itself included, that the training's user may
+    not enter. Raise OSError."""
     if not sandbox.own_user:
         return None
     for folder in reversed([path, *path.parents]):
         status = os.stat(folder)
-        bit = (
-            stat.S_IXUSR
-            if status.st_uid == sandbox.uid
-            else stat.S_IXGRP
-            if status.st_gid == sandbox.gid
-            else stat.S_IXOTH
-        )
+        bit = stat.S_IXOTH
+        if status.st_uid == sandbox.uid:
+            bit = stat.S_IXUSR
+        elif status.st_gid == sandbox.gid:
+            bit = stat.S_IXGRP
         if stat.S_ISDIR(status.st_mode) and not status.st_mode & bit:
             return folder
     return None
@@ -219,7 +211,7 @@ def barrier_to(sandbox: Sandbox, path: Path) -> Path | None:
 
 @contextlib.contextmanager
 def _handle(path: Path) -> Iterator[int]:
-    """A descriptor of the entry itself, never of what a link leads to; it opens nothing, so sockets
+    """Open the entry itself, never of what a link leads to; it opens nothing, so sockets
     and pipes are as good as files."""
     handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -229,8 +221,8 @@ def _handle(path: Path) -> Iterator[int]:
 
 
 def _open_to_others(path: Path) -> bool:
-    """Whether anybody may write to `path` by the modes on the way to it: to connect to a socket is
-    to write to it."""
+    """Return whether anybody may write to `path` by the modes on the way to it: to connect to a
+    socket is to write to it."""
     real = Path(os.path.realpath(path))
     with contextlib.suppress(OSError):
         return bool(os.stat(real).st_mode & stat.S_IWOTH) and all(
