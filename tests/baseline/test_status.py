@@ -181,7 +181,9 @@ def test_the_time_of_a_step_is_compared_where_both_sides_have_it() -> None:
 
 def test_recording_replaces_this_platform_and_keeps_the_others_and_its_arguments() -> None:
     other, outside = entry(RECIPE, GPU), dict(OUTSIDE)
-    new = entry_of(config_hash_of(REFACTORED, CPU), [outcome(2), outcome(1)], outside, NOW, "0.2.0")
+    new = entry_of(
+        config_hash_of(REFACTORED, CPU), [outcome(2), outcome(1)], outside, NOW, "0.2.0", {}
+    )
     outside.clear()
     assert [result.seed for result in new.outcomes] == [1, 2] and new.outside == OUTSIDE
     merged = merge(baseline(entry(), other), new)
