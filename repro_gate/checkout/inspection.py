@@ -25,7 +25,6 @@ LFS_POINTER = re.compile(
 LFS_POINTER_BYTES = 1024  # git-lfs' own bound
 SUBMODULE = "160000"
 _FILE_MODES = frozenset({"100644", "100755"})
-_DEEPEST_SUBMODULE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,14 +89,9 @@ def _plain(directory: Path, why: str) -> Checkout:
 def outermost(root: Path) -> Path:
     """Return the top level of the repository that holds `root` as a submodule, of whatever depth;
     `root` itself where none does."""
-    for _ in range(_DEEPEST_SUBMODULE):
-        try:
-            above = git_line(root, "rev-parse", "--show-superproject-working-tree")
-        except GitFailed:
-            return root
-        if not above:
-            return root
-        root = Path(os.path.realpath(above))
+    with contextlib.suppress(GitFailed):
+        while above := git_line(root, "rev-parse", "--show-superproject-working-tree"):
+            root = Path(os.path.realpath(above))
     return root
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import and_more
+from repro_gate.sandbox.confinement import barrier_to
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.start import command, end_all
-from repro_gate.sandbox.unreadable import barrier_to
 
 ATTEMPTS = Path(__file__).resolve().with_name("escape_attempts.py")
 _SECONDS = 120.0
