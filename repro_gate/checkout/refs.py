@@ -104,19 +104,19 @@ def _write(
     its submodules. Return how many files that were."""
     repository = Path(git_line(root, "rev-parse", "--absolute-git-dir"))
     with scratch_folder() as scratch, obeyed():
-        apart = WorkTree(repository, top / prefix, scratch / "index")
-        git(root, "read-tree", commit, apart=apart)
+        work_tree = WorkTree(repository, top / prefix, scratch / "index")
+        git(root, "read-tree", commit, work_tree=work_tree)
         entries = [
             item
-            for item in index_of(root, apart)
+            for item in index_of(root, work_tree)
             if not is_below(os.path.join(root, item.path), leave_out)
         ]
         names = [item.path for item in entries if item.mode != SUBMODULE]
         git(
             root,
             *("checkout-index", "--force", "--quiet", "-z", "--stdin"),
-            given=b"".join(os.fsencode(name) + b"\0" for name in names),
-            apart=apart,
+            stdin=b"".join(os.fsencode(name) + b"\0" for name in names),
+            work_tree=work_tree,
             seconds=_EXPORT_SECONDS,
         )
     files = len(names)

@@ -87,7 +87,7 @@ def confined(
         held(),
         _alone(sandbox, tell),
         _process_state(),
-        unreadable(sandbox, roots, _apart(keep, roots)),
+        unreadable(sandbox, roots, _without_roots(keep, roots)),
     ):
         hide_memory()
         end_all(sandbox)  # what a gate that was killed has left running, and left behind
@@ -122,7 +122,7 @@ def _may_stay_open(path: Path, checkout: Path, roots: Iterable[Path]) -> bool:
     return not leads_out(real, root) and not any(real.is_relative_to(other) for other in inner)
 
 
-def _apart(keep: Iterable[Path], roots: Iterable[Path]) -> list[Path]:
+def _without_roots(keep: Iterable[Path], roots: Iterable[Path]) -> list[Path]:
     """Leave out paths that hold a whole folder that is to be made unreadable: they would leave it
     open."""
     return [path for path in keep if not any(root.is_relative_to(path) for root in roots)]
@@ -329,11 +329,11 @@ class _Restrictions:
         except OSError as error:
             raise _not_restricted(folder, error.strerror or str(error)) from error
 
-    def _restrict_repositories(self, kept: Path) -> None:
+    def _restrict_repositories(self, folder: Path) -> None:
         """Restrict each `.git`: a clone that is declared as data may have a credential in it."""
-        for folder, names, files in os.walk(kept):
+        for place, names, files in os.walk(folder):
             if ".git" in (*names, *files):
-                self._take(Path(folder, ".git"), 0)
+                self._take(Path(place, ".git"), 0)
             names[:] = [name for name in names if name != ".git"]
 
 

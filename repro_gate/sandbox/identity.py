@@ -140,12 +140,12 @@ def open_written(path: Path, sandbox: Sandbox) -> int:
     raise NotRegular(problem)
 
 
-def _set(change: ctypes._NamedFuncPointer, wanted: int | None) -> None:
+def _set(change: ctypes._NamedFuncPointer, number: int | None) -> None:
     """Set one id and look whether it holds: these calls report no error."""
-    change(ctypes.c_uint(wanted if wanted is not None else 0xFFFFFFFF))
-    if change(_NOBODY) != wanted:
+    change(ctypes.c_uint(number if number is not None else 0xFFFFFFFF))
+    if change(_NOBODY) != number:
         raise Inconclusive(
-            f"the gate cannot look at files as user {wanted}: setfsuid was not granted",
+            f"the gate cannot look at files as user {number}: setfsuid was not granted",
             remedy="give the container CAP_SETUID and CAP_SETGID",
             reason_id="sandbox/own-user",
         )
