@@ -162,7 +162,7 @@ def platform_inputs(
         used |= {name: facts.get(name) for name in (*_CUDA, "gpu-sm-count")}
         used |= {
             "driver": machine.get("driver"),
-            "gpu-model": facts.get("gpu-model") or model or None,
+            "gpu-model": facts.get("gpu-model"),
         }
     else:
         used |= {

@@ -51,7 +51,7 @@ def entry_of(
     outside: Mapping[str, str],
     now: str,
     version: str,
-    step_times: Mapping[TimedArm, tuple[float, ...]] | None = None,
+    step_times: Mapping[TimedArm, tuple[float, ...]],
 ) -> Entry:
     """Return what a gate run leaves in the baseline. `now` is UTC, ISO 8601 to the second,
     `version` this tool's, `step_times` as in Entry."""
@@ -62,8 +62,7 @@ def entry_of(
         outcomes=tuple(sorted(results, key=lambda result: result.seed)),
         outside=_readable(outside),
         step_times={
-            arm: tuple(float(f"{time:.6g}") for time in times)
-            for arm, times in (step_times or {}).items()
+            arm: tuple(float(f"{time:.6g}") for time in times) for arm, times in step_times.items()
         },
     )
 

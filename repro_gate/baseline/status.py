@@ -52,7 +52,8 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
             facts = _changed_facts(entry.outside, now.outside)
             status, remedy = "drift", _UNDO if facts else _LOOK_OUTSIDE
             message = f"same inputs, different results: {_few(parts)}{_distance(farthest)}; "
-            message += _outside(entry, now, facts)
+            names = _few([fact.partition(": ")[0] for fact in facts])
+            message += f"{names or 'no recorded fact'} changed outside the hashed inputs"
     elif not parts:
         status, remedy = "no-op", _RECORD_INPUTS
         message = f"{why}, results are bitwise identical to the baseline"
@@ -142,15 +143,6 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
         unlike=parts,
         loss_gap=finite(loss_gap(nearest.outcomes, now.outcomes)),
     )
-
-
-def _outside(entry: Entry, now: Entry, facts: Sequence[str]) -> str:
-    if facts:
-        names = _few([fact.partition(": ")[0] for fact in facts])
-        return f"changed outside the hashed inputs: {names}"
-    if known := entry.outside.keys() & now.outside:
-        return f"none of the {len(known)} recorded facts outside the hashed inputs changed"
-    return "nothing outside the hashed inputs was recorded"
 
 
 def _pairs(

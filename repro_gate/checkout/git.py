@@ -51,8 +51,8 @@ class WorkTree:
 def git(
     root: Path,
     *arguments: str,
-    given: bytes = b"",
-    apart: WorkTree | None = None,
+    stdin: bytes = b"",
+    work_tree: WorkTree | None = None,
     seconds: int = _GIT_SECONDS,
 ) -> bytes:
     """Return what a git command in `root` prints, with everything switched off that could run a
@@ -68,14 +68,14 @@ def git(
         for key in ("clean", "smudge", "process")
     }
     off |= {f"filter.{os.fsdecode(name)}.required": "false" for name in filters}
-    if apart is None:
-        return _run(root, arguments, off, given, seconds=seconds)
+    if work_tree is None:
+        return _run(root, arguments, off, stdin, seconds=seconds)
     places = {
-        "GIT_DIR": str(apart.repository),
-        "GIT_WORK_TREE": str(apart.folder),
-        "GIT_INDEX_FILE": str(apart.index),
+        "GIT_DIR": str(work_tree.repository),
+        "GIT_WORK_TREE": str(work_tree.folder),
+        "GIT_INDEX_FILE": str(work_tree.index),
     }
-    return _run(apart.folder, arguments, _APART | off, given, places, seconds)
+    return _run(work_tree.folder, arguments, _APART | off, stdin, places, seconds)
 
 
 def git_line(root: Path, *arguments: str) -> str:
@@ -92,7 +92,7 @@ def _run(
     folder: Path,
     arguments: Sequence[str],
     off: Mapping[str, str],
-    given: bytes = b"",
+    stdin: bytes = b"",
     places: Mapping[str, str] | None = None,
     seconds: int = _GIT_SECONDS,
 ) -> bytes:
@@ -115,7 +115,7 @@ def _run(
             ["git", "--no-optional-locks", *arguments],
             cwd=folder,
             env=environment,
-            input=given,
+            input=stdin,
             capture_output=True,
             check=False,
             timeout=seconds,

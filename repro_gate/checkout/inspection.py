@@ -25,7 +25,6 @@ LFS_POINTER = re.compile(
 LFS_POINTER_BYTES = 1024  # git-lfs' own bound
 SUBMODULE = "160000"
 _FILE_MODES = frozenset({"100644", "100755"})
-_DEEPEST_SUBMODULE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,34 +69,29 @@ def inspect_checkout(directory: Path) -> Checkout:
         try:
             top = git_line(directory, "rev-parse", "--show-toplevel")
         except FileNotFoundError:
-            return _plain(directory, "git is not installed")
+            return _without_git(directory, "git is not installed")
         except GitFailed as error:
             if not _NO_REPOSITORY.search(str(error)):
                 raise
-            return _plain(directory, f"{marked / '.git'} is no usable repository")
+            return _without_git(directory, f"{marked / '.git'} is no usable repository")
         root = Path(os.path.realpath(top))
         if root != marked:
-            return _plain(directory, f"git takes {root} for the top level of {marked}")
+            return _without_git(directory, f"git takes {root} for the top level of {marked}")
         if directory != root and _is_ignored(root, directory):
-            return _plain(directory, f"git ignores this folder in {root}")
+            return _without_git(directory, f"git ignores this folder in {root}")
         return _inspect(root)
 
 
-def _plain(directory: Path, why: str) -> Checkout:
+def _without_git(directory: Path, why: str) -> Checkout:
     return Checkout(root=directory, notes=(f"{why}: the folder is taken as it is",))
 
 
 def outermost(root: Path) -> Path:
     """Return the top level of the repository that holds `root` as a submodule, of whatever depth;
     `root` itself where none does."""
-    for _ in range(_DEEPEST_SUBMODULE):
-        try:
-            above = git_line(root, "rev-parse", "--show-superproject-working-tree")
-        except GitFailed:
-            return root
-        if not above:
-            return root
-        root = Path(os.path.realpath(above))
+    with contextlib.suppress(GitFailed):
+        while above := git_line(root, "rev-parse", "--show-superproject-working-tree"):
+            root = Path(os.path.realpath(above))
     return root
 
 
@@ -177,10 +171,10 @@ def _listed(root: Path, prefix: str) -> Iterator[str]:
             yield from _listed(root / path, prefix + path)
 
 
-def index_of(root: Path, apart: WorkTree | None = None) -> list[Tracked]:
+def index_of(root: Path, work_tree: WorkTree | None = None) -> list[Tracked]:
     """Return the index (`mode blob stage TAB path`): the checkout's own, or one apart from it."""
     found: dict[str, Tracked] = {}
-    for line in git(root, "ls-files", "-z", "--stage", apart=apart).split(b"\0"):
+    for line in git(root, "ls-files", "-z", "--stage", work_tree=work_tree).split(b"\0"):
         if line:
             about, _, path = line.partition(b"\t")
             mode, blob, _ = about.decode("ascii").split(" ")
@@ -195,14 +189,14 @@ def _unchanged_lfs(root: Path, modified: set[str], tracked: Sequence[Tracked]) -
     if not blobs:
         return set()
     given = "".join(f"{blob}\n" for blob in sorted(set(blobs.values())))
-    sizes = git(root, "cat-file", "--batch-check", given=given.encode()).decode().splitlines()
+    sizes = git(root, "cat-file", "--batch-check", stdin=given.encode()).decode().splitlines()
     small = [
         line.split()[0]
         for line in sizes
         if " blob " in line and int(line.split()[2]) <= LFS_POINTER_BYTES
     ]
     # `blob type size LF content LF`, again and again
-    batch = git(root, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in small).encode())
+    batch = git(root, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in small).encode())
     pointers: dict[str, re.Match[bytes]] = {}
     while batch:
         about, _, rest = batch.partition(b"\n")
@@ -357,7 +351,7 @@ def _managed_by_lfs(root: Path, paths: Sequence[str]) -> Iterator[str]:
     """Yield those of these paths whose attribute `filter` is `lfs`: fields of `path NUL filter NUL
     value NUL`."""
     given = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    fields = git(root, "check-attr", "-z", "--stdin", "filter", given=given).split(b"\0")
+    fields = git(root, "check-attr", "-z", "--stdin", "filter", stdin=given).split(b"\0")
     for path, value in zip(fields[0::3], fields[2::3], strict=False):
         if value == b"lfs":
             yield os.fsdecode(path)

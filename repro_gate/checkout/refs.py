@@ -91,43 +91,40 @@ def export(root: Path, commit: str, destination: Path, leave_out: Sequence[Path]
     top, notes = make_folder(destination).resolve(), list[str]()
     others = {os.path.normpath(path) for path in leave_out}
     try:
-        files, size = _write(root, commit, top, "", others, notes)
+        files = _write(root, commit, top, "", others, notes)
     except (GitFailed, OSError) as error:
         raise _unreadable(commit, "the tree cannot be written as files", error) from error
-    return Snapshot(
-        root=destination, source=root, files=files, bytes=size, notes=tuple(notes[:_MAX_NOTES])
-    )
+    return Snapshot(root=destination, source=root, files=files, notes=tuple(notes[:_MAX_NOTES]))
 
 
 def _write(
     root: Path, commit: str, top: Path, prefix: str, leave_out: set[str], notes: list[str]
-) -> tuple[int, int]:
+) -> int:
     """Write one repository's tree below `prefix` ("" or ending in a slash) of `top`, and those of
-    its submodules. Return how many files and bytes that were."""
+    its submodules. Return how many files that were."""
     repository = Path(git_line(root, "rev-parse", "--absolute-git-dir"))
     with scratch_folder() as scratch, obeyed():
-        apart = WorkTree(repository, top / prefix, scratch / "index")
-        git(root, "read-tree", commit, apart=apart)
+        work_tree = WorkTree(repository, top / prefix, scratch / "index")
+        git(root, "read-tree", commit, work_tree=work_tree)
         entries = [
             item
-            for item in index_of(root, apart)
+            for item in index_of(root, work_tree)
             if not is_below(os.path.join(root, item.path), leave_out)
         ]
         names = [item.path for item in entries if item.mode != SUBMODULE]
         git(
             root,
             *("checkout-index", "--force", "--quiet", "-z", "--stdin"),
-            given=b"".join(os.fsencode(name) + b"\0" for name in names),
-            apart=apart,
+            stdin=b"".join(os.fsencode(name) + b"\0" for name in names),
+            work_tree=work_tree,
             seconds=_EXPORT_SECONDS,
         )
-    files, size = len(names), 0
+    files = len(names)
     for name in names:
         path = top / prefix / name
         status = os.lstat(path)
         if stat.S_ISREG(status.st_mode):
             _resolve_lfs(root, path, status, f"{prefix}{name}", notes)
-            size += os.lstat(path).st_size
     for item in entries:
         if item.mode != SUBMODULE:
             continue
@@ -139,13 +136,12 @@ def _write(
             and os.path.realpath(target) == str(target)
         ):
             target.mkdir(parents=True, exist_ok=True)
-            inner = _write(root / item.path, item.blob, top, f"{name}/", leave_out, notes)
-            files, size = files + inner[0], size + inner[1]
+            files += _write(root / item.path, item.blob, top, f"{name}/", leave_out, notes)
         else:
             notes.append(
                 f"submodule {name} at {item.blob[:12]} is not in this clone: its files are missing"
             )
-    return files, size
+    return files
 
 
 def _holds(folder: Path, commit: str) -> bool:

@@ -28,7 +28,6 @@ class Snapshot:
     root: Path
     source: Path
     files: int
-    bytes: int
     notes: tuple[str, ...] = ()
 
 
@@ -68,9 +67,7 @@ def take_snapshot(
         elif not is_below(path, others):
             copy.take(name)
     copy.finish()
-    return Snapshot(
-        root=destination, source=root, files=copy.files, bytes=copy.bytes, notes=tuple(notes)
-    )
+    return Snapshot(root=destination, source=root, files=copy.files, notes=tuple(notes))
 
 
 class Copy:
@@ -78,7 +75,7 @@ class Copy:
 
     def __init__(self, source: Path, target: Path, notes: list[str]) -> None:
         self.source, self.target, self.notes = source, target, notes
-        self.files = self.bytes = 0
+        self.files = 0
         self._folders: dict[str, bool] = {"": True}
 
     def take(self, name: str) -> None:
@@ -92,7 +89,7 @@ class Copy:
             if stat.S_ISLNK(mode):
                 os.symlink(os.readlink(source), target)
             elif stat.S_ISREG(mode):
-                self.bytes += self.copy_file(name)
+                self.copy_file(name)
             else:
                 if not stat.S_ISDIR(mode):
                     self.notes.append(f"{name} was left out: it is no regular file")
@@ -103,9 +100,9 @@ class Copy:
             raise _not_copied(name, error, source) from error
         self.files += 1
 
-    def copy_file(self, name: str) -> int:
-        """Copy one regular file; return its size in bytes."""
-        return copy_file(self.source / name, self.target / name)
+    def copy_file(self, name: str) -> None:
+        """Copy one regular file."""
+        copy_file(self.source / name, self.target / name)
 
     def _folder(self, name: str) -> bool:
         """Make a folder; False where one above it is a link or gone in the source, so that nothing

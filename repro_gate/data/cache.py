@@ -10,23 +10,23 @@ read. It is no defence against programs of the same user.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 from repro_gate.files import cache_folder, read_start, replace_file
 
 MAX_ENTRIES = 50_000  # the ones used longest ago go first
 MAX_BYTES = 32 << 20  # of the file; a larger one is not ours
 RACY_NS = 2_000_000_000  # file systems with times of whole or even seconds (ext3, FAT) included
-_HEADER = b"repro-gate data digests 1 sha256:"
+_Entries = dict[str, dict[str, str]]
 
 
 def default_cache_path(environment: Mapping[str, str]) -> Path | None:
-    """`data.json` in the gate's folder of caches; None where there is no home."""
+    """Return `data.json` in the gate's folder of caches; None where there is no home."""
     folder = cache_folder(environment)
     return None if folder is None else folder / "data.json"
 
@@ -38,14 +38,14 @@ class DataCache:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.note = ""
-        self._entries: dict[str, dict[str, str]] = {}  # the ones used last at the end
+        self._entries: _Entries = {}  # the ones used last at the end
         try:
             self._entries = _read(path)
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, msgspec.DecodeError) as error:
             self._give_up(error)
 
     def find(self, key: str) -> dict[str, str]:
-        """The digests that were kept, by kind; none: read the data."""
+        """Return the digests that were kept, by kind; none: read the data."""
         if key in self._entries:
             self._entries[key] = self._entries.pop(key)
         return self._entries.get(key, {})
@@ -60,9 +60,9 @@ class DataCache:
         """Replace the file: of two gate runs at the same time, the later one's digests stay."""
         if self.note or not self._entries:
             return
-        body = json.dumps(dict(list(self._entries.items())[-MAX_ENTRIES:])).encode()
+        newest = dict(list(self._entries.items())[-MAX_ENTRIES:])
         try:
-            replace_file(self.path, _headed(body))
+            replace_file(self.path, msgspec.json.encode(newest))
         except OSError as error:
             self._give_up(error)
 
@@ -74,13 +74,9 @@ class DataCache:
         )
 
 
-def _headed(body: bytes) -> bytes:
-    return _HEADER + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
-
-
-def _read(path: Path) -> dict[str, dict[str, str]]:
-    """What the file holds; nothing where there is none. Raises OSError or ValueError where it, or
-    its folder, is not to be trusted."""
+def _read(path: Path) -> _Entries:
+    """Return what the file holds; nothing where there is none. Raise OSError or DecodeError where
+    it, or its folder, is not to be trusted."""
     os.makedirs(path.parent.parent, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path.parent, 0o700)
@@ -92,12 +88,7 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
     file = os.lstat(path)
     if not stat.S_ISREG(file.st_mode) or not _is_private(file) or file.st_nlink > 1:
         raise OSError("it is no file of this user alone")
-    content = read_start(path, MAX_BYTES + 1)
-    body = content.partition(b"\n")[2]
-    if len(content) > MAX_BYTES or content != _headed(body):
-        raise ValueError("it is damaged, or of another version")
-    entries: dict[str, dict[str, str]] = json.loads(body)
-    return entries
+    return msgspec.json.decode(read_start(path, MAX_BYTES), type=_Entries)
 
 
 def _is_private(status: os.stat_result) -> bool:

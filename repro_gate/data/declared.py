@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.data.cache import DataCache
-from repro_gate.data.hashing import Progress, Reading, read_digests
-from repro_gate.data.tree import Identity, digest_of_stats, list_files
+from repro_gate.data.hashing import (
+    Identity,
+    Progress,
+    Reading,
+    digest_of_stats,
+    list_files,
+    read_digests,
+)
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.fields import Location
@@ -41,18 +47,12 @@ class DataFinding:
 
     @property
     def declared(self) -> bool:
-        """Whether any digest is declared; a size alone proves nothing."""
+        """Return whether any digest is declared; a size alone proves nothing."""
         return self.expected is not None or self.md5_expected is not None
 
     @property
-    def matches(self) -> bool | None:
-        """Whether every declared digest and size is what was found; None where no digest is
-        declared and nothing is wrong."""
-        return not self.mismatches if self.declared or self.mismatches else None
-
-    @property
     def mismatches(self) -> tuple[str, ...]:
-        """What is not as declared, or cannot be read, a sentence each."""
+        """Return what is not as declared, or cannot be read, a sentence each."""
         found = [self.problem] if self.problem else []
         if self.actual is not None and self.expected not in (None, self.actual):
             found.append(f"{self.path}: sha256 expected {self.expected}, found {self.actual}")
@@ -84,14 +84,14 @@ DataState = Mapping[str, Fingerprint]
 
 
 def data_path(item: DataItem, spec_dir: Path) -> Path:
-    """Where the item lies: absolute, `..` taken out, links left as they are."""
+    """Return where the item lies: absolute, `..` taken out, links left as they are."""
     if "\0" in item.path or not item.path:
         raise UsageError(f"data: {item.path!r} is not a path", reason_id="data/path")
     return Path(os.path.normpath(os.path.join(os.path.abspath(spec_dir), item.path)))
 
 
 def resolve_data(items: Sequence[DataItem], spec_dir: Path) -> tuple[Path, ...]:
-    """The real paths of the declared items, links followed: what a run must not write to."""
+    """Return the real paths of the declared items, links followed: what a run must not write to."""
     return tuple(Path(os.path.realpath(data_path(item, spec_dir))) for item in items)
 
 
@@ -102,7 +102,7 @@ def verify_data(
     progress: Progress | None = None,
     cache: DataCache | None = None,
 ) -> tuple[DataFinding, ...]:
-    """The size and digests of each declared item, beside the declared ones.
+    """Return the size and digests of each declared item, beside the declared ones.
 
     A file's is the sha256 of its bytes. A folder's is the sha256 over one record for each file
     below it, ordered by the bytes of its path relative to the folder: the file's sha256 in hex, two
@@ -122,17 +122,17 @@ def verify_data(
 
 
 def read_data_state(items: Sequence[DataItem], spec_dir: Path) -> DataState:
-    """A fingerprint of each declared item by its path in the spec: size, time of change and inode
-    of every file, no contents."""
+    """Return a fingerprint of each declared item by its path in the spec: size, time of change and
+    inode of every file, no contents."""
     return {item.path: _fingerprint(data_path(item, spec_dir)) for item in items}
 
 
 def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
-    """Declared files that changed, appeared or went between two states, by their paths in the spec;
-    sorted."""
-    changed: list[str] = []
+    """Return declared files that changed, appeared or went between two states, by their paths in
+    the spec; sorted."""
+    missing, changed = Fingerprint(""), list[str]()
     for path in {**before, **after}:
-        old, new = before.get(path, Fingerprint("")), after.get(path, Fingerprint(""))
+        old, new = before.get(path, missing), after.get(path, missing)
         if old.digest != new.digest:
             names = {os.fsdecode(name) for name, _ in old.files ^ new.files}
             changed += [os.path.join(path, name) if name else path for name in names] or [path]

@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from repro_gate.data.declared import data_path
-from repro_gate.escape import and_more
+from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, leads_out, read_text
 from repro_gate.spec.document import Document, compose, document_of
-from repro_gate.spec.errors import KeyPath, Refused, escaped
+from repro_gate.spec.errors import KeyPath, Refused
 from repro_gate.spec.loader import checkout_of
 from repro_gate.spec.model import DataItem
 from repro_gate.spec.schema import quoted
 from repro_gate.trace.fields import Location
-
-MAX_SAID = 10  # of what is wrong in one file; the rest is counted
 
 _MD5 = re.compile(r"[0-9a-f]{32}(?:\.dir)?")
 _AGAIN = "`dvc add` the data anew, or, if DVC 2 wrote this, run `dvc cache migrate --dvc-files`"
@@ -42,64 +40,51 @@ class DataProblem:
         return f"{self.location}: {self.message}"
 
 
-def read_dvc(text: str, name: str, folder: Path, bounds: Path) -> list[DataItem]:
-    """What a `.dvc` file in `folder`, called `name` in messages, declares: paths as the spec would
-    name them. Raises Refused with all that is wrong, also for a path that leads out of
+def _read_dvc(text: str, name: str, folder: Path, bounds: Path) -> list[DataItem]:
+    """Return what a `.dvc` file in `folder`, called `name` in messages, declares: paths as the spec
+    would name them. Raise Refused with the first mistake, such as a path that leads out of
     `bounds`."""
     document = document_of(compose(text.encode(), what="a .dvc file"))
-    problems = list(document.problems)
+    if document.problems:
+        raise Refused(document.problems[0])
     outs = document.data.get("outs") if isinstance(document.data, dict) else None
     if not isinstance(outs, list) or not outs:
-        outs = []
-        message = "names no outs, so it declares no data"
-        problems.append(document.problem(("outs",), message))
+        raise _refused(document, ("outs",), "names no outs, so it declares no data")
     found = []
     for number, out in enumerate(outs):
-        try:
-            item = _out(document, out, ("outs", number), name)
-            if os.path.isabs(item.path) or not _inside(folder / item.path, bounds):
-                at = ("outs", number, "path")
-                raise _refused(document, at, f"{quoted(item.path)} leads out of the checkout")
-            found.append(item)
-        except Refused as refused:
-            problems.append(refused.problem)
-    if problems:
-        said = [f"line {one.line}: {one.message}" for one in problems[1:MAX_SAID]]
-        said += [and_more(len(problems) - MAX_SAID)] if len(problems) > MAX_SAID else []
-        message = "; ".join([problems[0].message, *said])
-        raise Refused(replace(problems[0], message=message), remedy=_AGAIN)
+        item = _out(document, out, ("outs", number), name)
+        path = os.path.normpath(folder / item.path)
+        if os.path.isabs(item.path) or not Path(path).is_relative_to(bounds):
+            message = f"{quoted(item.path)} leads out of the checkout"
+            raise _refused(document, ("outs", number, "path"), message)
+        found.append(item)
     return found
 
 
 def _out(document: Document, out: Any, at: KeyPath, name: str) -> DataItem:
-    """One out of a `.dvc` file. Scalars are taken by their text: an md5 of digits alone is no
-    number."""
+    """Return what one out of a `.dvc` file declares. Scalars are taken by their text: an md5 of
+    digits alone is no number."""
     keys = out if isinstance(out, dict) else {}
     stated = {key: document.text((*at, key)) for key in keys}
     path, md5 = stated.get("path", ""), stated.get("md5", "").lower()
     if not path:
         raise _refused(document, at, "an out without a path")
-    stated_at: KeyPath = (*at, "md5" if md5 else "path")
-    line = document.values[stated_at].start_mark.line + 1
     if "md5" in stated and not (_MD5.fullmatch(md5) and stated.get("hash") == "md5"):
         # DVC 2, which wrote no `hash`, changed line ends before it took an md5
         raise _refused(document, (*at, "md5"), f"{quoted(md5)} is no md5 as DVC 3 takes it")
-    whole = os.path.join(document.text(("wdir",)), path)
+    stated_at: KeyPath = (*at, "md5" if md5 else "path")
+    line = document.values[stated_at].start_mark.line + 1
     size = keys.get("size")
     return DataItem(
-        whole,
+        os.path.join(document.text(("wdir",)), path),
         md5=md5 or None,
         size=size if type(size) is int and size >= 0 else None,
-        source=(escaped(name), line),
+        source=(for_terminal(name), line),
     )
 
 
-def _inside(path: Path, bounds: Path) -> bool:
-    return Path(os.path.normpath(path)).is_relative_to(bounds)
-
-
 def _refused(document: Document, at: KeyPath, message: str) -> Refused:
-    return Refused(document.problem(at, message))
+    return Refused(document.problem(at, message), remedy=_AGAIN)
 
 
 MAX_DVC = 1 << 20  # bytes
@@ -109,13 +94,12 @@ DVC = ".dvc"  # how the names of declaration files end
 def expand_items(
     items: Sequence[DataItem], spec_dir: Path, root: Path | None = None
 ) -> tuple[tuple[DataItem, ...], tuple[DataProblem, ...]]:
-    """The items with every `.dvc` file replaced by what it declares, and what is wrong with the
-    declarations.
+    """Return the items with every `.dvc` file replaced by what it declares, and what is wrong with
+    the declarations.
 
     An item without a digest takes it from the `.dvc` file beside it. `root` is the checkout's; by
     default the nearest folder above the spec that holds `.git`, or the spec's own. Raises
-    UsageError for an item whose path is none.
-    """
+    UsageError for an item whose path is none."""
     folder = Path(os.path.abspath(spec_dir))
     top = Path(os.path.abspath(root or checkout_of(folder / "-")))
     if not folder.is_relative_to(top):  # one of them went through a link
@@ -131,11 +115,13 @@ def expand_items(
             continue
         try:
             declared = _declared(path, name, top)
-        except (Unreadable, Refused) as error:
-            line = (error.problem.line or 1) if isinstance(error, Refused) else 0
+        except Unreadable as error:
             remedy = "restore the file, or take it out of the spec"
-            remedy = error.remedy or remedy if isinstance(error, Refused) else remedy
-            problems.append(DataProblem(Location(escaped(name), line), str(error), remedy))
+            problems.append(DataProblem(Location(for_terminal(name), 0), str(error), remedy))
+            declared = []
+        except Refused as error:
+            location = Location(for_terminal(name), error.problem.line or 1)
+            problems.append(DataProblem(location, str(error), error.remedy or _AGAIN))
             declared = []
         own = [one for one in declared if data_path(one, folder) == data_path(item, folder)]
         if stands_for_others:
@@ -146,12 +132,11 @@ def expand_items(
 
 
 def _declared(path: Path, name: str, top: Path) -> list[DataItem]:
-    """What a `.dvc` file declares, relative to the spec, which calls it `name`. Raises Unreadable
-    or Refused.
+    """Return what a `.dvc` file declares, relative to the spec, which calls it `name`. Raise
+    Unreadable or Refused.
 
     Messages quote what is wrong with a file, so a link is not followed to a file that is not the
-    checkout's; where the spec names one elsewhere, not to what is no `.dvc` file.
-    """
+    checkout's; where the spec names one elsewhere, not to what is no `.dvc` file."""
     is_inside = path.is_relative_to(top)
     within = top if is_inside else Path("/")
     why = leads_out(path, within)
@@ -163,5 +148,5 @@ def _declared(path: Path, name: str, top: Path) -> list[DataItem]:
     above = os.path.dirname(name)
     return [
         replace(item, path=os.path.normpath(os.path.join(above, item.path)))
-        for item in read_dvc(text, name, path.parent, top if is_inside else path.parent)
+        for item in _read_dvc(text, name, path.parent, top if is_inside else path.parent)
     ]

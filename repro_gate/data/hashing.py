@@ -1,30 +1,28 @@
-"""Digests of declared files and folders: read by a thread for each processor, in flat memory,
-unless the cache knows them."""
+"""Digests of declared files and folders: listed, read by a thread for each processor, in flat
+memory, unless the cache knows them, and made into the one digest that stands for all of them: Repro
+Gate's own, or DVC's."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from repro_gate.data.cache import DataCache
-from repro_gate.data.tree import (
-    Identity,
-    Listing,
-    digest_of_stats,
-    dvc_md5,
-    identity,
-    list_files,
-    tree_sha256,
-)
 
+MAX_FILES = 5_000_000
+MAX_FOLDERS = 1_000_000  # each counted as often as a path leads to it
+# dvc/ignore.py: the patterns that hold in every repository
+_DVC_IGNORES = frozenset({b".git", b".hg", b".dvc"})
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 Wanted = tuple[Path, tuple[str, ...]]  # an absolute path, and the kinds of digest to take
 
@@ -34,6 +32,28 @@ _THREADS = 8
 _PIECE = 1 << 20  # bytes
 _PROGRESS_EVERY = 0.25  # seconds
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe is not waited for
+
+
+class Identity(NamedTuple):
+    """What must stay the same for two readings to be of the same bytes."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    device: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One file (with an empty name) or all files below a folder, links followed, ordered by the
+    bytes of their paths relative to `root`. `linked` are folders that were reached through a
+    link."""
+
+    root: Path
+    is_folder: bool
+    files: Sequence[tuple[bytes, Identity]]
+    linked: tuple[bytes, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -68,7 +88,7 @@ class Reading:
 def read_digests(
     wanted: Collection[Wanted], progress: Progress | None = None, cache: DataCache | None = None
 ) -> dict[Wanted, Reading]:
-    """A reading for each wanted path and kinds of digest."""
+    """Return a reading for each wanted path and kinds of digest."""
     readings = {(path, kinds): Reading(path=path, kinds=kinds) for path, kinds in wanted}
     read_at = time.time_ns()
     for reading in readings.values():
@@ -104,10 +124,10 @@ def digest_file(
     kinds: tuple[str, ...],
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[bytes]:
-    """The digests of one regular file, by `kinds`. `expected` is its identity before; `advance` is
-    told of the bytes read by and by.
+    """Return the digests of one regular file, by `kinds`. `expected` is its identity before;
+    `advance` is told of the bytes read by and by.
 
-    Raises OSError where it cannot be read, with errno ESTALE where it is not, or no longer, the
+    Raise OSError where it cannot be read, with errno ESTALE where it is not, or no longer, the
     file that `expected` is of.
     """
     hashes, done = [hashlib.new(kind, usedforsecurity=kind != "md5") for kind in kinds], 0
@@ -125,8 +145,8 @@ def digest_file(
 
 
 def file_sha256(path: Path | bytes) -> str:
-    """The SHA-256 of a regular file in hex, links followed. Raises OSError, also for what is not a
-    regular file (which is not waited for)."""
+    """Return the SHA-256 of a regular file in hex, links followed. Raise OSError, also for what is
+    not a regular file (which is not waited for)."""
     return digest_file(path, identity(os.stat(path)), ("sha256",))[0].hex()
 
 
@@ -173,3 +193,91 @@ def _digest_all(readings: Collection[Reading], progress: Progress | None) -> Non
             raise
     if progress is not None:
         progress(total, total)
+
+
+# ---- what lies below a declared path, and the one digest that stands for all of it
+
+
+def identity(status: os.stat_result) -> Identity:
+    """Return the identity of a file."""
+    return Identity(
+        status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
+    )
+
+
+def list_files(root: Path) -> Listing:
+    """Return all there is at `root`. Raise OSError: missing, unreadable, neither file nor folder, a
+    folder in itself, more than the limits, which a few links to links would reach."""
+    status = os.stat(root)
+    if stat.S_ISREG(status.st_mode):
+        return Listing(root, is_folder=False, files=[(b"", identity(status))])
+    if not stat.S_ISDIR(status.st_mode):
+        raise OSError(f"{root} is neither a file nor a folder")
+    top = os.fsencode(root) + b"/"
+    files, linked, folders = list[tuple[bytes, Identity]](), list[bytes](), 0
+    waiting: list[tuple[bytes, frozenset[tuple[int, int]]]] = [(b"", frozenset())]
+    while waiting:
+        prefix, above = waiting.pop()
+        status = os.stat(top + prefix)
+        here = (status.st_dev, status.st_ino)
+        if here in above:
+            raise OSError(f"{os.fsdecode(top + prefix)} leads back to a folder above it")
+        folders += 1
+        with os.scandir(top + prefix) as found:
+            for entry in found:
+                name, status = prefix + entry.name, entry.stat()
+                if stat.S_ISREG(status.st_mode):
+                    files.append((name, identity(status)))
+                elif stat.S_ISDIR(status.st_mode):
+                    waiting.append((name + b"/", above | {here}))
+                    linked += [name + b"/"] if entry.is_symlink() else []
+        if len(files) > MAX_FILES:
+            raise OSError(f"more than {MAX_FILES:,} files lie below {root}")
+        if folders + len(waiting) > MAX_FOLDERS:
+            raise OSError(f"more than {MAX_FOLDERS:,} folders lie below {root}, links followed")
+    return Listing(root, is_folder=True, files=sorted(files), linked=tuple(linked))
+
+
+def digest_of_stats(files: Sequence[tuple[bytes, Identity]], *besides: object) -> str:
+    """Return a digest of names and identities, of no contents, and of what else is given."""
+    digest = hashlib.sha256(repr(besides).encode())
+    for file in files:
+        digest.update(repr(file).encode())
+    return digest.hexdigest()
+
+
+def tree_sha256(listing: Listing, digests: Sequence[bytes]) -> str:
+    """Return the sha256 that stands for a listing, in hex; `digests` are those of its files.
+    `verify_data` says how it is made."""
+    if not listing.is_folder:
+        return digests[0].hex()
+    tree = hashlib.sha256()
+    for (name, _), digest in zip(listing.files, digests, strict=True):
+        tree.update(digest.hex().encode() + b"  " + name + b"\0")
+    return tree.hexdigest()
+
+
+def dvc_md5(listing: Listing, digests: Sequence[bytes]) -> str:
+    """Return the md5 that DVC states for a listing; `digests` are those of its files. For a folder,
+    that of a JSON list of `{"md5", "relpath"}` with `.dir` behind it (dvc_data/hashfile/tree.py,
+    `Tree.as_bytes` and `digest`).
+
+    DVC does not walk into linked folders, nor into `.git`, `.hg` and `.dvc`. It orders by code
+    point, which is the order of UTF-8 bytes: only names that are no UTF-8 move when the text is
+    sorted.
+    """
+    if not listing.is_folder:
+        return digests[0].hex()
+    seen = sorted(
+        (os.fsdecode(name), digest.hex())
+        for (name, _), digest in zip(listing.files, digests, strict=True)
+        if _seen_by_dvc(listing, name)
+    )
+    files = [{"md5": digest, "relpath": name} for name, digest in seen]
+    return hashlib.md5(json.dumps(files).encode(), usedforsecurity=False).hexdigest() + ".dir"
+
+
+def _seen_by_dvc(listing: Listing, name: bytes) -> bool:
+    *folders, last = name.split(b"/")
+    ignored = last == b".git" or not _DVC_IGNORES.isdisjoint(folders)
+    return not ignored and not name.startswith(listing.linked)

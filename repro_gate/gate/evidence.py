@@ -91,7 +91,7 @@ def gather(
 
 def first_unsound(data: Sequence[DataFinding]) -> DataFinding | None:
     """Return the first item that is not there, or is other than declared."""
-    return next((item for item in data if item.actual is None or item.matches is False), None)
+    return next((item for item in data if item.mismatches), None)
 
 
 def verified(

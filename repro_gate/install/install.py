@@ -28,8 +28,8 @@ from repro_gate.install.lockfiles import REMEDY, Lock, LockfileError, applies, r
 from repro_gate.runs.interpreter import training_interpreter
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.cleanup import fixed_folder
+from repro_gate.sandbox.confinement import barrier_to
 from repro_gate.sandbox.identity import Sandbox, chown_to_training
-from repro_gate.sandbox.unreadable import barrier_to
 from repro_gate.spec.model import Spec
 
 SYSTEM_CACHE = Path("/var/cache/repro-gate")

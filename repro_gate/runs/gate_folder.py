@@ -26,11 +26,17 @@ from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.launch import Original, RunRequest, Site
 from repro_gate.runs.workspaces import fresh_workspace, spare_of
 from repro_gate.sandbox.cleanup import fixed_folder
-from repro_gate.sandbox.confinement import PACKAGE, confined
+from repro_gate.sandbox.confinement import (
+    FILE_COMMANDS,
+    PACKAGE,
+    confined,
+    private_folders,
+    runner_files,
+    sockets,
+)
 from repro_gate.sandbox.identity import Sandbox, chown_to_training, let_group_pass
 from repro_gate.sandbox.reexec import taken_out
 from repro_gate.sandbox.self_test import Exposure, prove
-from repro_gate.sandbox.unreadable import FILE_COMMANDS, private_folders, runner_files, sockets
 from repro_gate.spec.model import Spec
 
 _MODULES = (".py", ".so", ".pyd")

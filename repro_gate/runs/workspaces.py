@@ -98,19 +98,20 @@ class _Refill(Copy):
         super().__init__(source, target, [])
         self.spare = spare
 
-    def copy_file(self, name: str) -> int:
+    def copy_file(self, name: str) -> None:
         """Move the file from the spare workspace, with the times of its original; copy what that
         does not hold."""
         source, target = self.source / name, self.target / name
         if self.spare is None or not self.spare.holds(name, source):
-            return super().copy_file(name)
+            super().copy_file(name)
+            return
         try:
             os.rename(self.spare.root / name, target)
         except OSError:  # a mount
-            return super().copy_file(name)
+            super().copy_file(name)
+            return
         status = os.lstat(source)
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
-        return status.st_size
 
 
 def fresh_workspace(

@@ -15,8 +15,6 @@ import ctypes
 import os
 import re
 import stat
-import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -26,6 +24,7 @@ from pathlib import Path
 from repro_gate.errors import Inconclusive, held
 from repro_gate.files import make_folder, own_lock, remove_tree
 from repro_gate.sandbox.identity import Sandbox, let_group_pass
+from repro_gate.sandbox.start import run_program
 
 OPEN_TO_ALL = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108  looked through, not written to
 MOST = 100_000  # entries of others that are looked at in one search
@@ -109,22 +108,20 @@ def _files(uid: int, kept: set[Path]) -> tuple[list[str], list[str]]:
 
 
 def _open_folders() -> list[Path]:
-    """Real paths of the folders to begin with: the usual ones, and every mounted one, that
+    """Return real paths of the folders to begin with: the usual ones, and every mounted one, that
     everybody may write to."""
     named = [*OPEN_TO_ALL, tempfile.gettempdir()]
     with contextlib.suppress(OSError):
-        lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        named += [
-            re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4])
-            for line in lines
-        ]
-    found: dict[Path, None] = {}
+        for line in _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+            path = line.split(" ")[4]
+            named.append(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path))
+    found = []
     for path in dict.fromkeys(os.path.realpath(name) for name in named):
         with contextlib.suppress(OSError):
             mode = os.lstat(path).st_mode
             if stat.S_ISDIR(mode) and mode & stat.S_IWOTH:
-                found[Path(path)] = None
-    return list(found)
+                found.append(Path(path))
+    return found
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -139,12 +136,12 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _objects(sandbox: Sandbox) -> tuple[str, ...]:
-    """Remove the System V shared memory, queues and semaphores of that user. Raises Inconclusive
+    """Remove the System V shared memory, queues and semaphores of that user. Raise Inconclusive
     where one stays."""
     found = _listed(sandbox)
     if not found:
         return ()
-    _as_that_user(sandbox, _REMOVE, *found)
+    run_program(_AS_USER + _REMOVE, sandbox.uid, sandbox.gid, *found, seconds=_SECONDS)
     left = _listed(sandbox)
     if left:
         raise Inconclusive(
@@ -167,35 +164,11 @@ def _forget_keys(sandbox: Sandbox) -> None:
     call = ctypes.CDLL(None).syscall
     call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long, ctypes.c_long, ctypes.c_char_p]
     if call(keyctl, _JOIN_SESSION_KEYRING, None) != -1:
-        _as_that_user(sandbox, _FORGET, str(keyctl))
-
-
-def _as_that_user(sandbox: Sandbox, program: str, *arguments: str) -> None:
-    command = [
-        sys.executable,
-        "-I",
-        "-S",
-        "-c",
-        _AS_USER + program,
-        str(sandbox.uid),
-        str(sandbox.gid),
-        *arguments,
-    ]
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(
-            command,
-            env={},
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=False,
-            start_new_session=True,
-        )
+        run_program(_AS_USER + _FORGET, sandbox.uid, sandbox.gid, keyctl, seconds=_SECONDS)
 
 
 def _listed(sandbox: Sandbox) -> list[str]:
-    """`shm:3` and the like: made by that user, or its own by now."""
+    """Return `shm:3` and the like: made by that user, or its own by now."""
     listed = []
     for kind, number in _KINDS.items():
         with contextlib.suppress(OSError):  # a kernel without them
@@ -211,11 +184,11 @@ def _listed(sandbox: Sandbox) -> list[str]:
 
 @contextlib.contextmanager
 def fixed_folder(sandbox: Sandbox = _SAME_USER, parent: Path | None = None) -> Iterator[Path]:
-    """A folder of mode 0700 that nobody else uses, in `parent` or the temporary folder; removed at
-    the end whatever happens. Raises OSError where none can be made.
+    """Make a folder of mode 0700 that nobody else uses, in `parent` or the temporary folder;
+    removed at the end whatever happens. Raise OSError where none can be made.
 
     A training with a user of its own may pass through it to what it is given there, and sees
-    nothing else of it. Signals wait inside. Raises Inconclusive where nothing can be started in it.
+    nothing else of it. Signals wait inside. Raise Inconclusive where nothing can be started in it.
     """
     base = (parent or Path(tempfile.gettempdir())).resolve()
     _require_exec(base)
@@ -237,8 +210,8 @@ def fixed_folder(sandbox: Sandbox = _SAME_USER, parent: Path | None = None) -> I
 
 
 def _require_exec(base: Path) -> None:
-    """The runs' own `python` is a script in that folder: where it cannot be started, another
-    interpreter would be found, without torch."""
+    """Raise Inconclusive where nothing can be started: the runs' own `python` is a script in that
+    folder, and another interpreter would be found, without torch."""
     if os.statvfs(base).f_flag & getattr(os, "ST_NOEXEC", 0):
         mount = next(path for path in (base, *base.parents) if os.path.ismount(path))
         raise Inconclusive(
@@ -251,7 +224,8 @@ def _require_exec(base: Path) -> None:
 
 
 def _take(slot: Path) -> int | None:
-    """The descriptor that holds a slot, its folder made anew; None where it is somebody's."""
+    """Return the descriptor that holds a slot, its folder made anew; None where it is
+    somebody's."""
     try:
         lock = own_lock(_lock_path(slot))
     except OSError:

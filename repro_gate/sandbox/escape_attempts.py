@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _identity(wanted: dict[str, Any]) -> None:
-    """Who this process is, by the kernel's own account, and what it was given at its start."""
+    """Note who this process is, by the kernel's own account, and what it was given at its start."""
     fields = _status(os.getpid())
     if fields["Uid"] != [str(wanted["uid"])] * 4 or fields["Gid"] != [str(wanted["gid"])] * 4:
         _succeeded.append(f"be user {fields['Uid']}, group {fields['Gid']}")
@@ -114,11 +114,7 @@ def _read(path: str) -> None:
         os.read(handle, 1)
     except OSError as error:
         # /proc/PID/mem at address 0: it was opened all the same
-        if error.errno not in (
-            errno.EIO,
-            errno.EINVAL,
-            errno.EISDIR,
-        ):
+        if error.errno not in (errno.EIO, errno.EINVAL, errno.EISDIR):
             raise
     finally:
         os.close(handle)
@@ -169,14 +165,11 @@ def _trace(pid: int) -> None:
 
 
 def _missing(wanted: dict[str, Any]) -> list[list[str]]:
-    """[path, why] of what the training needs and cannot use."""
+    """Return [path, why] of what the training needs and cannot use."""
     missing = []
     for path in [*wanted["reach"], *wanted["data"]]:
         try:
-            if os.path.isdir(path):
-                os.listdir(path)
-            else:
-                os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+            _read(path)
         except OSError as error:
             missing.append([path, error.strerror or str(error)])
     for path in wanted["start"]:

@@ -24,17 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
-from repro_gate.files import NotRegular, remove_tree
+from repro_gate.files import NotRegular, remove_tree, walk
 
+# an invalid user: nothing is changed, and the one in force is returned
 _NOBODY = ctypes.c_uint(0xFFFFFFFF)
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 SAME_USER = "same-user"
 OWN_USER = "own-user"
-UID = GID = (
-    # in the range that systemd leaves for users without a name (61184 … 65519), below what a
-    # remapped Docker maps
-    64180
-)
+# in the range that systemd leaves for users without a name (61184 … 65519), below what a remapped
+# Docker maps
+UID = GID = 64180
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Sandbox:
 
     @property
     def own_user(self) -> bool:
-        """Whether training is another user than the gate."""
+        """Return whether training is another user than the gate."""
         return self.level == OWN_USER
 
 
@@ -61,13 +60,10 @@ def chown_to_training(sandbox: Sandbox, *trees: Path) -> None:
     they lead to."""
     if not sandbox.own_user:
         return
-    waiting = [os.fspath(tree) for tree in trees]
-    while waiting:
-        path = waiting.pop()
-        os.chown(path, sandbox.uid or -1, sandbox.gid or -1, follow_symlinks=False)
-        if stat.S_ISDIR(os.lstat(path).st_mode):
-            with os.scandir(path) as found:
-                waiting += [entry.path for entry in found]
+    for tree in trees:
+        is_folder = stat.S_ISDIR(os.lstat(tree).st_mode)
+        for name in ("", *(walk(tree) if is_folder else ())):
+            os.chown(tree / name, sandbox.uid or -1, sandbox.gid or -1, follow_symlinks=False)
 
 
 def let_group_pass(sandbox: Sandbox, folder: Path) -> None:
@@ -92,41 +88,24 @@ def seal(sandbox: Sandbox, folder: Path, for_later: str | tuple[str, ...]) -> No
         os.fchown(handle, 0, sandbox.gid or -1)
         os.fchmod(handle, _ENTER)
         for name in os.listdir(handle):
-            if not _sealed(
-                sandbox, name, handle, _READ_LATER if name.endswith(for_later) else _READ_NEVER
-            ):
+            mode = _READ_LATER if name.endswith(for_later) else _READ_NEVER
+            try:
+                with os.fdopen(open_written(folder / name, sandbox), "rb") as file:
+                    os.fchown(file.fileno(), 0, sandbox.gid or -1)
+                    os.fchmod(file.fileno(), mode)
+            except OSError:
                 remove_tree(folder / name)
     finally:
         os.close(handle)
 
 
-def _sealed(sandbox: Sandbox, name: str, folder: int, mode: int) -> bool:
-    """Seal one file by its descriptor; False where it is not one to keep."""
-    if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        return False
-    handle = os.open(
-        name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
-    )
-    try:
-        state = os.fstat(handle)
-        if not stat.S_ISREG(state.st_mode) or state.st_uid != sandbox.uid or state.st_nlink != 1:
-            return False
-        os.fchown(handle, 0, sandbox.gid or -1)
-        os.fchmod(handle, mode)
-        return True
-    finally:
-        os.close(handle)
-
-
-# an invalid user: nothing is changed, and the one in force is given
 @contextlib.contextmanager
 def as_training_user(sandbox: Sandbox) -> Iterator[None]:
-    """This thread sees files as the training's user does; nothing changes where that is the gate's
-    own.
+    """Let this thread see files as the training's user does; nothing changes where that is the
+    gate's own.
 
     Nothing is to be started inside: a process or a thread would inherit it. Signals wait inside.
-    Raises Inconclusive where the kernel does not grant it.
-    """
+    Raise Inconclusive where the kernel does not grant it."""
     if not sandbox.own_user:
         yield
         return
@@ -143,10 +122,9 @@ def as_training_user(sandbox: Sandbox) -> Iterator[None]:
 
 
 def open_written(path: Path, sandbox: Sandbox) -> int:
-    """A descriptor for reading a file that the training was to write: a regular file, no link, and
-    with a user of its own: that user's, and under no other name (a hard link to somebody's file).
-    Raises NotRegular, else OSError.
-    """
+    """Return a descriptor for reading a file that the training was to write: a regular file, no
+    link, and with a user of its own: that user's, and under no other name (a hard link to
+    somebody's file). Raise NotRegular, else OSError."""
     with as_training_user(sandbox):
         handle = os.open(path, _FLAGS)
     state = os.fstat(handle)
@@ -162,12 +140,12 @@ def open_written(path: Path, sandbox: Sandbox) -> int:
     raise NotRegular(problem)
 
 
-def _set(change: ctypes._NamedFuncPointer, wanted: int | None) -> None:
+def _set(change: ctypes._NamedFuncPointer, number: int | None) -> None:
     """Set one id and look whether it holds: these calls report no error."""
-    change(ctypes.c_uint(wanted if wanted is not None else 0xFFFFFFFF))
-    if change(_NOBODY) != wanted:
+    change(ctypes.c_uint(number if number is not None else 0xFFFFFFFF))
+    if change(_NOBODY) != number:
         raise Inconclusive(
-            f"the gate cannot look at files as user {wanted}: setfsuid was not granted",
+            f"the gate cannot look at files as user {number}: setfsuid was not granted",
             remedy="give the container CAP_SETUID and CAP_SETGID",
             reason_id="sandbox/own-user",
         )

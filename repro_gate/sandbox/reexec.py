@@ -45,8 +45,8 @@ _PREFIXES = ("AWS_", "AZURE_", "ARM_CLIENT_", "GIT_CONFIG_VALUE_", "GIT_CONFIG_P
 
 
 def start_anew(environment: Mapping[str, str], keep: Iterable[str] = NEEDED) -> None:
-    """Where `environment` holds secrets, replace this process by a new one without them; else come
-    back at once, at no cost.
+    """Replace this process by a new one without the secrets of `environment`; where
+    it holds none, come back at once, at no cost.
 
     What followed the interpreter on the command line stays (`-I -m …` included). The new process
     finds no secret any more, so there is no loop. Of what is taken out, the values of `keep` are
@@ -59,11 +59,8 @@ def start_anew(environment: Mapping[str, str], keep: Iterable[str] = NEEDED) -> 
     hide_memory()
     gone = taken_out(environment)
     values = {name: environment[name] for name in keep if name in gone}
-    rest = {
-        name: value
-        for name, value in environment.items()
-        if name and name not in gone and name != HANDED
-    }
+    without = {*gone, HANDED, ""}
+    rest = {name: value for name, value in environment.items() if name not in without}
     file = _unnamed(json.dumps(values).encode())
     sys.stdout.flush()
     sys.stderr.flush()
@@ -72,12 +69,11 @@ def start_anew(environment: Mapping[str, str], keep: Iterable[str] = NEEDED) -> 
 
 
 def handed_over(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:
-    """What the process before this one handed over, by name; empty where none did. A second call
-    gives nothing.
+    """Return what the process before this one handed over, by name; empty where none did. A second
+    call gives nothing.
 
     From here on the process is not dumpable: no other process of its user reads its memory (Linux;
-    root is not kept out).
-    """
+    root is not kept out)."""
     hide_memory()
     text = environment.pop(HANDED, "")
     if not text.isdecimal() or len(text) > 9:
@@ -104,16 +100,16 @@ def handed_over(environment: MutableMapping[str, str] = os.environ) -> dict[str,
 
 
 def hide_memory() -> None:
-    """Not dumpable (Linux): /proc/PID/environ and /proc/PID/mem of the gate, tokens in them, become
-    root's. Root itself is not kept out."""
+    """Make this process not dumpable (Linux): /proc/PID/environ and /proc/PID/mem of the gate,
+    tokens in them, become root's. Root itself is not kept out."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _unnamed(content: bytes) -> int:
-    """A descriptor that an exec keeps, of a file without a name: in memory where the system can
-    (Linux), else unlinked."""
+    """Return a descriptor that an exec keeps, of a file without a name: in memory where the system
+    can (Linux), else unlinked."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("handed", os.MFD_CLOEXEC)
     else:
@@ -128,21 +124,18 @@ def _unnamed(content: bytes) -> int:
 
 
 def secret_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Those that are secrets: the reason for a gate to re-execute itself without them. Sorted."""
+    """Return those that are secrets: the reason for a gate to re-execute itself without them.
+    Sorted."""
     return tuple(sorted(name for name in names if _is_secret(name)))
 
 
 def taken_out(names: Iterable[str]) -> tuple[str, ...]:
-    """Everything that goes when a gate re-executes itself: secrets, and what only leads to them.
-    Sorted."""
+    """Return everything that goes when a gate re-executes itself: secrets, and what only leads to
+    them. Sorted."""
     return tuple(sorted(name for name in names if _LEADS_THERE.fullmatch(name) or _is_secret(name)))
 
 
 def _is_secret(name: str) -> bool:
     if _LEADS_THERE.fullmatch(name) or name in _PUBLIC:
         return False
-    return (
-        name.startswith(_PREFIXES)
-        or SECRET.search(name) is not None
-        or _ENDS.search(name) is not None
-    )
+    return bool(name.startswith(_PREFIXES) or SECRET.search(name) or _ENDS.search(name))

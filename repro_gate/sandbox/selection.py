@@ -10,13 +10,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import listed
 from repro_gate.sandbox.identity import GID, OWN_USER, SAME_USER, UID, Sandbox
 from repro_gate.sandbox.reexec import TAKEN_OUT
-from repro_gate.sandbox.start import command
+from repro_gate.sandbox.start import command, status_of
 
 VARIABLE = "REPRO_GATE_SANDBOX"
 SAME_USER_REMEDY = (
@@ -39,9 +38,9 @@ _OWN_USER = Sandbox(OWN_USER, UID, GID)
 
 
 def choose(environment: Mapping[str, str], want: str = "") -> Sandbox:
-    """`want`, else what `REPRO_GATE_SANDBOX` says, else `same-user`.
+    """Return `want`, else what `REPRO_GATE_SANDBOX` says, else `same-user`.
 
-    Raises UsageError for a word that is neither, Inconclusive where a user of its own was asked for
+    Raise UsageError for a word that is neither, Inconclusive where a user of its own was asked for
     and cannot be had.
     """
     wanted = want or environment.get(VARIABLE, "") or SAME_USER
@@ -65,12 +64,14 @@ def choose(environment: Mapping[str, str], want: str = "") -> Sandbox:
 
 
 def _missing() -> str:
-    """What a user of its own needs and this machine does not give; empty where it gives all."""
+    """Return what a user of its own needs and this machine does not give; empty where it gives
+    all."""
     if sys.platform != "linux":
         return f"it needs Linux, this is {sys.platform}"
     if os.geteuid() != 0 or os.getuid() != 0:
         return f"the gate is user {os.geteuid()}, not root"
-    lacking = [name for name, number in _NEEDED.items() if not _effective() >> number & 1]
+    effective = int(status_of(os.getpid())["CapEff"][0], 16)
+    lacking = [name for name, number in _NEEDED.items() if not effective >> number & 1]
     if lacking:
         return "the gate lacks " + ", ".join(f"CAP_{name}" for name in lacking)
     # a user namespace may map too few users, or refuse setgroups
@@ -79,20 +80,11 @@ def _missing() -> str:
     return done.stderr.strip()[-300:] if done.returncode else ""
 
 
-def _effective() -> int:
-    text = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
-    return next(
-        (int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff:")), 0
-    )
-
-
 def _weaker(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What one user for both means, where somebody else's code is likely and a person can do
+    """Return what one user for both means, where somebody else's code is likely and a person can do
     something about it: in CI, not on a laptop."""
-    if environment.get("GITHUB_ACTIONS") != "true" and environment.get("CI", "").lower() not in (
-        "true",
-        "1",
-    ):
+    is_ci = environment.get("CI", "").lower() in ("true", "1")
+    if not is_ci and environment.get("GITHUB_ACTIONS") != "true":
         return ()
     note = (
         "training ran as the gate's own user, so it could read what that user can read and signal "

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import and_more
+from repro_gate.sandbox.confinement import barrier_to
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.start import command, end_all
-from repro_gate.sandbox.unreadable import barrier_to
 
 ATTEMPTS = Path(__file__).resolve().with_name("escape_attempts.py")
 _SECONDS = 120.0
@@ -47,7 +47,7 @@ def prove(sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], 
     """Try everything, in the environment and folder of a run. Nothing is done where gate and
     training are one user.
 
-    Raises Inconclusive naming each attempt that succeeded, each thing that is out of reach, or why
+    Raise Inconclusive naming each attempt that succeeded, each thing that is out of reach, or why
     nothing could be tried.
     """
     if not sandbox.own_user:
@@ -91,7 +91,7 @@ def prove(sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], 
 
 
 def _barrier(sandbox: Sandbox, path: Path) -> Path | None:
-    """The folder that keeps the training's user from `path`, or from where a link at its end
+    """Return the folder that keeps the training's user from `path`, or from where a link at its end
     leads."""
     with contextlib.suppress(OSError):
         return barrier_to(sandbox, path.parent) or barrier_to(
@@ -103,7 +103,8 @@ def _barrier(sandbox: Sandbox, path: Path) -> Path | None:
 def _answer(
     sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], cwd: Path
 ) -> dict[str, Sequence[Sequence[str]]]:
-    """What the program says. Each interpreter is tried until one can be started by that user."""
+    """Return what the program says. Each interpreter is tried until one can be started by that
+    user."""
     paths = {name: [os.fspath(item) for item in items] for name, items in vars(exposure).items()}
     question = {"uid": sandbox.uid, "gid": sandbox.gid, "gate": os.getpid(), **paths}
     why = "there is none"
@@ -128,8 +129,8 @@ def _answer(
             continue
         if isinstance(answer, dict) and answer.keys() == {"succeeded", "missing"}:
             return answer
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        why = f"{python}: {said[-1][:300] if said else f'it ended with status {done.returncode}'}"
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = f"{python}: {lines[-1][:300] if lines else f'it ended with {done.returncode}'}"
     raise Inconclusive(
         "the sandbox self-test could not run: no Python of the system's can be started by its "
         f"user ({why})",

@@ -46,12 +46,12 @@ except ProcessLookupError:
 def command(
     sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """What to start, and in which environment, so that `argv` runs in `environment` as who
+    """Return what to start, and in which environment, so that `argv` runs in `environment` as who
     `sandbox` says. Everything that is the training's is started so.
 
     `setpriv` itself is still root, and `environment` is an untrusted: an LD_PRELOAD in it would be
     root's. So it is put in place (`env -i`) only behind the change of user. What is started has the
-    caller's umask and limits. Raises Inconclusive where a tool is missing.
+    caller's umask and limits. Raise Inconclusive where a tool is missing.
     """
     if not sandbox.own_user:
         return list(argv), dict(environment)
@@ -89,7 +89,7 @@ def end_all(sandbox: Sandbox) -> None:
     """Kill every process of the training's user, wherever it hangs in the process tree, and wait
     until none is left.
 
-    Where gate and training are one user nothing is done. Raises Inconclusive where one cannot be
+    Where gate and training are one user nothing is done. Raise Inconclusive where one cannot be
     ended.
     """
     if not sandbox.own_user:
@@ -97,7 +97,9 @@ def end_all(sandbox: Sandbox) -> None:
     uid, gid = _ids(sandbox)
     deadline = time.monotonic() + _END_WITHIN
     while True:
-        _kill_at_once(uid, gid)
+        # all in one call of the kernel's, so that none is forked meanwhile; this does nothing where
+        # the training has used up all processes
+        run_program(_KILL, uid, gid, uid + 1, seconds=_AT_ONCE_WITHIN)
         left = processes_of(uid, reap=True)
         if not left:
             return
@@ -114,20 +116,19 @@ def end_all(sandbox: Sandbox) -> None:
         time.sleep(_ROUNDS_APART)
 
 
-def _kill_at_once(uid: int, gid: int) -> None:
-    """All in one call of the kernel's, so that none is forked meanwhile. Does nothing where the
-    training has used up all processes."""
+def run_program(program: str, *arguments: object, seconds: float) -> None:
+    """Run a small program of the gate's with an empty environment, in a session of its own: a
+    Ctrl-C at the terminal is the gate's alone. Do nothing where it cannot be started or ended."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _KILL, str(uid), str(gid), str(uid + 1)],
+            [sys.executable, "-I", "-S", "-c", program, *map(str, arguments)],
             env={},
             cwd="/",
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_AT_ONCE_WITHIN,
+            capture_output=True,
+            timeout=seconds,
             check=False,
-            start_new_session=True,  # a Ctrl-C at the terminal is the gate's alone
+            start_new_session=True,
         )
 
 
@@ -136,18 +137,18 @@ def _kill_one(pid: int, uid: int) -> None:
     with contextlib.suppress(OSError):
         handle = os.pidfd_open(pid)
         try:
-            if _is_of(pid, uid):
+            if str(uid) in status_of(pid).get("Uid", ()):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
             os.close(handle)
 
 
 def processes_of(uid: int, *, reap: bool = False) -> list[int]:
-    """Living processes that have `uid` as any of their users. `reap`: dead ones that fell to us are
-    let go."""
+    """Return living processes that have `uid` as any of their users. `reap`: dead ones that fell to
+    us are let go."""
     found = []
     for name in os.listdir("/proc"):
-        fields = _status(int(name)) if name.isdecimal() else {}
+        fields = status_of(int(name)) if name.isdecimal() else {}
         if str(uid) not in fields.get("Uid", ()):
             continue
         if fields["State"][0] not in "ZX":
@@ -158,12 +159,8 @@ def processes_of(uid: int, *, reap: bool = False) -> list[int]:
     return found
 
 
-def _is_of(pid: int, uid: int) -> bool:
-    return str(uid) in _status(pid).get("Uid", ())
-
-
-def _status(pid: int) -> dict[str, list[str]]:
-    """What the kernel says of a process; nothing where it has ended."""
+def status_of(pid: int) -> dict[str, list[str]]:
+    """Return what the kernel says of a process; nothing where it has ended."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -51,11 +51,10 @@ class SpecError(UsageError):
         *,
         remedy: str = "",
     ) -> None:
-        self.source = escaped(source)
-        self.problems = tuple(problems)
-        lines = [problem.text(self.source) for problem in self.problems[:MAX_PRINTED]]
-        if len(self.problems) > MAX_PRINTED:
-            lines.append(f"{self.source}: … {and_more(len(self.problems) - MAX_PRINTED)}")
+        source = escaped(source)
+        lines = [problem.text(source) for problem in problems[:MAX_PRINTED]]
+        if len(problems) > MAX_PRINTED:
+            lines.append(f"{source}: … {and_more(len(problems) - MAX_PRINTED)}")
         super().__init__("\n".join(lines), remedy=remedy, reason_id="usage/spec")
 
 

@@ -125,7 +125,7 @@ def _validator() -> Validator:
     from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.validators import extend
 
-    # in linear time by `_beyond_the_schema`; bare in the stubs
+    # in linear time by `beyond_the_schema`; bare in the stubs
     others = extend(Draft202012Validator, {"uniqueItems": lambda *_: ()})  # type: ignore[no-untyped-call]
     validator: Validator = others(schema(), format_checker=FormatChecker(formats=["date"]))
     return validator

@@ -22,7 +22,7 @@ from repro_gate.baseline.config_hash import (
     hash_inputs,
 )
 from repro_gate.baseline.file import MAX_NODES, dump_baseline, parse_baseline, read_baseline
-from repro_gate.baseline.model import FILE_NAME, MAX_CURVE, Baseline
+from repro_gate.baseline.model import FILE_NAME, Baseline
 from repro_gate.compare.model import TimedArm
 from repro_gate.errors import GateError, UsageError
 from repro_gate.spec.document import MAX_BYTES
@@ -119,32 +119,20 @@ def edited(change: Callable[[Any, Any, Any], None]) -> str:
 
 GONE = object()
 MALFORMED, FORGED = "config_hash.inputs: ", "but what it is made of gives sha256:"
-LONG_CURVE = dict.fromkeys(range(MAX_CURVE + 1), 1.0)
 # (of the data, its entry, its outcome or the inputs: key, value; what is said)
 EDITS: list[tuple[str, str, object, str]] = [
     ("data", "version", GONE, "missing required field `version`"),
     ("data", "version", 2, "version: invalid enum value 2"),
-    ("data", "entries", {}, "entries: expected `array`, got `object`"),
     ("data", "entries", "twice", "entries: a platform stands twice"),
     ("first", "platform", "x", "entries.0.platform: expected `str` matching"),
     ("first", "\x1b[31m\n", 1, r"unknown field `\x1b[31m\n`"),
-    ("first", "recorded", "yesterday", "recorded: expected `str` matching"),
-    ("first", "outcomes", [], "outcomes: expected `array` of length >= 1"),
     ("first", "outcomes", "twice", "outcomes: a seed stands twice"),
     ("first", "step-times", {"pinned": [1.0]}, "invalid enum value 'pinned'"),
-    ("first", "step-times", {"default": [0.0]}, "step-times.0: expected `float` > 0"),
-    ("first", "outside", {"kernel": "x" * 4_097}, "outside: expected `str` of length <= 4096"),
     ("result", "seed", -1, "outcomes.0.seed: expected `int` >= 0"),
-    ("result", "seed", 2**32, "outcomes.0.seed: expected `int` <= 4294967295"),
-    ("result", "steps", True, "outcomes.0.steps: expected `int`, got `bool`"),
     ("result", "loss-curve", {0: "one"}, "loss-curve: invalid enum value 'one'"),
-    ("result", "loss-curve", {"one": 1.0}, "loss-curve: expected `int`, got `str`"),
-    ("result", "loss-curve", LONG_CURVE, "loss-curve: expected `object` of length <= 100"),
     ("recipe", "steps", 2**53, MALFORMED),
     # hashes are made again
     ("recipe", "added", "one", FORGED),
-    ("platform", "added", "one", FORGED),
-    ("first", "platform", digest("else"), FORGED),
     ("first", "recipe", digest(), FORGED),
     ("first", "config-hash", digest(), FORGED),
 ]
@@ -178,15 +166,12 @@ def test_a_mistake_is_named_at_its_line() -> None:
     ("raw", "message"),
     [
         (b"", "1:1: expected `object`, got `null`"),
-        (b"- a\n", "1:1: expected `object`, got `array`"),
         (b"version: 1\nentries: []\nentries: []\n", "3:1: entries: stands twice, first on line 2"),
-        (b"version: 1\nentries: !!python/object:os.system []\n", "2:10: the tag"),
-        (b"a: &a [*a]\n", "1:8: aliases are not supported"),
         (b"version: 1\n\xff\n", "2:1: not UTF-8"),
         (b"a: [" + b"1," * MAX_NODES + b"]\n", "more than 100,000 values"),
         (b"version: 1\nentries: []\n#".ljust(MAX_BYTES + 1, b"-"), "larger than 1 MiB"),
     ],
-    ids=range(8),
+    ids=range(5),
 )
 def test_what_is_no_baseline_at_all_is_refused_with_its_place(raw: bytes, message: str) -> None:
     assert message in refusal(raw)

@@ -93,7 +93,7 @@ def test_the_largest_gap_of_two_losses_is_said_or_that_there_is_none() -> None:
 
 
 def test_drift_names_what_changed_outside_the_inputs_or_that_nothing_did() -> None:
-    assert "none of the 3 recorded facts" in judged(RECIPE, CPU, SECOND).message
+    assert "no recorded fact changed" in judged(RECIPE, CPU, SECOND).message
     outside = {"distribution/numpy": "2.2.0", "kernel": "Linux 6.8", "distribution/scipy": "1.14"}
     assert judged(RECIPE, CPU, SECOND, outside=outside).outside == (
         "distribution/numpy: 2.1.0 -> 2.2.0",
@@ -181,7 +181,9 @@ def test_the_time_of_a_step_is_compared_where_both_sides_have_it() -> None:
 
 def test_recording_replaces_this_platform_and_keeps_the_others_and_its_arguments() -> None:
     other, outside = entry(RECIPE, GPU), dict(OUTSIDE)
-    new = entry_of(config_hash_of(REFACTORED, CPU), [outcome(2), outcome(1)], outside, NOW, "0.2.0")
+    new = entry_of(
+        config_hash_of(REFACTORED, CPU), [outcome(2), outcome(1)], outside, NOW, "0.2.0", {}
+    )
     outside.clear()
     assert [result.seed for result in new.outcomes] == [1, 2] and new.outside == OUTSIDE
     merged = merge(baseline(entry(), other), new)

@@ -41,7 +41,7 @@ def test_a_dvc_file_stands_for_its_outs(tmp_path: Path) -> None:
         DataItem("data/train.bin", None, None, None, ("./data/more.dvc", 4)),
     )
     assert problems == ()
-    assert [finding.matches for finding in verify_data(items, tmp_path)] == [True, True, None]
+    assert not any(finding.mismatches for finding in verify_data(items, tmp_path))
     assert expand_items(items[:2], tmp_path) == (items[:2], ())
 
 
@@ -79,18 +79,6 @@ def test_a_wrong_dvc_file_has_its_line(tmp_path: Path, text: str, line: int, sai
     problem = the_problem(tmp_path, "sub/a.dvc")
     assert problem.location == Location("sub/a.dvc", line)
     assert said in problem.message and problem.remedy
-
-
-def test_all_that_is_wrong_in_one_file_is_one_problem_of_limited_length(tmp_path: Path) -> None:
-    write(tmp_path, sound="abc")
-    wrong = "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\n"
-    (tmp_path / "a.dvc").write_text(wrong)
-    problem = the_problem(tmp_path, "a.dvc")
-    assert problem.location == Location("a.dvc", 2)
-    assert all(said in problem.message for said in ("no md5", "; line 5: an", '; line 6: "../x"'))
-    (tmp_path / "a.dvc").write_text("outs:\n" + "- path: ../x\n" * 1_000)
-    problem = the_problem(tmp_path, "a.dvc")
-    assert len(problem.message) < 1_000 and problem.message.endswith("and 990 more")
 
 
 def test_a_size_is_a_number_and_an_md5_of_digits_alone_is_text(tmp_path: Path) -> None:

@@ -20,28 +20,28 @@ SHA, MD5 = hashlib.sha256(b"abc").hexdigest(), hashlib.md5(b"abc").hexdigest()
 
 
 @pytest.mark.parametrize(
-    ("item", "matches", "wrong"),
+    ("item", "wrong"),
     [
-        (DataItem("./a", "0" * 64), False, (f"./a: sha256 expected {'0' * 64}, found {SHA}",)),
-        (DataItem("a", SHA, MD5, 3, ("a.dvc", 2)), True, ()),
-        (DataItem("a", SHA, MD5, 4), False, ("a: size expected 4 bytes, found 3",)),
-        (DataItem("a", size=3), None, ()),
-        (DataItem("a", SHA, "0" * 32), False, (f"a: md5 expected {'0' * 32}, found {MD5}",)),
-        (DataItem("a", None, MD5), True, ()),
-        (DataItem("a"), None, ()),
-        (DataItem("b", size=3), False, ("b does not exist",)),
-        (DataItem("broken"), False, ("broken/sub/link does not exist",)),
+        (DataItem("./a", "0" * 64), (f"./a: sha256 expected {'0' * 64}, found {SHA}",)),
+        (DataItem("a", SHA, MD5, 3, ("a.dvc", 2)), ()),
+        (DataItem("a", SHA, MD5, 4), ("a: size expected 4 bytes, found 3",)),
+        (DataItem("a", size=3), ()),
+        (DataItem("a", SHA, "0" * 32), (f"a: md5 expected {'0' * 32}, found {MD5}",)),
+        (DataItem("a", None, MD5), ()),
+        (DataItem("a"), ()),
+        (DataItem("b", size=3), ("b does not exist",)),
+        (DataItem("broken"), ("broken/sub/link does not exist",)),
     ],
 )
 def test_every_declared_digest_and_the_size_must_be_true(
-    tmp_path: Path, item: DataItem, matches: bool | None, wrong: tuple[str, ...]
+    tmp_path: Path, item: DataItem, wrong: tuple[str, ...]
 ) -> None:
     write(tmp_path, a="abc")
     (tmp_path / "broken/sub").mkdir(parents=True)
     (tmp_path / "broken/sub/link").symlink_to("nowhere")
     (found,) = verify_data((item,), tmp_path)
     source = None if item.source is None else Location(*item.source)
-    assert (found.matches, found.mismatches, found.source) == (matches, wrong, source)
+    assert (found.mismatches, found.source) == (wrong, source)
     assert found.actual == (SHA if item.path in ("a", "./a") else None)
 
 
@@ -68,7 +68,7 @@ def test_a_folder_has_the_digest_that_a_shell_gives(tmp_path: Path) -> None:
         ["bash", "-c", command], cwd=data, check=True, capture_output=True, text=True
     ).stdout[:64]
     (finding,) = verify_data((DataItem("data", expected),), tmp_path)
-    assert finding.matches and finding.size == 6
+    assert not finding.mismatches and finding.size == 6
 
 
 def test_a_write_to_declared_data_is_named_and_a_link_to_it_is_none(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_a_folder_of_dvc_is_compared_with_the_md5_of_dvcs_listing(tmp_path: Path
     md5 = hashlib.md5(json.dumps(listing).encode()).hexdigest() + ".dir"
     # of a folder DVC counts fewer bytes than lie there, and its md5 is of each that counts
     items = (DataItem("data", None, md5, 15), DataItem("data", None, md5.removesuffix(".dir")))
-    assert [item.matches for item in verify_data(items, tmp_path)] == [True, False]
+    assert [not item.mismatches for item in verify_data(items, tmp_path)] == [True, False]
     (tmp_path / "data/sub/b").write_text("baz")
-    assert verify_data(items[:1], tmp_path)[0].matches is False
+    assert verify_data(items[:1], tmp_path)[0].mismatches
 
 
 def test_what_is_declared_twice_is_read_once(tmp_path: Path) -> None:

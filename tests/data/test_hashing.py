@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from repro_gate.data import hashing
-from repro_gate.data.hashing import digest_file, read_digests
-from repro_gate.data.tree import Listing, dvc_md5, identity, list_files, tree_sha256
+from repro_gate.data.hashing import (
+    Listing,
+    digest_file,
+    dvc_md5,
+    identity,
+    list_files,
+    read_digests,
+    tree_sha256,
+)
 from tests.support.repositories import write
 
 MIB = 1 << 20
@@ -102,3 +109,24 @@ def test_an_interrupt_ends_the_threads(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(KeyboardInterrupt):
         read_digests([(tmp_path, KINDS)], interrupt)
     assert threading.active_count() == before
+
+
+def test_a_listing_is_ordered_by_the_bytes_of_whole_paths(tmp_path: Path) -> None:
+    write(tmp_path, a__b="", a_dot_b="", **{"a-b": ""})
+    assert [name for name, _ in list_files(tmp_path).files] == [b"a-b", b"a.b", b"a/b"]
+
+
+def test_what_links_lead_to_counts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links that double at each level would make a few folders a million."""
+    write(tmp_path, a__b="")
+    (tmp_path / "again").symlink_to("a")
+    monkeypatch.setattr(hashing, "MAX_FOLDERS", 3)
+    monkeypatch.setattr(hashing, "MAX_FILES", 2)
+    assert [name for name, _ in list_files(tmp_path).files] == [b"a/b", b"again/b"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OSError, match="more than 3 folders lie below"):
+        list_files(tmp_path)
+    (tmp_path / "empty").rmdir()
+    write(tmp_path, last="")
+    with pytest.raises(OSError, match="more than 2 files lie below"):
+        list_files(tmp_path)

@@ -14,6 +14,7 @@ from repro_gate.install.lockfiles import (
     LockfileError,
     kind_of,
     read_lock,
+    same_version,
 )
 from tests.support.lockfiles import ALL, IDNA, PYLOCK, UV
 
@@ -214,3 +215,18 @@ def test_the_kind_follows_from_the_name(name: str, kind: str | None, tmp_path: P
         said = f"^{name}: is no requirements, pylock.toml or uv.lock: .*`uv pip compile"
         with pytest.raises(LockfileError, match=said):
             read(tmp_path, name, "dependencies: [python]\n")
+
+
+@pytest.mark.parametrize(
+    ("locked", "installed", "is_same"),
+    [
+        ("2.13.0", "2.13.0+cu128", True),
+        ("2.13", "2.13.0", True),
+        ("2.13.0+cpu", "2.13.0", False),
+        ("2.13.0+cpu", "2.13.0+cu128", False),
+        ("2.13.0", "2.13.1", False),
+        ("No-Version", "no-version", True),
+    ],
+)
+def test_a_label_counts_where_the_lock_has_one(locked: str, installed: str, is_same: bool) -> None:
+    assert same_version(locked, installed) is is_same

@@ -65,9 +65,10 @@ def test_without_root_and_on_another_system_it_is_refused(monkeypatch: pytest.Mo
 @needs_own_user
 def test_what_a_container_takes_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     docker = 0xA80425FB  # the capabilities that Docker grants by default
-    monkeypatch.setattr(selection, "_effective", lambda: docker & ~(1 << 7 | 1 << 5))
+    status = {"CapEff": [f"{docker & ~(1 << 7 | 1 << 5):x}"]}
+    monkeypatch.setattr(selection, "status_of", lambda pid: status)
     assert refused().endswith("the gate lacks CAP_KILL, CAP_SETUID")
-    monkeypatch.setattr(selection, "_effective", lambda: docker)
+    status["CapEff"] = [f"{docker:x}"]
     assert choose({"REPRO_GATE_SANDBOX": "own-user"}).own_user
     # a namespace that maps too few users
     said = ["/bin/sh", "-c", "echo setpriv: setgroups failed >&2; exit 1"]

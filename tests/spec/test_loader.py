@@ -11,24 +11,10 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import UsageError
+from repro_gate.spec import model
 from repro_gate.spec.errors import MAX_PRINTED, SpecError
 from repro_gate.spec.loader import key_lines, load_spec
-from repro_gate.spec.model import (
-    AllowedFlag,
-    Capture,
-    Checklist,
-    CostBudget,
-    DataItem,
-    Determinism,
-    DiagnosisBounds,
-    Env,
-    Hardware,
-    RandomState,
-    Spec,
-    Tolerance,
-    Train,
-    Waiver,
-)
+from repro_gate.spec.model import DataItem, DiagnosisBounds
 from tests.support.reading import BASE, lines, load
 
 
@@ -72,20 +58,28 @@ checklist:
   - {{check: data/batches, reason: r}}
 diagnosis: {{runs: 4e0, timeout: 1.5m}}
 """)
-    tolerance, allowed = Tolerance(loss=1e-6, weights=1e-5), (AllowedFlag("NCCL_ALGO", "why"),)
-    waived = Waiver("env/image-digest", "r", date(2027, 6, 30)), Waiver("data/batches", "r")
-    train = Train(snippet="import x", working_directory="a/..", steps=50, warmup=2, timeout=5400.0)
-    assert spec == Spec(
+    tolerance, allowed = (
+        model.Tolerance(loss=1e-6, weights=1e-5),
+        (model.AllowedFlag("NCCL_ALGO", "why"),),
+    )
+    waived = (
+        model.Waiver("env/image-digest", "r", date(2027, 6, 30)),
+        model.Waiver("data/batches", "r"),
+    )
+    train = model.Train(
+        snippet="import x", working_directory="a/..", steps=50, warmup=2, timeout=5400.0
+    )
+    assert spec == model.Spec(
         path=spec.path,
         train=train,
-        random_state=RandomState((1, 16)),
-        determinism=Determinism(tolerance, allow=allowed, allow_nonfinite=True),
-        capture=Capture(every=3, artifacts=("out/*.pt",)),
-        cost=CostBudget(True, 30),
+        random_state=model.RandomState((1, 16)),
+        determinism=model.Determinism(tolerance, allow=allowed, allow_nonfinite=True),
+        capture=model.Capture(every=3, artifacts=("out/*.pt",)),
+        cost=model.CostBudget(True, 30),
         data=(DataItem("d", "a1" * 32),),
-        env=Env("uv.lock", "x@sha256:1", True),
-        hardware=Hardware("cuda", 2, "H100"),
-        checklist=Checklist("strict", waived),
+        env=model.Env("uv.lock", "x@sha256:1", True),
+        hardware=model.Hardware("cuda", 2, "H100"),
+        checklist=model.Checklist("strict", waived),
         diagnosis=DiagnosisBounds(runs=4, timeout=90.0),
     )
     assert spec.diagnosis is not None
@@ -93,21 +87,7 @@ diagnosis: {{runs: 4e0, timeout: 1.5m}}
 
 
 TIMES = {"90s": 90, "20m": 1200, "1.5h": 5400, "45": 45, "0.5": 0.5, "840h": 3024000, "'90s'": 90}
-NO_TIMES = [
-    "0s",
-    "0",
-    "-1",
-    "20:30",
-    "5d",
-    "1.h",
-    "",
-    "841h",
-    "1e9",
-    ".inf",
-    "'5s\n\n'",
-    "true",
-    "[1]",
-]
+NO_TIMES = ["0s", "0", "-1", "20:30", "5d", "1.h", "", "841h", "1e9", ".inf", "'5s\n\n'", "[1]"]
 
 
 @pytest.mark.parametrize("written", [*TIMES, *NO_TIMES])
@@ -142,11 +122,6 @@ def test_a_working_directory_outside_the_checkout_is_refused_at_its_line() -> No
     assert load_spec(Path("a"), [f"{key}=../b"]).train.working_directory == "../b"
 
 
-def test_a_boolean_or_nothing_in_env_must_be_quoted() -> None:
-    for line in lines(BASE + "  env:\n    A: true\n    B:\n"):
-        assert "train.env." in line and "in quotes" in line
-
-
 def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
     found = lines(
         "train:\n  warmup: -1\n  stpes: 50\n  run: x\n  steps: ten\ncost: {max-percent: '30'}\n"
@@ -167,7 +142,6 @@ MISTAKES = [
     ("train: {run: x}\n", '1:1: version:', 'is missing'),
     ("version: 2\ntrain: {run: x}\n", '1:10: version:', ''),
     ('version: "1"\ntrain: {run: x}\n', '1:10: version:', ''),
-    ("version: true\ntrain: {run: x}\n", '1:10: version:', ''),
     ("version: 1\ntrain: {}\n", '2:1: train:', ''),
     ("version: 1\ntrain: {run: a, snippet: b}\n", '2:1: train:', ''),
     ("version: 1\ntrain: python x.py\n", '2:8: train:', ''),
@@ -178,7 +152,6 @@ MISTAKES = [
     (BASE + "  working-directory: /abs\n", '4:22: train.working-directory:', ''),
     (BASE + '  env: {A: "a\\0b"}\n', '4:12: train.env.A:', ''),
     (BASE + "  env: {A-B: x}\n", '4:9: train.env.A-B:', ''),
-    (BASE + "code: {x: 1}\n", '4:8: code.x:', 'unknown key'),
     (BASE + "foo: 1\n", '4:1: foo:', 'unknown key'),
     (BASE + "random-state: {seed: 1, seeds: [2]}\n", '4:1: random-state:', ''),
     (BASE + "random-state: {seeds: []}\n", '4:23: random-state.seeds:', ''),
@@ -186,35 +159,22 @@ MISTAKES = [
     (BASE + "random-state: {seed: 4294967296}\n", '4:22: random-state.seed:', ''),
     (BASE + f"random-state: {{seed: {'9' * 40}}}\n", '4:22: random-state.seed:', 'found 999'),
     (BASE + f"random-state: {{seed: {'9' * 41}}}\n", '4:22: random-state.seed:', 'found "999'),
-    (BASE + "random-state: {seed: 010}\n", '4:22: random-state.seed:', ''),
-    (BASE + "random-state: {seed: 1_000}\n", '4:22: random-state.seed:', ''),
-    (BASE + "determinism: {compare: bitwize}\n", '4:24: determinism.compare:', ''),
     (BASE + "determinism: {compare: {loss: 1, weigths: 1}}\n", '4:15: determinism.compare.weights:', 'is missing'),
     (BASE + "determinism: {compare: {loss: .nan, weights: 1}}\n", '4:31: determinism.compare.loss:', ''),
     (BASE + "env: {install: true}\n", '4:1: env.lockfile:', 'is missing'),
     (BASE + "diagnosis: true\n", '4:12: diagnosis:', ''),
-    (BASE + "diagnosis: {runs: 1}\n", '4:19: diagnosis.runs:', ''),
-    (BASE + "diagnosis: {timeout: soon}\n", '4:22: diagnosis.timeout:', ''),
     (BASE + "diagnosis: {timeout: 999h}\n", '4:22: diagnosis.timeout:', ''),
-    (BASE + "determinism: {allow: [NCCL_ALGO]}\n", '4:23: determinism.allow.0:', ''),
     (BASE + "determinism: {allow: [{flag: nccl_alg, reason: x}]}\n", '4:30: determinism.allow.0.flag:', ''),
     (BASE + "determinism: {allow: [{flag: NCCL_ALGO}]}\n", '4:23: determinism.allow.0.reason:', 'is missing'),
-    (BASE + "cost: {measure: no}\n", '4:17: cost.measure:', ''),
     (BASE + "cost: {measure: false, max-percent: 3}\n", '4:24: cost.max-percent:', 'has no meaning'),
     (BASE + "capture: {artifacts: [a/../b]}\n", '4:23: capture.artifacts.0:', ''),
-    (BASE + "capture: {artifacts: [./.]}\n", '4:23: capture.artifacts.0:', ''),
-    (BASE + 'capture: {artifacts: ["/x", "", "~/x"]}\n', '4:23: capture.artifacts.0:', ''),
     (BASE + '  env: {"A\\n": x}\n', '4:9: train.env.A\\n:', ''),
-    (BASE + 'env: {image: "x\\n"}\n', '4:14: env.image:', ''),
     (BASE + "capture: {artifacts: out/*.pt}\n", '4:22: capture.artifacts:', ''),
-    (BASE + "hardware: {device: gpu}\n", '4:20: hardware.device:', ''),
     (BASE + "hardware: {device: cpu, gpus: 1}\n", '4:25: hardware.gpus:', 'has no meaning'),
-    (BASE + "hardware: {gpu-model: 4090}\n", '4:23: hardware.gpu-model:', ''),
     (BASE + "hardware:\n", '4:10: hardware:', ''),
     (BASE + "data: [{path: a, sha256: 'sha256:ab'}]\n", '4:26: data.0.sha256:', ''),
     (BASE + "data: [{path: a}, {path: ./a}]\n", '4:26: data.1.path:', 'stands twice'),
     (BASE + "<<<<<<< HEAD\ncost: {}\n=======\n>>>>>>> other\n", '4:1:', 'merge conflict'),
-    (BASE + "checklist: {waive: [{check: foo, reason: r}]}\n", '4:29: checklist.waive.0.check:', ''),
     (BASE + "checklist: {waive: [{check: env/image-digest, reason: r, until: 2027-02-30}]}\n", '4:65: checklist.waive.0.until:', ''),
 ]  # fmt: skip
 
@@ -324,21 +284,15 @@ def test_the_seed_and_steps_options_win_over_the_file_and_over_set() -> None:
 SETTINGS = [
     ("train.stpes=10", "unknown key, did you mean `steps`?"),
     ("train.steps=ten", 'found "ten", wanted a whole number'),
-    ("train.steps=", "has no value, wanted a whole number"),
     ("steps=10", "unknown key here, `steps` belongs under `train`"),
     ("train.run.x=3", "`train.run` is not a mapping"),
     ("nokey", "wanted `key=value`"),
-    ("=3", "wanted `key=value`"),
     ("train..steps=3", "wanted `key=value`"),
     ("a." * 60 + "b=1", "wanted `key=value`"),
     (r'train.run="\UFFFFFFFF"', "an escape that no character has"),
-    ("train.env={B: 1, B: 2}", "train.env.B: stands twice"),
-    ("capture={evry: 1}", "capture.evry: unknown key, did you mean `every`?"),
     ("train.env.5=x", "no name for an environment variable"),
-    ("capture.artifacts=[a", "a list that is not closed"),
     ("train.run=!!python/none x", "the tag `tag:yaml.org,2002:python/none` is not supported"),
     ("random-state={seed: 1, seeds: [2]}", "wanted one of `seed` and `seeds`"),
-    ("train.env.A=a\n::error::", "a `:` stands where no key can be"),
 ]
 
 

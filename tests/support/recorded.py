@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs
@@ -61,7 +62,7 @@ def entry(
     platform: Mapping[str, InputValue] = CPU,
     *outcomes: RecordedResult,
     outside: Mapping[str, str] = OUTSIDE,
-    step_times: Mapping[TimedArm, tuple[float, ...]] | None = None,
+    step_times: Mapping[TimedArm, tuple[float, ...]] = MappingProxyType({}),
 ) -> Entry:
     """An entry as `repro-gate baseline` makes it."""
     inputs, seen = config_hash_of(recipe, platform), outcomes or (outcome(),)

@@ -13,11 +13,9 @@ import pytest
 
 from repro_gate.errors import Inconclusive
 from repro_gate.sandbox import confinement
-from repro_gate.sandbox import unreadable as module
-from repro_gate.sandbox.confinement import confined
+from repro_gate.sandbox.confinement import confined, private_folders, runner_files, unreadable
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import command, processes_of
-from repro_gate.sandbox.unreadable import private_folders, runner_files, unreadable
 from tests.support.starting import APPEND, LIST, OWN, READ, SAME, attempt, modes, needs_own_user
 
 pytestmark = needs_own_user
@@ -145,7 +143,7 @@ def test_what_is_the_trainings_own_cannot_be_closed(runner: Path) -> None:
 
 
 def test_too_much_beside_data_ends_it(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(confinement, "MOST", 3)
     before, data = modes(runner), [runner / "workspace/data/train.bin"]
     with pytest.raises(Inconclusive, match="too much"), unreadable(OWN, roots(runner), data):
         pytest.fail("it went on")
@@ -156,11 +154,11 @@ def test_open_sockets_and_secrets_are_listed(runner: Path, monkeypatch: pytest.M
     monkeypatch.chdir(runner)
     marker = runner / "in-container"
     marker.write_text("")
-    monkeypatch.setattr(module, "_IN_CONTAINER", (str(marker),))
+    monkeypatch.setattr(confinement, "_IN_CONTAINER", (str(marker),))
     os.mkdir("run", 0o755)
     # a Kubernetes pod's own token, readable to every user of the pod
     os.mkdir("secrets")
-    monkeypatch.setattr(module, "_MOUNTED_SECRETS", runner / "secrets")
+    monkeypatch.setattr(confinement, "_MOUNTED_SECRETS", runner / "secrets")
     given = {**variables(runner), "DOCKER_HOST": f"unix://{runner}/run/docker.sock"}
 
     def listed() -> set[str]:
