@@ -7,8 +7,13 @@ here. Standard library only.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TextIO
 
 # Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer
 # inherent vowels, Mongolian and plain variation selectors, braille blank. Control, format (bidi,
@@ -190,7 +195,37 @@ def for_workflow_log(line: str) -> str:
     return shown if not body.startswith("::") else f"{shown[: len(shown) - len(body)]}: :{body[2:]}"
 
 
-def for_log(line: str, environment: Mapping[str, str]) -> str:
-    """A line for standard output or error: on GitHub (by the runner's own variable) one that can be
-    no workflow command."""
-    return for_workflow_log(line) if environment.get("GITHUB_ACTIONS") == "true" else line
+def for_log(line: str) -> str:
+    """Return one line for standard output or error: on GitHub one that can be no workflow
+    command."""
+    return for_workflow_log(line) if on_github() else for_terminal(line)
+
+
+def on_github() -> bool:
+    """Return whether this runs in a job of GitHub's, by the runner's own variable."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+@contextmanager
+def log_guard() -> Iterator[None]:
+    """On GitHub, nothing that is printed in here is a workflow command: a line may start with
+    anything. Elsewhere it does nothing. The runner stops for the whole step, so nothing else may
+    print commands meanwhile."""
+    with commands_disabled(sys.stdout) if on_github() else nullcontext():
+        yield
+
+
+@contextmanager
+def commands_disabled(stream: TextIO) -> Iterator[None]:
+    """Between `::stop-commands::` and its end, with a fresh token that nothing inside can know. It
+    is ended whatever happens."""
+    token = secrets.token_hex(16)
+    print(f"::stop-commands::{token}", file=stream, flush=True)
+    try:
+        yield
+    except BaseException:
+        # it may have been cut off inside a line, and the end counts at the start of one only
+        print(file=stream)
+        raise
+    finally:
+        print(f"::{token}::", file=stream, flush=True)
