@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import argparse
 import errno
-import importlib
 import os
+import pkgutil
 import shutil
 import sys
 from collections.abc import Sequence
@@ -50,8 +50,8 @@ def remove(files: Files) -> None:
 
 def rendered(report: Report, form: Format) -> str:
     """Return the report in one format."""
-    render = getattr(importlib.import_module(f"repro_gate.report.{form.module}"), form.function)
-    return str(render(report, PLAIN) if form.views else render(report))
+    render = pkgutil.resolve_name(f"repro_gate.report.{form.render}")
+    return str(render(report))
 
 
 def show(report: Report, files: Files, *, verbose: bool) -> bool:
