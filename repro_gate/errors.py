@@ -37,7 +37,7 @@ class GateError(Exception):
         self.reason_id = reason_id
 
     def diagnostics(self) -> str:
-        """The lines to print: the message, then the remedy where there is one."""
+        """Return the lines to print: the message, then the remedy where there is one."""
         return self.message + (f"\n  remedy: {self.remedy}" if self.remedy else "")
 
 
@@ -108,8 +108,8 @@ def end_cleanly() -> None:
 
 
 def is_waiting() -> bool:
-    """Whether a signal came that is held: what waits out of mere politeness need not wait any
-    longer."""
+    """Return whether a signal came that is held: what waits out of mere politeness need not wait
+    any longer."""
     return _State.waiting
 
 

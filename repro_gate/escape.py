@@ -7,8 +7,13 @@ here. Standard library only.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TextIO
 
 # Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer
 # inherent vowels, Mongolian and plain variation selectors, braille blank. Control, format (bidi,
@@ -40,7 +45,7 @@ _ACTIVE = re.compile(
 
 
 def _shown(char: str) -> str:
-    """The visible spelling of one character that must not be printed as it is."""
+    """Return the visible spelling of one character that must not be printed as it is."""
     point = ord(char)
     if char in _SHORT:
         return _SHORT[char]
@@ -50,7 +55,7 @@ def _shown(char: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """`text` on one line, with everything that is not seen spelled out."""
+    """Return `text` on one line, with everything that is not seen spelled out."""
     if text.isprintable() and (text.isascii() or not _INVISIBLE_RE.search(text)):
         return text
     return "".join(
@@ -60,8 +65,8 @@ def _visible(text: str) -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """`text` in at most `limit` characters, the middle left out: the end of a path or of a tensor's
-    name is what tells it apart."""
+    """Return `text` in at most `limit` characters, the middle left out: the end of a path or of a
+    tensor's name is what tells it apart."""
     if len(text) <= limit:
         return text
     tail = max(limit - 1, 0) // 3
@@ -69,30 +74,30 @@ def clip(text: str, limit: int) -> str:
 
 
 def and_more(left: int, what: str = "") -> str:
-    """What a list leaves out: `and 1,200 more`, with `what` after it; empty where nothing is
+    """Say what a list leaves out: `and 1,200 more`, with `what` after it; empty where nothing is
     left."""
     return "" if left <= 0 else f"and {left:,} more{what and ' ' + what}"
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """The first names, and how many more there are: `a, b and 7 more`."""
+    """Return the first names, and how many more there are: `a, b and 7 more`."""
     return f"{', '.join(names[:most])} {and_more(len(names) - most)}".rstrip()
 
 
 def for_terminal(text: str, limit: int | None = None) -> str:
-    """One line for a terminal, in at most `limit` characters: escapes, bidi and zero-width
+    """Return one line for a terminal, in at most `limit` characters: escapes, bidi and zero-width
     characters and line ends are spelled out."""
     return _visible(text) if limit is None else clip(_visible(clip(text, limit)), limit)
 
 
 def for_encoding(text: str, encoding: str) -> str:
-    """`text` with what `encoding` cannot hold spelled out, so that printing to a plain ASCII stream
-    never fails."""
+    """Return `text` with what `encoding` cannot hold spelled out, so that printing to a plain ASCII
+    stream never fails."""
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def for_code_span(text: str) -> str:
-    """Inline code on GitHub, the same in a paragraph and in a table cell.
+    """Return inline code on GitHub, the same in a paragraph and in a table cell.
 
     Nothing inside a code span is a link, mention, reference, emoji or math. A pipe would end the
     cell, and `\\|` shows its backslash outside a table: it goes between two spans as an entity
@@ -103,8 +108,8 @@ def for_code_span(text: str) -> str:
 
 
 def _span(text: str) -> str:
-    """One code span, its fence longer than every run of backticks inside (CommonMark 0.31, section
-    6.1)."""
+    """Return one code span, its fence longer than every run of backticks inside (CommonMark 0.31,
+    section 6.1)."""
     fence = "`" * (_longest_run(text) + 1)
     # blanks alone are shown as they are
     pad = " " if text.strip(" ") and (text[0] in "` " or text[-1] in "` ") else ""
@@ -116,8 +121,8 @@ def _longest_run(text: str) -> int:
 
 
 def for_markdown(text: str) -> str:
-    """Inline prose for GitHub, on one line. Whatever could become active there is set as inline
-    code, and so is what reads best as code.
+    """Return inline prose for GitHub, on one line. Whatever could become active there is set as
+    inline code, and so is what reads best as code.
 
     Entities and zero-width spaces are no way out: GitHub looks for mentions, references and emoji
     after the Markdown is HTML, and a zero-width space inside `CUBLAS_WORKSPACE_CONFIG=:4096:8`
@@ -156,8 +161,8 @@ def _leading_brackets(text: str) -> int:
 
 
 def for_code_block(text: str, info: str = "") -> str:
-    """A fenced block of its own, its fence longer than every run of backticks inside. Lines stay
-    lines, the rest is made visible.
+    """Return a fenced block of its own, its fence longer than every run of backticks inside. Lines
+    stay lines, the rest is made visible.
 
     `info` is the language of the block and comes from us, never from the training code.
     """
@@ -167,20 +172,20 @@ def for_code_block(text: str, info: str = "") -> str:
 
 
 def for_workflow_data(text: str) -> str:
-    """The message of a GitHub workflow command. Line ends survive as `%0A`; other invisible
+    """Return the message of a GitHub workflow command. Line ends survive as `%0A`; other invisible
     characters are spelled out."""
     lines = text.replace("\r\n", "\n").split("\n")
     return "%0A".join(_visible(line).replace("%", "%25") for line in lines)
 
 
 def for_workflow_property(text: str) -> str:
-    """The value of a property (`file=`, `title=`) of a GitHub workflow command: one line, `%`, `:`
-    and `,` encoded."""
+    """Return the value of a property (`file=`, `title=`) of a GitHub workflow command: one line,
+    `%`, `:` and `,` encoded."""
     return _visible(text).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
 
 
 def for_workflow_log(line: str) -> str:
-    """One printed line of a workflow log that the runner cannot take for a command.
+    """Return one printed line of a workflow log that the runner cannot take for a command.
 
     The runner reads `::name::` after leading blanks and the older `##[name]` anywhere in a line;
     both are pulled apart.
@@ -190,7 +195,37 @@ def for_workflow_log(line: str) -> str:
     return shown if not body.startswith("::") else f"{shown[: len(shown) - len(body)]}: :{body[2:]}"
 
 
-def for_log(line: str, environment: Mapping[str, str]) -> str:
-    """A line for standard output or error: on GitHub (by the runner's own variable) one that can be
-    no workflow command."""
-    return for_workflow_log(line) if environment.get("GITHUB_ACTIONS") == "true" else line
+def for_log(line: str) -> str:
+    """Return one line for standard output or error: on GitHub one that can be no workflow
+    command."""
+    return for_workflow_log(line) if on_github() else for_terminal(line)
+
+
+def on_github() -> bool:
+    """Return whether this runs in a job of GitHub's, by the runner's own variable."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+@contextmanager
+def log_guard() -> Iterator[None]:
+    """On GitHub, nothing that is printed in here is a workflow command: a line may start with
+    anything. Elsewhere it does nothing. The runner stops for the whole step, so nothing else may
+    print commands meanwhile."""
+    with commands_disabled(sys.stdout) if on_github() else nullcontext():
+        yield
+
+
+@contextmanager
+def commands_disabled(stream: TextIO) -> Iterator[None]:
+    """Print between `::stop-commands::` and its end, with a fresh token that nothing inside can
+    know. It is ended whatever happens."""
+    token = secrets.token_hex(16)
+    print(f"::stop-commands::{token}", file=stream, flush=True)
+    try:
+        yield
+    except BaseException:
+        # it may have been cut off inside a line, and the end counts at the start of one only
+        print(file=stream)
+        raise
+    finally:
+        print(f"::{token}::", file=stream, flush=True)

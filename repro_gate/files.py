@@ -25,7 +25,6 @@ from typing import Any
 
 from repro_gate.errors import Inconclusive, held
 
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _PATH = getattr(os, "O_PATH", 0)  # Linux: a handle that needs no permission on the file itself
 # threads that unlink: a file that has reached the disk may take milliseconds, nearly all of it
 # waiting
@@ -75,12 +74,12 @@ def try_lock(descriptor: int) -> bool:
 
 
 def own_lock(path: Path) -> int | None:
-    """The descriptor of a lock file at `path`, made where it is missing and locked; None where
+    """Return the descriptor of a lock file at `path`, made if it is missing and locked; None if
     another process holds it.
 
     Raises OSError where it cannot be opened, or is somebody else's, who could hold it for good.
     """
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | _NOFOLLOW | os.O_CLOEXEC, 0o600)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if os.fstat(lock).st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "its lock belongs to somebody else")
@@ -96,9 +95,9 @@ def own_lock(path: Path) -> int | None:
 
 
 def read_start(path: Path, most: int) -> bytes:
-    """The first bytes of a regular file, links followed. Raises NotRegular for anything else, which
-    is not waited for; else OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    """Return the first bytes of a regular file, links followed. Raises NotRegular for anything
+    else, which is not waited for; else OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise NotRegular(f"{path} is not a regular file")
@@ -109,7 +108,7 @@ def read_start(path: Path, most: int) -> bytes:
 
 
 def leads_out(path: Path, checkout: Path) -> str:
-    """Why the file that `path` leads to, links followed, is no content of the checkout at
+    """Say why the file that `path` leads to, links followed, is no content of the checkout at
     `checkout`, as a clause; empty where it is.
 
     An untrusted link may lead to what only the gate can read: the job's event, a process's
@@ -124,7 +123,7 @@ def leads_out(path: Path, checkout: Path) -> str:
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether `path`, with links followed, lies in `folder` or is it."""
+    """Return whether `path`, with links followed, lies in `folder` or is it."""
     real, top = os.path.realpath(path), os.path.realpath(folder)
     return real == top or real.startswith(top.rstrip(os.sep) + os.sep)
 
@@ -156,8 +155,8 @@ def walk(
 
 
 def read_whole(path: Path, most: int) -> bytes:
-    """A regular file, links followed. Raises Unreadable where it is not there, is no regular file,
-    or is over `most` bytes."""
+    """Return the bytes of a regular file, links followed. Raises Unreadable where it is not there,
+    is no regular file, or is over `most` bytes."""
     try:
         content = read_start(path, most + 1)
     except FileNotFoundError:
@@ -172,8 +171,8 @@ def read_whole(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path, within: Path, most: int) -> str:
-    """The UTF-8 text of `path`. Raises Unreadable as `read_whole` does, and where it is not inside
-    `within` or git's own."""
+    """Return the UTF-8 text of `path`. Raises Unreadable as `read_whole` does, and where it is not
+    inside `within` or git's own."""
     try:
         if why := leads_out(path, within):
             raise Unreadable(why)
@@ -185,8 +184,8 @@ def read_text(path: Path, within: Path, most: int) -> str:
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """The gate's own `$XDG_CACHE_HOME/repro-gate`, or the same below `~/.cache`; None where there
-    is no home."""
+    """Return the gate's own `$XDG_CACHE_HOME/repro-gate`, or the same below `~/.cache`; None where
+    there is no home."""
     base = environment.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         home = environment.get("HOME", "")
@@ -250,23 +249,18 @@ def copy_file(
     with as_owner():
         if not stat.S_ISREG(os.lstat(source).st_mode):
             raise NotRegular(f"{source} is not a regular file")
-        reader = os.open(
-            source, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0)
-        )
+        reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(reader)
         if not stat.S_ISREG(status.st_mode):
             raise NotRegular(f"{source} is not a regular file")
         writer = os.open(
-            target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NOFOLLOW, 0o600
+            target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
         try:
             _copy_bytes(reader, writer, status)
             os.fchmod(writer, status.st_mode & _KEPT_MODE)
-            os.utime(
-                writer if os.utime in os.supports_fd else target,
-                ns=(status.st_atime_ns, status.st_mtime_ns),
-            )
+            os.utime(writer, ns=(status.st_atime_ns, status.st_mtime_ns))
             return os.fstat(writer).st_size
         except BaseException:
             os.unlink(target)  # no part of a file is left, nor takes space
@@ -369,11 +363,13 @@ def _emptied(folder: int, pool: Executor) -> list[str]:
 
 def _open_folder(name: str, parent: int | None) -> int:
     """Open a folder, never through a link, after making sure that it may be read and written."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | _NOFOLLOW
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     if mode & stat.S_IRWXU != stat.S_IRWXU and stat.S_ISDIR(mode):
         if _PATH:
-            handle = os.open(name, _PATH | os.O_DIRECTORY | os.O_CLOEXEC | _NOFOLLOW, dir_fd=parent)
+            handle = os.open(
+                name, _PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=parent
+            )
             try:
                 os.chmod(f"/proc/self/fd/{handle}", 0o700)
             finally:
@@ -384,7 +380,7 @@ def _open_folder(name: str, parent: int | None) -> int:
 
 
 def make_folder(path: Path) -> Path:
-    """An empty folder at `path` that only its owner can read; whatever stood there is removed
+    """Make an empty folder at `path` that only its owner can read; whatever stood there is removed
     first."""
     remove_tree(path)
     path.mkdir(mode=0o700, parents=True)
@@ -393,8 +389,8 @@ def make_folder(path: Path) -> Path:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A temporary folder of any name, its path without links; removed at the end whatever happens.
-    Signals wait inside."""
+    """Make a temporary folder of any name, its path without links; removed at the end whatever
+    happens. Signals wait inside."""
     with held():
         place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
         try:

@@ -36,9 +36,9 @@ _UNKNOWN = re.compile(r"\[.*\]|N/A|", re.DOTALL)  # `[N/A]`, `[Not Supported]`, 
 
 
 def read_machine() -> dict[str, str]:
-    """Facts by name: `cpu-model`, `cpu-count`, `memory-bytes`, `os`, `kernel`, `libc`, `driver`,
-    and for each GPU N from 0 `gpu.N.model`, `.uuid`, `.memory`, `.capability`, `.mig` and `.ecc`,
-    as nvidia-smi words them. A fact that cannot be read is absent."""
+    """Return facts by name: `cpu-model`, `cpu-count`, `memory-bytes`, `os`, `kernel`, `libc`,
+    `driver`, and for each GPU N from 0 `gpu.N.model`, `.uuid`, `.memory`, `.capability`, `.mig` and
+    `.ecc`, as nvidia-smi words them. A fact that cannot be read is absent."""
     gpus, smi_driver = _gpus()
     facts = {
         "cpu-model": _cpu_model(),
@@ -53,8 +53,8 @@ def read_machine() -> dict[str, str]:
 
 
 def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
-    """Processes that compute on the GPUs now, as `PID NAME (MEMORY)`, but those in `own` and their
-    descendants, sorted by PID.
+    """Return the processes that compute on the GPUs now, as `PID NAME (MEMORY)`, but those in `own`
+    and their descendants, sorted by PID.
 
     None where nvidia-smi is not there or does not answer. In a container the driver shows processes
     of the container alone, or none.
@@ -76,15 +76,15 @@ def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
 
 
 def gpu_devices(folder: Path = _DEVICES) -> tuple[str, ...]:
-    """Device files through which a GPU is reached, by name, sorted: `nvidia0` …, `nvhost-gpu` or
-    `nvgpu` (Jetson), `kfd` (AMD), `dxg` (Windows' subsystem for Linux)."""
+    """Return the device files through which a GPU is reached, by name, sorted: `nvidia0` …,
+    `nvhost-gpu` or `nvgpu` (Jetson), `kfd` (AMD), `dxg` (Windows' subsystem for Linux)."""
     with contextlib.suppress(OSError):
         return tuple(sorted(name for name in os.listdir(folder) if _GPU_DEVICE.fullmatch(name)))
     return ()
 
 
 def _gpus() -> tuple[dict[str, str], str]:
-    """(facts of every GPU, driver version), empty where nothing answers. A field that this
+    """Return (facts of every GPU, driver version), empty where nothing answers. A field that this
     nvidia-smi does not know is left out."""
     fields = ["driver_version", *_GPU_FIELDS]
     rows = _query(fields)
@@ -104,8 +104,8 @@ def _gpus() -> tuple[dict[str, str], str]:
 
 
 def _query(fields: list[str]) -> list[list[str]] | None:
-    """One row for each GPU, its values in the order of `fields`; None where nvidia-smi cannot
-    answer that."""
+    """Return one row for each GPU, its values in the order of `fields`; None where nvidia-smi
+    cannot answer that."""
     status, answer = _nvidia_smi(f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
     if status != 0:
         return None
@@ -118,8 +118,8 @@ def _query(fields: list[str]) -> list[list[str]] | None:
 
 
 def _nvidia_smi(*arguments: str) -> tuple[int | None, str]:
-    """Exit status and what nvidia-smi prints (its complaints too go to standard output); no status
-    where it is not there, or does not answer in time (and is then not waited for)."""
+    """Return the exit status and what nvidia-smi prints (its complaints too go to standard output);
+    no status where it is not there, or does not answer in time (and is then not waited for)."""
     try:
         process = subprocess.Popen(
             ["nvidia-smi", *arguments],
@@ -149,8 +149,8 @@ def _with_descendants(own: Collection[int]) -> set[int]:
 
 
 def _cpu_model() -> str:
-    """The name that the processor gives itself; on ARM, which gives none, the numbers that stand
-    for it. Several are joined by ` + `."""
+    """Return the name that the processor gives itself; on ARM, which gives none, the numbers that
+    stand for it. Several are joined by ` + `."""
     names: dict[str, None] = {}
     for processor in _text(_CPUINFO).split("\n\n"):
         lines = (line.partition(":") for line in processor.splitlines())
@@ -170,8 +170,8 @@ def _system() -> str:
 
 
 def _kernel_driver() -> str:
-    """The version of the NVIDIA kernel module that is loaded: `NVRM version: NVIDIA UNIX x86_64
-    Kernel Module  535.104.05  Sat Aug …`."""
+    """Return the version of the NVIDIA kernel module that is loaded: `NVRM version: NVIDIA UNIX
+    x86_64 Kernel Module 535.104.05 Sat Aug …`."""
     found = _VERSION.search(_text(_DRIVER).partition("\n")[0])
     return found.group() if found else ""
 

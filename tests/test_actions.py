@@ -3,7 +3,6 @@ the code's, a page tells of all."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -50,9 +49,7 @@ def test_inputs_and_outputs_are_those_of_the_container_action(name: str) -> None
 
 
 def test_inputs_defaults_and_outputs_are_those_of_the_code() -> None:
-    fields = {
-        "set" if item.name == "overrides" else item.name for item in dataclasses.fields(Inputs)
-    }
+    fields = {name.removeprefix("INPUT_").lower() for name in Inputs.__struct_encode_fields__}
     defaults = {name: item["default"] for name, item in load("container")["inputs"].items()}
     assert set(defaults) == fields and defaults.pop("token") == "${{ github.token }}"
     for name, value in defaults.items():

@@ -6,6 +6,7 @@ import re
 import time
 import unicodedata
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import example, given
@@ -14,6 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from repro_gate import escape
+from repro_gate.escape import log_guard
 from tests.support.reports import HOSTILE
 
 _ACTIVE = r"""
@@ -177,3 +179,36 @@ def test_what_a_list_leaves_out_is_counted_and_nothing_is_said_of_nothing() -> N
     assert escape.and_more(1_200, "inputs") == "and 1,200 more inputs"
     lists = [escape.listed(("a", "b", "c"), most) for most in (2, 3, 4)]
     assert lists == ["a, b and 1 more", "a, b, c", "a, b, c"]
+
+
+# Nothing that is printed between the gate's two lines is a workflow command.
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt, BrokenPipeError])
+def test_a_stop_is_ended_on_a_line_of_its_own_whatever_happens_and_each_has_its_own_token(
+    error: type[BaseException] | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    tokens = set()
+    for _ in range(2):
+        with pytest.raises(error) if error else nullcontext(), log_guard():
+            print("::error::forged\nhalf a line", end="" if error else "\n")
+            if error is not None:
+                raise error
+        first, *inside, last = [line for line in capsys.readouterr().out.splitlines() if line]
+        assert inside == ["::error::forged", "half a line"]
+        assert last == f"::{first.removeprefix('::stop-commands::')}::" and len(last) >= 36
+        tokens.add(last)
+    assert len(tokens) == 2
+
+
+@pytest.mark.parametrize("value", ["", "1"])
+def test_elsewhere_nothing_is_added(
+    value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", value)
+    with log_guard():
+        print("x")
+    assert capsys.readouterr().out == "x\n"

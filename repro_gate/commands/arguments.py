@@ -14,31 +14,27 @@ _RAW = argparse.RawDescriptionHelpFormatter
 
 @dataclass(frozen=True)
 class Format:
-    """A format of a report: the option that names its file, and the function of `repro_gate.report`
-    that renders it. `views`: with a View."""
+    """A format of a report: the option that names its file, and what renders it in
+    `repro_gate.report`."""
 
     option: str
-    module: str
+    render: str
     about: str
-    function: str = "render"
-    views: bool = False
 
 
 FORMATS = (
-    Format("json", "document", "write report.json"),
-    Format("markdown", "markdown", "write the Markdown of the PR comment", "comment"),
-    Format("html", "html", "write a page for a browser, in one file", views=True),
+    Format("json", "document:render", "write report.json"),
+    Format("markdown", "markdown:comment", "write the Markdown of the PR comment"),
+    Format("html", "html:render", "write a page for a browser, in one file"),
     Format(
         "sarif",
-        "exports",
+        "exports:sarif",
         "write what is wrong as SARIF 2.1.0, for code scanning and editors",
-        "sarif",
     ),
     Format(
         "junit",
-        "exports",
+        "exports:junit",
         "write the checklist and the verdict as JUnit XML, for CI servers",
-        "junit",
     ),
 )
 # What `selftest` puts in; `gate.faults` says what each is.

@@ -8,6 +8,7 @@ Of two reports a table says what changed, whether or not they can be compared bi
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from repro_gate.compare.traces import compare_runs, other_digest, unequal_length
 from repro_gate.errors import UsageError
 from repro_gate.escape import and_more, for_log, for_terminal
 from repro_gate.files import scratch_folder
-from repro_gate.github.workflow import log_guard
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.report import matrix, wording
 from repro_gate.report.document import comparison_text, load
@@ -38,9 +38,11 @@ _MOST_SHOWN = 20
 _ANY = "(any)"  # the name of a divergence of which a report knows the step and the kind alone
 
 
-def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
+def compare_command(options: Namespace) -> int:
     """Compare what stands at two paths, print what differs, and return the exit code. Raises
     GateError for what cannot be read."""
+    a, b, out = options.a, options.b, options.json
+    output.writable(out)
     for path in (a, b):
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
@@ -53,13 +55,11 @@ def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
         comparison = _traces(a, b)
     elif _is_report(a) and _is_report(b):
         reports = load(a), load(b)
-        with log_guard(os.environ):
-            print(matrix.between(*reports, (str(a), str(b)), output.view()), flush=True)
+        output.print_guarded(matrix.between(*reports, (str(a), str(b)), output.view()) + "\n")
         comparison = _reports(*reports)
     else:
-        comparison = _files(a, b, python)
+        comparison = _files(a, b, options.python)
     if out is not None:
-        output.writable(out)
         output.write(out, comparison_text(comparison))
     _print(comparison)
     return 0 if comparison.identical else 1
@@ -80,8 +80,7 @@ def _traces(a: Path, b: Path) -> Comparison:
 
 
 def _is_report(path: Path) -> bool:
-    """Whether a file says it is one of our reports (an untrusted file, so only its beginning and
-    end are looked at)."""
+    """Return whether a file says in its first 16 MB that it is one of our reports."""
     if path.suffix != ".json":
         return False
     with path.open("rb") as file:
@@ -89,8 +88,8 @@ def _is_report(path: Path) -> bool:
 
 
 def _reports(a: Report, b: Report) -> Comparison:
-    """Two reports by the fingerprints of their first deterministic runs: which step, and which
-    kinds, but not which tensor.
+    """Compare two reports by the fingerprints of their first deterministic runs: which step, and
+    which kinds, but not which tensor.
 
     Steps that one report lacks are no differences. Kinds are digested over all steps, so they say
     nothing where the steps are not the same.
@@ -132,7 +131,8 @@ def _reports(a: Report, b: Report) -> Comparison:
 
 
 def _files(a: Path, b: Path, python: str) -> Comparison:
-    """Two checkpoints or other files; the shards that an index names beside it, one by one."""
+    """Compare two checkpoints or other files; the shards that an index names beside it, one by
+    one."""
     with scratch_folder() as place:
         sides = in_place(a), in_place(b)
         if problem := next((item for side in sides for item in side if item.problem), None):
@@ -202,4 +202,4 @@ def _plain(phrase: wording.Phrase) -> str:
 
 
 def _say(line: str) -> None:
-    print(for_log(line, os.environ))
+    print(for_log(line))

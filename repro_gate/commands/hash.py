@@ -5,19 +5,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
 
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, made_again
+from repro_gate.baseline.config_hash import (
+    ChangedInput,
+    ConfigHash,
+    changed_inputs,
+    diff_lines,
+    made_again,
+    tree_lines,
+)
 from repro_gate.baseline.file import read_baseline
 from repro_gate.baseline.inputs import config_hash_of_spec
 from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.commands import output
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import UsageError, obeyed
-from repro_gate.escape import for_terminal
+from repro_gate.escape import for_log, for_terminal
 from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
@@ -29,9 +37,27 @@ from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 
 
+def hash_command(options: Namespace) -> int:
+    """Print a config hash and its inputs, or with `--diff` the inputs in which two differ."""
+    output.writable(options.json)
+    names = options.diff or [options.target]
+    with output.watch(options) as watch:
+        hashes = [address_at(Path(name), watch, cached=not options.no_cache) for name in names]
+    moves: tuple[ChangedInput, ...] = ()
+    document, lines = msgspec.to_builtins(hashes[0]), tree_lines(hashes[0])
+    if options.diff:
+        moves = changed_inputs(*hashes)
+        document, lines = {"changed_inputs": [asdict(item) for item in moves]}, diff_lines(moves)
+    if options.json is not None:
+        output.write(options.json, json.dumps(document, indent=2, sort_keys=True) + "\n")
+    for line in lines:
+        print(for_log(line))
+    return 1 if moves else 0
+
+
 def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
-    """The config hash at `path`: a report.json, a repro.baseline.yml with one platform, else a spec
-    or its folder. Raises GateError."""
+    """Return the config hash at `path`: a report.json, a repro.baseline.yml with one platform, else
+    a spec or its folder. Raises GateError."""
     if path.suffix == ".json":
         return load_config_hash(path)
     if path.suffix in (".yml", ".yaml") and path.stem.endswith("baseline"):
@@ -54,8 +80,8 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
 
 
 def load_config_hash(path: Path) -> ConfigHash:
-    """The config hash in the report at `path`, or the one that `hash --json` wrote there. Raises
-    GateError naming the file: unreadable, neither, no config hash in it, or a forged one."""
+    """Return the config hash in the report at `path`, or the one that `hash --json` wrote there.
+    Raises GateError naming the file: unreadable, neither, no config hash in it, or a forged one."""
     name = for_terminal(str(path), 200)
     raw = read_json(path)
     if isinstance(raw, dict) and isinstance(raw.get("config_hash"), str):
@@ -73,17 +99,6 @@ def load_config_hash(path: Path) -> ConfigHash:
     except UsageError as error:
         message = f"{name}: {for_terminal(error.message, 600)}"
         raise UsageError(message, remedy=error.remedy, reason_id=error.reason_id) from None
-
-
-def as_json(found: ConfigHash) -> str:
-    """The config hash as it stands in report.json."""
-    return json.dumps(msgspec.to_builtins(found), indent=2, sort_keys=True) + "\n"
-
-
-def diff_as_json(moves: Sequence[ChangedInput]) -> str:
-    """The inputs that changed, as `report.baseline.changed_inputs` lists them."""
-    document = {"changed_inputs": [asdict(item) for item in moves]}
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _recorded(path: Path) -> ConfigHash:

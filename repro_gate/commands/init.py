@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -173,11 +174,14 @@ class Script:
         return shlex.join(words) + (" --seed {seed}" if self.has_seed_option else "")
 
 
-def init(folder: Path, script: Path | None, *, to_stdout: bool, force: bool) -> int:
-    """Write `repro.yml` for the checkout at `folder`, or print it. Return the exit code; raise
+def init_command(options: Namespace) -> int:
+    """Write `repro.yml` for the checkout at a folder, or print it. Return the exit code; raise
     UsageError."""
+    folder, script = options.folder, options.script
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is not a folder", remedy="name the folder of the checkout")
     target = folder / "repro.yml"
-    if not to_stdout and not force and target.exists():
+    if not options.stdout and not options.force and target.exists():
         raise UsageError(
             f"{target}: already exists",
             remedy="write it anew with --force, or see a draft with `repro-gate init --stdout`",
@@ -185,14 +189,11 @@ def init(folder: Path, script: Path | None, *, to_stdout: bool, force: bool) -> 
     scripts = _find(folder) if script is None else [_named(folder, script)]
     chosen = _choose(folder, scripts)
     text = _draft(folder, chosen, [other for other in scripts if other is not chosen])
-    if to_stdout:
+    if options.stdout:
         print(text, end="")
         return 0
-    try:
-        with target.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"{target}: cannot be written: {error.strerror}") from None
+    with target.open("w" if options.force else "x", encoding="utf-8") as file:
+        file.write(text)
     print(f"wrote {target} for {chosen.described}; next: repro-gate run {folder}")
     return 0
 

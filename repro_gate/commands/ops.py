@@ -7,22 +7,17 @@ not to its end.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
-from contextlib import AbstractContextManager
+from argparse import Namespace
 
 from repro_gate.commands import output
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.escape import for_encoding
-from repro_gate.github.workflow import log_guard
 from repro_gate.ops import command
-from repro_gate.runs.progress import Watch
 
 _FORMS = {"json": "json", "markdown": "md", "html": "html"}
 
 
-def ops(options: argparse.Namespace, watching: AbstractContextManager[Watch]) -> int:
+def ops_command(options: Namespace) -> int:
     """Measure and show, or only show or compare what is in files. Raises GateError."""
     given = {name: path for name in _FORMS if (path := getattr(options, name)) is not None}
     read = [path for path in (options.catalog, options.compare) if path is not None]
@@ -40,7 +35,7 @@ def ops(options: argparse.Namespace, watching: AbstractContextManager[Watch]) ->
         fresh=options.fresh,
     )
     if options.catalog is None:
-        with watching as watch:
+        with output.watch(options) as watch:
             catalog = command.measured(choice, os.environ, watch)
     elif choice != command.Choice():
         raise UsageError(
@@ -53,9 +48,7 @@ def ops(options: argparse.Namespace, watching: AbstractContextManager[Watch]) ->
         output.write(path, command.rendered(catalog, before, _FORMS[name]))
         for name, path in given.items()
     ]
-    shown = command.rendered(catalog, before, "txt", verbose=options.verbose)
-    with log_guard(os.environ):
-        print(for_encoding(shown, sys.stdout.encoding or "utf-8"), end="", flush=True)
+    output.print_guarded(command.rendered(catalog, before, "txt", verbose=options.verbose))
     if not all(written):
         return UsageError.exit_code
     return 0 if catalog.complete or options.catalog is not None else Inconclusive.exit_code

@@ -5,25 +5,28 @@ from __future__ import annotations
 
 import argparse
 import errno
-import importlib
 import os
+import pkgutil
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from repro_gate.commands.arguments import FORMATS, Format
 from repro_gate.errors import UsageError
-from repro_gate.escape import for_log, for_terminal
-from repro_gate.github.workflow import log_guard
+from repro_gate.escape import for_encoding, for_log, log_guard, on_github
+from repro_gate.report import terminal
 from repro_gate.report.model import PLAIN, Report, View
+from repro_gate.report.progress import watching
+from repro_gate.runs.progress import Watch
 
 Files = Sequence[tuple[Format, Path]]
 
 
 def files_of(options: argparse.Namespace, read: Sequence[Path] = ()) -> Files:
-    """The files that the command line asks for. Raises UsageError for one that cannot be written,
-    that is named twice or is in `read`."""
+    """Return the files that the command line asks for. Raises UsageError for one that cannot be
+    written, that is named twice or is in `read`."""
     asked = ((form, getattr(options, form.option, None)) for form in FORMATS)
     files = [(form, path) for form, path in asked if path is not None]
     taken = {path.resolve(): "the report that is read" for path in read}
@@ -38,21 +41,21 @@ def files_of(options: argparse.Namespace, read: Sequence[Path] = ()) -> Files:
 
 
 def remove(files: Files) -> None:
-    """Whoever reads a file after us must not find an older report. What is no file of its own, such
-    as /dev/null, stays."""
+    """Remove older reports: whoever reads a file after us must not find one. What is no file of its
+    own, such as /dev/null, stays."""
     for _, path in files:
         if path.is_file() and not path.is_symlink():
             path.unlink(missing_ok=True)
 
 
 def rendered(report: Report, form: Format) -> str:
-    """The report in one format."""
-    render = getattr(importlib.import_module(f"repro_gate.report.{form.module}"), form.function)
-    return str(render(report, PLAIN) if form.views else render(report))
+    """Return the report in one format."""
+    render = pkgutil.resolve_name(f"repro_gate.report.{form.render}")
+    return str(render(report))
 
 
 def show(report: Report, files: Files, *, verbose: bool) -> bool:
-    """Print a report, its files first: a closed pipe must not lose them. Gives whether all of them
+    """Print a report, its files first: a closed pipe must not lose them. Return whether all of them
     could be written."""
     written = [path for form, path in files if write(path, rendered(report, form))]
     print_report(report, verbose, [str(path) for path in written])
@@ -60,20 +63,35 @@ def show(report: Report, files: Files, *, verbose: bool) -> bool:
 
 
 def print_report(report: Report, verbose: bool, written: Sequence[str] = ()) -> None:
-    """The report as a terminal shows it."""
-    from repro_gate.report import terminal
+    """Print a report as a terminal shows it."""
+    print_guarded(terminal.render(report, view(verbose), written))
 
-    with log_guard(os.environ):
-        print(terminal.render(report, view(verbose), written), end="", flush=True)
+
+def print_guarded(text: str) -> None:
+    """Print a whole text; no line of it is a command on GitHub."""
+    with log_guard():
+        print(for_encoding(text, sys.stdout.encoding or "utf-8"), end="", flush=True)
+
+
+def report_at(path: Path) -> Path:
+    """Return the path of a report.json, which may be named by its folder."""
+    return path / "report.json" if path.is_dir() else path
+
+
+def watch(options: argparse.Namespace) -> AbstractContextManager[Watch]:
+    """Return the display of progress on standard error."""
+    is_terminal = sys.stderr.isatty()
+    return watching(sys.stderr, terminal=is_terminal, github=on_github(), quiet=options.quiet)
 
 
 def view(verbose: bool = False) -> View:
-    """Standard output; where it is no terminal, a line is as wide as it needs to be."""
-    terminal = sys.stdout.isatty()
-    fits = terminal or "COLUMNS" in os.environ
+    """Return a view for standard output; if it is no terminal, a line is as wide as it needs to
+    be."""
+    is_terminal = sys.stdout.isatty()
+    fits = is_terminal or "COLUMNS" in os.environ
     width = shutil.get_terminal_size().columns if fits else PLAIN.width
     encoding = sys.stdout.encoding or "utf-8"
-    return View(width=width, encoding=encoding, colour=terminal, verbose=verbose)
+    return View(width=width, encoding=encoding, colour=is_terminal, verbose=verbose)
 
 
 def writable(path: Path | None) -> None:
@@ -106,12 +124,12 @@ def make_empty(folder: Path | None) -> None:
 
 
 def write(path: Path, text: str) -> bool:
-    """Write a file; False, and a line on standard error, where that fails: what is printed besides
-    is still worth having."""
+    """Write a file, or say on standard error that it cannot be written and return False: what is
+    printed besides is still worth having."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        name = for_log(for_terminal(str(path)), os.environ)
-        print(f"repro-gate: {name}: cannot be written: {error.strerror}", file=sys.stderr)
+        line = f"repro-gate: {path}: cannot be written: {error.strerror}"
+        print(for_log(line), file=sys.stderr)
         return False
     return True

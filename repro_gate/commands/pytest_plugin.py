@@ -47,7 +47,7 @@ def assert_reproducible(
         if code != 0:
             from repro_gate.escape import for_log
 
-            lines = (for_log(line, os.environ) for line in shown.splitlines())
+            lines = (for_log(line) for line in shown.splitlines())
             pytest.fail("\n".join([f"{os.fspath(spec)}: exit code {code}", *lines]))
         print(shown, end="")
         found: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
@@ -56,7 +56,7 @@ def assert_reproducible(
 
 @pytest.fixture(name="assert_reproducible")
 def _fixture(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
-    """The same function; a relative path starts at pytest's root folder, wherever pytest was
+    """Return the same function; a relative path starts at pytest's root folder, wherever pytest was
     started."""
 
     def from_root(spec: str | os.PathLike[str] = "repro.yml", **options: Any) -> dict[str, Any]:

@@ -3,9 +3,8 @@ audits (`docs/selftest.md`)."""
 
 from __future__ import annotations
 
-import os
+from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,10 +12,11 @@ from rich.text import Text
 
 from repro_gate import __version__
 from repro_gate.commands import output
+from repro_gate.commands.gate import requested
 from repro_gate.compare.model import Divergence
+from repro_gate.errors import UsageError
 from repro_gate.gate.faults import FAULTS
-from repro_gate.gate.selftest import Row, SelfTest
-from repro_gate.github.workflow import log_guard
+from repro_gate.gate.selftest import Row, SelfTest, selftest
 from repro_gate.report import widgets, wording
 from repro_gate.report.document import plain, to_text
 from repro_gate.report.model import View
@@ -31,17 +31,26 @@ _STYLE = {
 _OUTCOMES = {0: "caught", 1: "not caught", 3: "inconclusive"}
 
 
-def show_selftest(found: SelfTest, spec: str, json_file: Path | None) -> None:
-    """Print the table of a self-test, its JSON first: a closed pipe must not lose it. `spec` is as
-    it was given."""
-    if json_file is not None:
-        output.write(json_file, to_text(as_json(found, spec)))
-    with log_guard(os.environ):
-        print(table(found, output.view()), end="", flush=True)
+def selftest_command(options: Namespace) -> int:
+    """Put faults into a training, and print how the gate found them, the JSON first: a closed pipe
+    must not lose it."""
+    output.writable(options.json)
+    if options.short is not None and options.short < 1:
+        raise UsageError(
+            f"--steps {options.short}: a run takes one step at least",
+            remedy="leave it out for a few steps",
+        )
+    spec, gate_options = requested(options, policy="head")
+    with output.watch(options) as watch:
+        found = selftest(spec, gate_options, watch, options.only, options.short)
+    if options.json is not None:
+        output.write(options.json, to_text(as_json(found, options.spec)))
+    output.print_guarded(table(found, output.view()))
+    return found.exit_code
 
 
 def as_json(found: SelfTest, spec: str) -> dict[str, Any]:
-    """The document of a self-test."""
+    """Return the document of a self-test."""
     rows = [{**msgspec.to_builtins(row), "about": FAULTS[row.fault]} for row in found.rows]
     for row in rows:
         if row["put"]:
@@ -60,7 +69,7 @@ def as_json(found: SelfTest, spec: str) -> dict[str, Any]:
 
 
 def table(found: SelfTest, view: View) -> str:
-    """One row for each fault, then what it comes to."""
+    """Return a row for each fault, then what it comes to."""
     rows = widgets.grid(10, 14, None)
     for row in found.rows:
         rows.add_row(
@@ -85,19 +94,19 @@ def _lines(row: Row) -> Iterator[Text]:
 
 
 def _sentence(found: SelfTest) -> str:
-    """What it comes to, in one sentence."""
-    named = {
+    """Say what it comes to, in one sentence."""
+    faults = {
         outcome: ", ".join(row.fault for row in found.rows if row.outcome == outcome)
         for outcome in _STYLE
     }
-    apart = named["not applicable"] and f"; not applicable: {named['not applicable']}"
+    others = faults["not applicable"] and f"; not applicable: {faults['not applicable']}"
     if found.exit_code == 0:
         count = sum(row.outcome == "caught" for row in found.rows)
-        return f"all {count} faults that apply were caught where they were put in{apart}"
+        return f"all {count} faults that apply were caught where they were put in{others}"
     if found.exit_code == 1:
         return (
-            f"not caught: {named['not caught']}: do not trust a pass of this gate on this "
-            f"machine{apart}"
+            f"not caught: {faults['not caught']}: do not trust a pass of this gate on this "
+            f"machine{others}"
         )
-    which = named["inconclusive"] or named["not applicable"]
-    return f"inconclusive, for these faults show nothing: {which}{apart}"
+    which = faults["inconclusive"] or faults["not applicable"]
+    return f"inconclusive, for these faults show nothing: {which}{others}"

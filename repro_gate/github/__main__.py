@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from repro_gate.errors import UsageError, end_cleanly, for_person
+from repro_gate.errors import GateError, UsageError, end_cleanly, for_person
 
 TRAINING = ("action", "gate")  # the phases that run untrusted code
 PHASES = (*TRAINING, "publish", "comment")
@@ -53,17 +53,26 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
     from repro_gate.github.activity import decide, decide_comment
-    from repro_gate.github.run_phase import gate_phase
+    from repro_gate.github.publish_phase import publish_problem, publish_report, read_report
     from repro_gate.github.settings import read_inputs, read_job
 
     inputs, job = read_inputs(environment), read_job(environment)
-    decision = (decide_comment if phase == "comment" else decide)(inputs, job)
-    outcome = gate_phase(inputs, job, decision, environment, known) if phase in TRAINING else None
+    try:
+        decision = (decide_comment if phase == "comment" else decide)(inputs, job)
+    except GateError as error:
+        # the next step decides the same, and says so
+        return 0 if phase == "gate" else publish_problem(error, inputs, job, sys.stdout)
+    if phase in TRAINING:
+        from repro_gate.github.run_phase import gate_phase
+
+        outcome = gate_phase(inputs, job, decision, environment, known)
+    else:
+        outcome = read_report(inputs, job, decision, known)
     if phase == "gate":
         return 0  # the outcome lies in the report folder, and the next step publishes it
-    from repro_gate.github.publish_phase import publish_phase
-
-    return publish_phase(inputs, job, decision, known, sys.stdout, outcome)
+    if isinstance(outcome, GateError):
+        return publish_problem(outcome, inputs, job, sys.stdout)
+    return publish_report(outcome, inputs, job, decision, sys.stdout)
 
 
 if __name__ == "__main__":

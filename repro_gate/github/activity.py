@@ -1,7 +1,8 @@
 """What an event asks of the action: `decide` and, for the action `comment`, `decide_comment`, pure
-functions over inputs and job.
+functions over inputs and job. What is not to be done is raised: UsageError if it is refused,
+NothingToDo if nobody made a mistake.
 
-Its refusals protect a workflow that was not meant for untrusted code. They cannot stop a fork's
+The refusals protect a workflow that was not meant for untrusted code. They cannot stop a fork's
 pull request that changes the workflow itself: who may start a workflow at all is GitHub's setting,
 "Approval for running fork pull request workflows".
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from enum import Enum
 
+import msgspec
+
+from repro_gate.errors import GateError, UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.github.event import (
     IssueCommentEvent,
@@ -30,13 +33,10 @@ _COPIED = re.compile(r"refs/heads/pull-request/([1-9][0-9]{0,8})", re.ASCII)
 _NO_REPORT = ("skipped", "cancelled", "action_required", "stale", "startup_failure")
 
 
-class Activity(Enum):
-    """What an event asks of the action."""
+class NothingToDo(GateError):
+    """There is nothing to gate or to post, and nobody made a mistake: the step stays green."""
 
-    GATE = "gate"  # run the gate, then publish
-    COMMENT = "comment"  # post the report of another job
-    REFUSE = "refuse"  # do nothing, and say why; the step is red
-    NOTHING = "nothing"  # do nothing, and say why; the step is green
+    exit_code = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +44,12 @@ class Decision:
     """What to do for one event. `pull` is the pull request if the event has it, `find_by` says how
     to find it if not."""
 
-    activity: Activity
-    reason: str = ""  # a sentence for REFUSE and NOTHING
-    remedy: str = ""
     pull: PullRequest | None = None
     # its number, or the commit that is an open pull request's head; None: there is none
     find_by: int | str | None = None
     tested_sha: str = ""  # that this job tests, by its event; empty: whatever is checked out
     workflow_run: WorkflowRun | None = None
+    only_posts: bool = False  # the report of another job
 
     @property
     def foreign(self) -> bool:
@@ -61,7 +59,8 @@ class Decision:
 
 
 def decide(inputs: Inputs, job: Job) -> Decision:
-    """Return what to do. Raises UsageError for a payload that lacks what its event always has."""
+    """Return what to gate and where to comment. Raises UsageError for what is refused, and for a
+    payload that lacks what its event always has; NothingToDo."""
     match job.event_name:
         case (
             "pull_request"
@@ -73,7 +72,7 @@ def decide(inputs: Inputs, job: Job) -> Decision:
         case "issue_comment":
             return _of_comment(inputs, job)
         case "workflow_run":
-            return _refused(
+            raise _refused(
                 "`workflow_run` has the repository's secrets and a token that may write: code of "
                 "the run that it names must not run next to them",
                 "to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it "
@@ -84,13 +83,17 @@ def decide(inputs: Inputs, job: Job) -> Decision:
             copied = _COPIED.fullmatch(job.ref)
             branch = job.sha if job.ref.startswith("refs/heads/") else None
             find_by = inputs.pull_request or (int(copied[1]) if copied else branch)
-            return Decision(activity=Activity.GATE, find_by=find_by, tested_sha=job.sha)
+            return Decision(find_by=find_by, tested_sha=job.sha)
     # merge queues, schedules, starts by hand and all others
-    return Decision(activity=Activity.GATE, find_by=inputs.pull_request)
+    return Decision(find_by=inputs.pull_request)
 
 
-def _refused(reason: str, remedy: str, pull: PullRequest | None = None) -> Decision:
-    return Decision(activity=Activity.REFUSE, reason=reason, remedy=remedy, pull=pull)
+def _refused(reason: str, remedy: str) -> UsageError:
+    return UsageError(reason, remedy=remedy, reason_id="action/refuse")
+
+
+def _nothing(reason: str) -> NothingToDo:
+    return NothingToDo(reason, reason_id="action/nothing")
 
 
 def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
@@ -99,17 +102,15 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     event = payload_of(job.event, job.event_name, PullRequestEvent)
     pull, target = event.pull_request, job.event_name == "pull_request_target"
     if "closed" in (pull.state, event.action):
-        reason = f"pull request {pull.number} is closed: there is nothing to gate"
-        return Decision(activity=Activity.NOTHING, reason=reason, pull=pull)
+        raise _nothing(f"pull request {pull.number} is closed: there is nothing to gate")
     if inputs.pull_request not in (None, pull.number):
-        return _refused(
+        raise _refused(
             f"`pull_request: {inputs.pull_request}` is not the pull request of this event, which "
             f"is {pull.number}",
             "leave the input out: it is for events that name no pull request",
-            pull,
         )
     if not pull.fork or inputs.allow_forks or not (target or job.self_hosted):
-        return Decision(activity=Activity.GATE, pull=pull, tested_sha=pull.head.sha)
+        return Decision(pull=pull, tested_sha=pull.head.sha)
     if target:
         why = (
             "`pull_request_target` has the repository's secrets and a token that may write: "
@@ -127,12 +128,11 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
             f"`pull-request/{pull.number}` of this repository once somebody has read it"
         )
         allowed = "on this machine"
-    return _refused(
+    raise _refused(
         f"pull request {pull.number} is of {_as_code(pull.head_repository or 'a deleted fork')}, a "
         f"fork, and {why}",
         f'{remedy}; `with: {{allow_forks: "true"}}` lets whoever opens a pull request run code '
         f"{allowed}",
-        pull,
     )
 
 
@@ -141,29 +141,28 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
     somebody's comment."""
     issue = payload_of(job.event, job.event_name, IssueCommentEvent).issue
     if issue.pull_request is None:
-        return Decision(activity=Activity.GATE, find_by=inputs.pull_request)
+        return Decision(find_by=inputs.pull_request)
     if not inputs.allow_forks:
-        return _refused(
+        raise _refused(
             f"a comment on pull request {issue.number} started this job: it has the repository's "
             "secrets and a token that may write, and the code that it has checked out may be "
             "untrusted",
             'gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of that pull '
             "request run with this job's rights",
         )
-    return Decision(activity=Activity.GATE, find_by=inputs.pull_request or issue.number)
+    return Decision(find_by=inputs.pull_request or issue.number)
 
 
 def decide_comment(inputs: Inputs, job: Job) -> Decision:
-    """Decide what to post: the report of this workflow run; in a `workflow_run` job, that of the
-    run that has ended, whose pull request is asked of GitHub, never of the run's files. Raises
-    UsageError as `decide` does."""
+    """Return what to post: the report of this workflow run; in a `workflow_run` job, that of the
+    run that has ended, whose pull request is asked of GitHub, never of the run's files. Raises as
+    `decide` does."""
     if job.event_name != "workflow_run":
         # nothing of the pull request runs in this job
-        decision = decide(replace(inputs, allow_forks=True), job)
-        gates = decision.activity is Activity.GATE
-        return replace(decision, activity=Activity.COMMENT) if gates else decision
+        inputs = msgspec.structs.replace(inputs, allow_forks=True)
+        return replace(decide(inputs, job), only_posts=True)
     if inputs.pull_request is not None:
-        return _refused(
+        raise _refused(
             f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the "
             "pull request of the run that it is from",
             "leave the input `pull_request` out",
@@ -171,18 +170,16 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
     event = payload_of(job.event, job.event_name, WorkflowRunEvent)
     run = event.workflow_run
     if event.action != "completed" or run.status != "completed":
-        reason = f"run {run.id} has not ended yet, so there is no report"
-    elif run.event != "pull_request":
-        reason = (
+        raise _nothing(f"run {run.id} has not ended yet, so there is no report")
+    if run.event != "pull_request":
+        raise _nothing(
             f"run {run.id} was started by {_as_code(run.event)}, not by a pull request: there is "
             "nothing to comment on"
         )
-    elif run.conclusion is None or run.conclusion in _NO_REPORT:
+    if run.conclusion is None or run.conclusion in _NO_REPORT:
         ending = _as_code(run.conclusion or "unknown")
-        reason = f"run {run.id} ended as {ending}: it left no report"
-    else:
-        return Decision(activity=Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)
-    return Decision(activity=Activity.NOTHING, reason=reason, workflow_run=run)
+        raise _nothing(f"run {run.id} ended as {ending}: it left no report")
+    return Decision(tested_sha=run.head_sha, workflow_run=run, only_posts=True)
 
 
 def _as_code(text: str) -> str:

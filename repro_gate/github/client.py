@@ -3,16 +3,12 @@ Each method is one endpoint."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, TypeVar
 
 import msgspec
-import requests
 from msgspec import Meta, field
 
-from repro_gate.errors import UsageError
-from repro_gate.escape import for_terminal
 from repro_gate.github.event import (
     Malformed,
     Number,
@@ -20,10 +16,9 @@ from repro_gate.github.event import (
     Word,
     decode,
     is_commit,
-    is_repository,
 )
-from repro_gate.github.settings import Secret
-from repro_gate.github.transport import NOT_FOUND, ApiError, Call, Transport, Uncertain, server
+from repro_gate.github.settings import Secret, Server
+from repro_gate.github.transport import NOT_FOUND, ApiError, Call, Transport
 
 PER_PAGE = 100  # GitHub's most
 MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments
@@ -67,60 +62,27 @@ class _Data(msgspec.Struct, frozen=True):
 class _Viewer(msgspec.Struct, frozen=True):
     data: _Data | None = None
 
-    @property
-    def login(self) -> str:
-        return self.data.viewer.login if self.data and self.data.viewer else ""
-
 
 class Api:
-    """One repository, seen with one token. Raises UsageError for a URL or a repository that can be
-    none.
+    """One repository, as one token may see it."""
 
-    `sleep` and `now` (UTC epoch seconds) are the clock. Where GitHub asks for more waiting than
-    `transport.PATIENCE`, an ApiError says when it would go on.
-    """
-
-    def __init__(
-        self,
-        token: Secret,
-        repository: str,
-        *,
-        api_url: str,
-        graphql_url: str,
-        sleep: Callable[[float], None] = time.sleep,
-        now: Callable[[], float] = time.time,
-        session: requests.Session | None = None,
-    ) -> None:
-        root = server(api_url, "GITHUB_API_URL")
-        self._graphql = server(graphql_url, "GITHUB_GRAPHQL_URL")
-        if not is_repository(repository):
-            raise UsageError(
-                f"repository: {for_terminal(repository, 100)!r} is not owner/name",
-                remedy="set GITHUB_REPOSITORY or --repository",
-            )
-        self._user, self._repository = f"{root}/user", f"{root}/repos/{repository}"
-        self._transport = Transport(token, session or requests.Session(), sleep, now)
+    def __init__(self, token: Secret, server: Server) -> None:
+        self._graphql = server.graphql_url
+        self._repository = f"{server.api_url}/repos/{server.repository}"
+        repeatable = {server.api_url: ("GET", "PATCH", "DELETE"), server.graphql_url: ("POST",)}
+        self._transport = Transport(token, repeatable)
 
     def viewer(self) -> str | None:
-        """Return the login that comments made with this token carry, `[bot]` included; None where
-        GitHub does not say.
-
-        GraphQL's `viewer` knows installations too (`github-actions[bot]`, spelled as REST spells
-        it); `GET /user` knows people only. A wrong token, a rate limit and trouble at GitHub's are
-        raised: not to know for now is not to know at all.
-        """
-        questions: tuple[tuple[Call, type[_Viewer | Account]], ...] = (
-            (Call("POST", self._graphql, body={"query": _VIEWER}), _Viewer),
-            (Call("GET", self._user), Account),
-        )
-        for call, kind in questions:
-            try:
-                if login := self._ask(call, kind).login:
-                    return login
-            except ApiError as error:
-                if error.reason_id not in _IDENTITY_UNKNOWN:
-                    raise
-        return None
+        """Return the login whose comments are ours, None if GitHub does not say. An app's ends in
+        `[bot]`, as REST spells it. A wrong token, a rate limit and trouble at GitHub's are raised:
+        not to know for now is not to know at all."""
+        try:
+            data = self._ask(Call("POST", self._graphql, body={"query": _VIEWER}), _Viewer).data
+        except ApiError as error:
+            if error.reason_id not in _IDENTITY_UNKNOWN:
+                raise
+            return None
+        return data.viewer.login if data and data.viewer else None
 
     def pull(self, number: int) -> PullRequest | None:
         """Return a pull request by its number; None if there is none, or none that this token may
@@ -158,7 +120,7 @@ class Api:
         """Write a new comment. Raises Uncertain if it may or may not have been made: look for it
         before trying again."""
         url = f"{self._repository}/issues/{number:d}/comments"
-        return self._ask(Call("POST", url, body={"body": body}, once=True), Comment)
+        return self._ask(Call("POST", url, body={"body": body}), Comment)
 
     def update_comment(self, comment_id: int, body: str) -> Comment:
         """Give a comment another text. ApiError with status 404: it is not there any more."""
@@ -189,13 +151,12 @@ class Api:
 
 
 def _decoded(call: Call, body: bytes, kind: type[_T]) -> _T:
-    """Return the document in `body`. Raises ApiError for an answer that is none of GitHub's. A
-    write that must not be repeated was answered as done: it may have been."""
+    """Return the document in `body`. Raises ApiError for an answer that is none of GitHub's."""
     try:
         return decode(body, kind)
     except Malformed as error:
         reason = str(error)
-    raise (Uncertain if call.once else ApiError)(
+    raise call.error(
         f"{call}: the answer is not of the expected form: {reason}",
         remedy="see that GITHUB_API_URL is the API of a GitHub server and that no proxy answers in "
         "its place",

@@ -27,7 +27,6 @@ from repro_gate.github.transport import ApiError, Uncertain
 LIMIT = 65_000
 SETTLE = 1.0  # seconds between a write and the look that makes sure of it
 ROUNDS = 10  # looks at most; each but the first is one `SETTLE` later
-POSTS = 3  # new comments at most, if GitHub did not say whether it made one
 ACTIONS_BOT = "github-actions[bot]"  # whose comments those of GITHUB_TOKEN are
 
 # room in characters, and the marker of the comment that is replaced
@@ -63,11 +62,9 @@ class Desired:
 
     marker: Marker
     when: str  # as `post`
-    verdict: str
     news: bool = True  # whether a pass says something that a reviewer does not expect
     text: str = ""  # all of it, the marker's line too
     author: str = ACTIONS_BOT  # the token's login
-    lost: int = 0  # new comments that GitHub may or may not have made
     written: str = ""  # `created`, `updated`, or nothing yet
     url: str = ""  # of the comment that was written
 
@@ -89,7 +86,6 @@ def post(
     body: Body,
     *,
     when: str,
-    verdict: str,
     news: bool = True,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Posted:
@@ -105,7 +101,7 @@ def post(
     UsageError for a marker that cannot be written.
     """
     line = marker_line(marker)  # before anything is asked
-    desired = Desired(marker=marker, when=when, verdict=verdict, news=news)
+    desired = Desired(marker=marker, when=when, news=news)
     unposted = Posted(
         "refused", "other runs, or people, kept changing the comment while this one wrote"
     )
@@ -116,12 +112,13 @@ def post(
             if not desired.text:
                 text = body(LIMIT - len(line) - 1, _earlier(existing, marker))
                 desired = replace(desired, text=f"{line}\n{text}")
-            if desired.lost and any(item.marker == marker for item in existing):
-                desired = replace(desired, written="created")  # GitHub made it after all
             step = decide(desired, existing, api.pull(number))
             if isinstance(step, Posted):
                 return step
-            desired = _act(api, number, step, desired)
+            try:
+                desired = _act(api, number, step, desired)
+            except Uncertain as error:  # the next look shows whether GitHub made it
+                unposted = Posted.refused(error)
             sleep(SETTLE)
     except ApiError as error:
         unposted = Posted.refused(error)
@@ -132,14 +129,12 @@ def post(
 
 def _existing(api: Api, number: int, desired: Desired) -> list[Existing]:
     """Return all comments of the token's own identity under this key."""
-    marked = ((comment, read_marker(comment.body)) for comment in api.comments(number))
-    return [
-        Existing(comment, marker)
-        for comment, marker in marked
-        if marker is not None
-        and marker.key == desired.marker.key
-        and comment.author.lower() == desired.author.lower()
-    ]
+    existing = []
+    for comment in api.comments(number):
+        marker, author = read_marker(comment.body), comment.author.lower()
+        if marker and marker.key == desired.marker.key and author == desired.author.lower():
+            existing.append(Existing(comment, marker))
+    return existing
 
 
 def decide(
@@ -156,9 +151,9 @@ def decide(
         # after a write: GitHub's list is behind, or a person took the comment away at once
         if desired.written:
             return Posted(desired.written, url=desired.url)
-        passed = desired.verdict == "pass"
-        quiet = {"on-failure": passed, "on-change": passed and not desired.news}
-        return Posted("skipped") if quiet.get(desired.when) else Write(text=desired.text)
+        quiet = {"on-failure": True, "on-change": not desired.news}.get(desired.when, False)
+        is_silent = quiet and desired.marker.verdict == "pass"
+        return Posted("skipped") if is_silent else Write(text=desired.text)
     ours = sorted(existing, key=lambda item: item.comment.id)
     keep = ours[0].comment
     newest = max(ours, key=lambda item: _rank(item.marker, pull))
@@ -187,10 +182,6 @@ def _act(api: Api, number: int, step: Write, desired: Desired) -> Desired:
                 desired = replace(desired, url=url, written=desired.written or "updated")
         for surplus in step.surplus:
             api.delete_comment(surplus)
-    except Uncertain:
-        desired = replace(desired, lost=desired.lost + 1)
-        if desired.lost >= POSTS:
-            raise
     except ApiError as error:
         gone = error.status in {404, 410} and error.reason_id != "github/permission"
         if step.keep is None or not gone:
@@ -215,7 +206,7 @@ def _is_needed(desired: Desired, newest: Marker) -> bool:
         return _run(newest) != _run(desired.marker) or newest.head_sha != desired.marker.head_sha
     return (
         desired.when != "on-change"
-        or desired.verdict != "pass"
+        or desired.marker.verdict != "pass"
         or newest.state != desired.marker.state
         or costs_differ(desired.marker, newest)
     )

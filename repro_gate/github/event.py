@@ -27,6 +27,7 @@ _REPOSITORY = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*/(?!\.\.?\Z)[A-Za-z0-9_.-]+\Z"
 # beyond it JSON numbers are no longer exact everywhere
 Number = Annotated[int, Meta(ge=1, lt=2**53)]
 Commit = Annotated[str, Meta(pattern=_COMMIT)]
+RepositoryName = Annotated[str, Meta(pattern=_REPOSITORY, max_length=200)]
 Ref = Annotated[str, Meta(max_length=1024)]
 Word = Annotated[str, Meta(max_length=255)]
 _Kind = TypeVar("_Kind")
@@ -35,7 +36,7 @@ _Kind = TypeVar("_Kind")
 class Repository(msgspec.Struct, frozen=True):
     """A repository."""
 
-    full_name: Annotated[str, Meta(pattern=_REPOSITORY, max_length=200)]
+    full_name: RepositoryName
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -139,41 +140,26 @@ def decode(data: bytes, kind: type[_Kind]) -> _Kind:
     raise Malformed(for_terminal(text, 300))
 
 
-def read_event(path: Path | None) -> bytes | None:
-    """Return the payload at `path`; None if there is no such file. Raises UsageError for what is
+def read_event(path: Path) -> bytes:
+    """Return the payload at `path`; nothing if there is no such file. Raises UsageError for what is
     not a regular file or over MAX_BYTES."""
-    if path is None or not path.exists():
-        return None
+    if not path.exists():
+        return b""
     try:
         return read_whole(path, MAX_BYTES)
     except Unreadable as error:
         raise _unusable(f"the file {os.fspath(path)} {error}") from None
 
 
-def payload_of(data: bytes | None, event_name: str, kind: type[_Kind]) -> _Kind:
+def payload_of(data: bytes, event_name: str, kind: type[_Kind]) -> _Kind:
     """Return the payload of an event. Raises UsageError naming the field that is missing or not as
     GitHub sends it."""
-    if data is None:
-        raise UsageError(
-            f"the event `{for_terminal(event_name, 100)}` has no payload: GITHUB_EVENT_PATH names "
-            "no file",
-            remedy="run the action in a workflow; in a container of your own, mount the folder of "
-            "GITHUB_EVENT_PATH into it",
-            reason_id="action/event",
-        )
     try:
         return decode(data, kind)
     except Malformed as error:
-        reason = str(error)
-    raise _unusable(
-        f"the payload of `{for_terminal(event_name, 100)}` is not as GitHub sends it: {reason}"
-    )
-
-
-def is_repository(text: str) -> bool:
-    """Return whether `text` is `owner/name` as GitHub spells it: ASCII letters, digits, `-`, `_`
-    and `.`."""
-    return len(text) <= 200 and re.match(_REPOSITORY, text) is not None
+        raise _unusable(
+            f"the payload of `{event_name}` is not as GitHub sends it: {error}"
+        ) from None
 
 
 def is_commit(text: str) -> bool:
@@ -184,7 +170,7 @@ def is_commit(text: str) -> bool:
 def _unusable(why: str) -> UsageError:
     return UsageError(
         f"the event (GITHUB_EVENT_PATH): {for_terminal(why, 500)}",
-        remedy="start the job anew; if it happens again, a step before this one has changed the "
-        "event's file",
+        remedy="start the job anew; in a container of your own, mount the folder of the event's "
+        "file into it",
         reason_id="action/event",
     )

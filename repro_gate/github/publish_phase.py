@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from repro_gate.errors import GateError, Inconclusive
-from repro_gate.escape import for_markdown, for_terminal, for_workflow_log
+from repro_gate.escape import commands_disabled, for_markdown, for_terminal, for_workflow_log
 from repro_gate.github import workflow
-from repro_gate.github.activity import Activity, Decision
+from repro_gate.github.activity import Decision, NothingToDo
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted, post
 from repro_gate.github.event import PullRequest
@@ -28,64 +28,40 @@ from repro_gate.github.redact import redact
 from repro_gate.github.report_folder import (
     HTML,
     MARKDOWN,
-    PROBLEM,
     REPORT,
     SARIF,
-    Problem,
     find_report,
     read_problem,
 )
 from repro_gate.github.settings import Inputs, Job
-from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
+from repro_gate.github.workflow_run import check, find_pull, see_again
 from repro_gate.report import markdown, terminal
-from repro_gate.report.document import ReportError, load, plain
+from repro_gate.report.document import load, plain
 from repro_gate.report.exports import Annotation, command, workflow_commands
 from repro_gate.report.model import EXIT_CODES, Report, View
 
 _PLACE = re.compile(r"(?!/)([^:]+):([0-9]{1,7})(?::|\Z)")
-StepResult = tuple[Mapping[str, str], int]  # the outputs of this step by name, and its exit code
 
 
-def publish_phase(
-    inputs: Inputs,
-    job: Job,
-    decision: Decision,
-    known: Sequence[str],
-    out: TextIO,
-    outcome: Report | Problem | None = None,
-) -> int:
-    """Publish what this process made, else what the report folder holds, and return the step's exit
-    code. A comment that cannot be posted is a warning, never an error.
-
-    `known`: the secrets that nothing published may hold.
-    """
+def read_report(
+    inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]
+) -> Report | GateError:
+    """Return the report that another process left in the report folder, or why there is none to be
+    published. `known`: the secrets that nothing published may hold."""
     try:
-        outcome = outcome or _read(inputs, job, decision, known)
+        return _read(inputs, job, decision, known)
     except GateError as error:
-        outcome = Problem.of(error)
-    if isinstance(outcome, Problem):
-        outputs, code = _publish_problem(outcome, inputs, job, out)
-    else:
-        outputs, code = _publish_report(outcome, inputs, job, decision, out)
-    workflow.write_outputs(job.output_file, outputs)
-    return code
+        return redact(error, known)
 
 
-def _read(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -> Report | Problem:
-    """Return what another process left in the report folder. Raises ReportError for a report that
-    cannot be read, Inconclusive if there is none, and UsageError for one that is not of the run
-    that it came with."""
-    if decision.activity in (Activity.REFUSE, Activity.NOTHING):
-        return Problem.of_decision(decision)
+def _read(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -> Report:
+    """Return the report. Raises GateError: the one that stands in its place, ReportError for a
+    report that cannot be read, Inconclusive if there is none, and UsageError for one that is not of
+    the run that it came with."""
     path = find_report(job.workspace, inputs.report)
-    own = decision.activity is Activity.GATE  # made in this job; another has shown its own problem
+    own = not decision.only_posts  # made in this job; another has shown its own problem
     if own and (problem := read_problem(path.parent)):
-        if problem.exit_code == 0:
-            raise ReportError(
-                f"{PROBLEM}: says that nothing was to be done, and there was",
-                reason_id="action/foreign-report",
-            )
-        return redact(problem, known)
+        raise problem
     if not path.exists():
         raise Inconclusive(
             f"{inputs.report}: there is no report: the gate ended before it could leave one",
@@ -111,13 +87,15 @@ def _read(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) ->
     return replace(report, reproduce=see_again(report)) if decision.foreign else report
 
 
-def _publish_report(
+def publish_report(
     report: Report, inputs: Inputs, job: Job, decision: Decision, out: TextIO
-) -> StepResult:
+) -> int:
+    """Publish a report and return the step's exit code. A comment that cannot be posted is a
+    warning, never an error."""
     view = view_of(job, report, decision.foreign)
     posted = _comment(report, inputs, job, decision, view)
     # for whoever opens the step's log
-    with workflow.commands_disabled(out):
+    with commands_disabled(out):
         out.write(terminal.render(report, View(encoding=getattr(out, "encoding", None) or "utf-8")))
     comment = f"comment {posted.outcome}{posted.url and f': {posted.url}'}"
     if posted == Posted("skipped"):
@@ -134,9 +112,10 @@ def _publish_report(
         level = "notice" if expected else "warning"
         note = Annotation(level=level, title="Repro Gate: no comment", message=posted.reason)
         print(command(note), file=out)
-    if decision.activity is not Activity.GATE:
-        code = Inconclusive.exit_code if posted.outcome == "refused" and not expected else 0
-        return {"verdict": report.verdict, "comment_url": posted.url}, code
+    if decision.only_posts:
+        outputs = {"verdict": report.verdict, "comment_url": posted.url}
+        workflow.write_outputs(job.output_file, outputs)
+        return Inconclusive.exit_code if posted.outcome == "refused" and not expected else 0
     if inputs.summary:
         text = markdown.summary(report, view)
         if posted.reason:
@@ -144,8 +123,8 @@ def _publish_report(
         workflow.write_summary(job.summary_file, text)
     if inputs.annotations:
         out.write(workflow_commands(report, view))
-    code = EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on else 0
-    return outputs_of(report, inputs, posted), code
+    workflow.write_outputs(job.output_file, outputs_of(report, inputs, posted))
+    return EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on else 0
 
 
 # outputs of the action that are fields of the report
@@ -164,29 +143,19 @@ _OF_THE_REPORT = {
 def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]:
     """Return the action's outputs by name, as `docs/action.md` lists them. What was not measured is
     empty."""
-    values = {name: _field(report, path) for name, path in _OF_THE_REPORT.items()}
-    if first := values["first_divergence"]:
-        values["first_divergence"] = {key: getattr(first, key) for key in ("step", "kind", "name")}
+    outputs = {}
+    for name, path in _OF_THE_REPORT.items():
+        value: Any = report
+        for part in path.split("."):
+            value = getattr(value, part, None)
+        if name == "first_divergence" and value is not None:
+            value = {key: getattr(value, key) for key in ("step", "kind", "name")}
+        outputs[name] = "" if value is None else json.dumps(plain(value)).strip('"')
     files = {"report": REPORT, "markdown": MARKDOWN, "html": HTML, "sarif": SARIF}
-    return {
-        **{name: _json(value) for name, value in values.items()},
-        **{name: str(Path(inputs.report, file)) for name, file in files.items()},
-        "comment_url": posted.url,
-        "exit_code": str(EXIT_CODES[report.verdict]),
-    }
-
-
-def _field(report: Report, path: str) -> Any:
-    """Return a field of a report, `cost.ci95`; None if a part on the way was not measured."""
-    value: Any = report
-    for name in path.split("."):
-        value = None if value is None else getattr(value, name)
-    return value
-
-
-def _json(value: object) -> str:
-    """Return JSON, a text without its quotes; empty for what was not measured."""
-    return "" if value is None else json.dumps(plain(value)).strip('"')
+    outputs |= {name: str(Path(inputs.report, file)) for name, file in files.items()}
+    outputs["comment_url"] = posted.url
+    outputs["exit_code"] = str(EXIT_CODES[report.verdict])
+    return outputs
 
 
 def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, view: View) -> Posted:
@@ -205,13 +174,13 @@ def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, view:
     spec = posixpath.normpath(posixpath.join(inputs.working_directory, inputs.spec))
     whose = "foreign" if decision.foreign else "own"
     key = key_for(job.workflow, job.name, whose, spec, inputs.report)
-    api = Api(inputs.token, job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
+    api = Api(inputs.token, job)
     try:
         pull = _pull(api, job, decision)
         if pull is None:
             return Posted("skipped")
         return post_report(api, pull.number, report, key, when=inputs.comment, view=view)
-    except NothingToPost as error:
+    except NothingToDo as error:
         return Posted("skipped", error.message)
     except GateError as error:
         return Posted.refused(error)
@@ -268,7 +237,7 @@ def post_report(
         cost_before = before and (before[0] / 10, before[1] / 10)
         return markdown.line(report, fitting, before=earlier.verdict, cost_before=cost_before)
 
-    return post(api, number, marker, body, when=when, verdict=report.verdict, news=is_news(report))
+    return post(api, number, marker, body, when=when, news=is_news(report))
 
 
 def view_of(job: Job, report: Report, foreign: bool) -> View:
@@ -279,13 +248,14 @@ def view_of(job: Job, report: Report, foreign: bool) -> View:
     return View(server_url=job.server_url, run_url=run_url, foreign=foreign)
 
 
-def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) -> StepResult:
-    """Say why there is no report: in the log, in the summary, and on the line of the spec if the
-    message names one."""
+def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -> int:
+    """Say why there is no report, and return the step's exit code: in the log, in the summary, and
+    on the line of the spec if the message names one."""
     file, line = location_of(problem.message)
     level = "error" if problem.exit_code else "notice"
-    message = f"{problem.message}\nremedy: {problem.remedy}".removesuffix("\nremedy: ")
-    note = Annotation(level=level, title="Repro Gate", message=message, file=file, line=line)
+    note = Annotation(
+        level=level, title="Repro Gate", message=problem.diagnostics(), file=file, line=line
+    )
     print(command(note), file=out)
     inconclusive = problem.exit_code == Inconclusive.exit_code
     if inputs.summary:
@@ -295,9 +265,9 @@ def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) ->
             paragraphs.append(f"**Remedy:** {for_markdown(problem.remedy)}")
         workflow.write_summary(job.summary_file, "\n\n".join(paragraphs) + "\n")
     verdict = "inconclusive" if inconclusive else ""
-    green = inconclusive and verdict not in inputs.fail_on
     outputs = {"verdict": verdict, "exit_code": str(problem.exit_code)}
-    return outputs, 0 if green else problem.exit_code
+    workflow.write_outputs(job.output_file, outputs)
+    return 0 if inconclusive and verdict not in inputs.fail_on else problem.exit_code
 
 
 def location_of(message: str) -> tuple[str | None, int | None]:

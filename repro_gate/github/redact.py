@@ -21,18 +21,18 @@ from msgspec import Struct, structs
 from repro_gate.baseline.model import STATUSES as BASELINE_STATUSES
 from repro_gate.checks.interface import CATEGORIES, STATUSES
 from repro_gate.compare.model import KINDS
+from repro_gate.errors import GateError
 from repro_gate.factors import CAUSES
 from repro_gate.report.model import EXIT_CODES
-from repro_gate.sandbox.reexec import SECRET
+from repro_gate.sandbox.reexec import is_secret
 
 MARK = "[redacted]"
 SHORTEST = 6  # characters of a known secret: anything shorter stands in every other word
 _SHORTEST_BASE64 = 8  # characters of its base64 that do not depend on what stands next to it
 _SHORTEST_LINE = 16  # characters of one line of a secret of several lines
 
-_PERSONAL = re.compile(r"(?:^|_)PAT(?:_|$)", re.IGNORECASE)  # a personal access token
 _NO_SECRET_NAME = re.compile(
-    r"TOKENIZ|AUTHOR|AUTH_SOCK|_(FILE|PATH|DIR|HOST|USER|NAME|TYPE|MODE)$|^GOOGLE_APPLICATION_CREDENTIALS$",
+    r"TOKENIZ|AUTHOR|_(FILE|PATH|DIR|HOST|USER|NAME|TYPE|MODE)$|^GOOGLE_APPLICATION_CREDENTIALS$",
     re.IGNORECASE,
 )
 _PLAIN_VALUE = re.compile(
@@ -62,9 +62,10 @@ _Value = TypeVar("_Value")
 
 
 def redact(value: _Value, known: Iterable[str] = ()) -> _Value:
-    """Return a text, or a report with all texts in it, with MARK in the place of every known secret
-    (of SHORTEST characters and more, also in base64 or quoted) and of whatever looks like a token,
-    also in the names of mappings. A private key is found over several lines of a log."""
+    """Return a text, an error, or a report with all texts in it, with MARK in the place of every
+    known secret (of SHORTEST characters and more, also in base64 or quoted) and of whatever looks
+    like a token, also in the names of mappings. A private key is found over several lines of a
+    log."""
     redacted: _Value = _redacted(value, _pattern(frozenset(known)))
     return redacted
 
@@ -76,7 +77,7 @@ def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
         value
         for name, value in environment.items()
         if len(value) >= SHORTEST
-        and (SECRET.search(name) or _PERSONAL.search(name))
+        and is_secret(name)
         and not _NO_SECRET_NAME.search(name)
         and not _PLAIN_VALUE.fullmatch(value)
     }
@@ -99,6 +100,11 @@ def _redacted(value: Any, known: re.Pattern[str] | None) -> Any:
         return {_redacted(name, known): _redacted(item, known) for name, item in value.items()}
     if isinstance(value, Struct):
         return structs.replace(value, **_parts(value, value.__struct_fields__, known))
+    if isinstance(value, GateError):
+        message, remedy = _redacted(value.message, known), _redacted(value.remedy, known)
+        error = GateError(message, remedy=remedy, reason_id=value.reason_id)
+        error.exit_code = value.exit_code
+        return error
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **_parts(value, [item.name for item in fields(value)], known))
     return value

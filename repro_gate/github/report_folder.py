@@ -9,53 +9,38 @@ so that a second gate in the same job still finds a clean checkout.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from repro_gate.errors import GateError, UsageError, held
 from repro_gate.escape import clip, for_terminal
 from repro_gate.files import Unreadable, read_whole
-from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.event import Malformed, decode
+from repro_gate.report import document, exports, html, markdown
 from repro_gate.report.document import ReportError
+from repro_gate.report.model import Report, View
 
 REPORT, MARKDOWN, HTML, SARIF = "report.json", "report.md", "report.html", "report.sarif"
 PROBLEM = "problem.json"
 _TEXT = 10_000  # characters of an error's text that are kept
 _PROBLEM_BYTES = 2**20
 
-Text = Annotated[str, Meta(max_length=2 * _TEXT)]  # taking secrets out makes it longer
+_Text = Annotated[str, Meta(max_length=_TEXT)]
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Why there is no report: an error for a person, as `errors.GateError` tells it. `exit_code` 0:
-    nothing was to be done."""
+class _Problem(msgspec.Struct, frozen=True):
+    """Why there is no report: the error that ended the gate."""
 
-    message: Text
-    remedy: Text
-    exit_code: Literal[0, 2, 3]
-    reason_id: Text = "usage"
-
-    @classmethod
-    def of(cls, error: GateError) -> Problem:
-        """Return the problem that an error is."""
-        usage = error.exit_code == UsageError.exit_code
-        message, remedy = clip(error.message, _TEXT), clip(error.remedy, _TEXT)
-        return cls(message, remedy, 2 if usage else 3, error.reason_id)
-
-    @classmethod
-    def of_decision(cls, decision: Decision) -> Problem:
-        """Return why there is nothing to gate, or the gate may not run."""
-        if decision.activity is Activity.REFUSE:
-            return cls(decision.reason, decision.remedy, 2, "action/refuse")
-        return cls(decision.reason, decision.remedy, 0, "action/nothing")
+    message: _Text
+    remedy: _Text
+    exit_code: Literal[2, 3]
+    reason_id: _Text
 
 
 @dataclass(frozen=True)
@@ -79,9 +64,20 @@ class Folder:
             file.flush()
             _chown(handle, self.owner)
 
-    def write_problem(self, problem: Problem) -> None:
-        """Write what stands in for a report."""
-        self.write(PROBLEM, json.dumps(asdict(problem), indent=2) + "\n")
+    def write_report(self, report: Report, view: View) -> None:
+        """Write report.json, report.md, report.html and report.sarif, and nothing else of ours."""
+        self.clear()
+        self.write(REPORT, document.render(report))
+        self.write(MARKDOWN, markdown.summary(report, view))
+        self.write(HTML, html.render(report, view))
+        self.write(SARIF, exports.sarif(report, view))
+
+    def write_problem(self, error: GateError) -> None:
+        """Write the error that stands in for a report."""
+        message, remedy = clip(error.message, _TEXT), clip(error.remedy, _TEXT)
+        code: Literal[2, 3] = 2 if error.exit_code == UsageError.exit_code else 3
+        problem = _Problem(message, remedy, code, error.reason_id)
+        self.write(PROBLEM, msgspec.json.encode(problem).decode())
 
     def clear(self) -> None:
         """Remove an earlier gate's files, so that nobody takes them for this one's."""
@@ -197,17 +193,20 @@ def find_report(workspace: Path, name: str) -> Path:
     return path
 
 
-def read_problem(folder: Path) -> Problem | None:
-    """Return the problem that an earlier step left; None if there is none. Raises ReportError for
-    one that the gate did not write."""
+def read_problem(folder: Path) -> GateError | None:
+    """Return the error that an earlier step left; None if there is none. Raises ReportError for one
+    that the gate did not write."""
     path = folder / PROBLEM
     if not os.path.lexists(path):
         return None
     try:
         if path.is_symlink():
             raise Unreadable("is a link")
-        return decode(read_whole(path, _PROBLEM_BYTES), Problem)
+        found = decode(read_whole(path, _PROBLEM_BYTES), _Problem)
     except (Unreadable, Malformed) as error:
         raise ReportError(
             f"{for_terminal(os.fspath(path), 200)}: not a problem that the gate wrote: {error}"
         ) from None
+    problem = GateError(found.message, remedy=found.remedy, reason_id=found.reason_id)
+    problem.exit_code = found.exit_code
+    return problem

@@ -16,22 +16,15 @@ from pathlib import Path
 
 from repro_gate.errors import GateError, for_person, obeyed
 from repro_gate.gate.options import Options
-from repro_gate.github.activity import Activity, Decision
+from repro_gate.gate.run import run_gate
+from repro_gate.github.activity import Decision
 from repro_gate.github.redact import redact
-from repro_gate.github.report_folder import (
-    HTML,
-    MARKDOWN,
-    REPORT,
-    SARIF,
-    Folder,
-    Problem,
-    cache_folder,
-    open_folder,
-)
+from repro_gate.github.report_folder import cache_folder, open_folder
 from repro_gate.github.settings import Inputs, Job
-from repro_gate.report.model import PLAIN, Origin, Report, View
+from repro_gate.report.model import Origin, Report, View
 from repro_gate.report.progress import watching
 from repro_gate.sandbox.selection import choose
+from repro_gate.spec.loader import load_spec
 
 
 def gate_phase(
@@ -40,18 +33,14 @@ def gate_phase(
     decision: Decision,
     environment: Mapping[str, str],
     known: Sequence[str] = (),
-) -> Report | Problem:
-    """Do what the decision says, leave the outcome in the report folder, and return it. Raises
-    UsageError if that folder cannot be used.
+) -> Report | GateError:
+    """Gate the checkout, leave the report, or the error that ended the gate, in the report folder,
+    and return it. Raises UsageError if that folder cannot be used.
 
     `known`: the secrets to take out of what is left there; `environment` need not hold them.
     """
     os.chdir(job.workspace)
     with open_folder(job.workspace, inputs.report) as folder:
-        if decision.activity is not Activity.GATE:
-            problem = Problem.of_decision(decision)
-            folder.write_problem(problem)
-            return problem
         try:
             report = _gated(inputs, job, environment)
             # if the event names no commit: the one that is checked out
@@ -59,11 +48,10 @@ def gate_phase(
             name = os.path.basename(inputs.report)
             origin = Origin(job.repository, head, job.run_id, job.run_attempt, name)
             report = redact(replace(report, origin=origin), known)
-            folder.clear()  # of what the training put there, if it runs as the gate's own user
-            write_report(folder, report, View(server_url=job.server_url))
+            folder.write_report(report, View(server_url=job.server_url))
             return report
         except (GateError, OSError, MemoryError, KeyboardInterrupt) as error:
-            problem = redact(Problem.of(for_person(error)), known)
+            problem = redact(for_person(error), known)
             folder.write_problem(problem)
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -78,9 +66,6 @@ def spec_path(inputs: Inputs) -> str:
 
 
 def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
-    from repro_gate.gate.run import run_gate
-    from repro_gate.spec.loader import load_spec
-
     name = spec_path(inputs)
     spec = load_spec(Path(name), inputs.overrides)
     cache = None if inputs.cache is None else job.workspace / inputs.cache
@@ -101,16 +86,3 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
         watching(sys.stderr, terminal=False, github=True, quiet=False) as watch,
     ):
         return run_gate(spec, options, watch)
-
-
-def write_report(folder: Folder, report: Report, view: View = PLAIN) -> None:
-    """Write report.json, report.md, report.html and report.sarif."""
-    from repro_gate.report import document, exports, html, markdown
-
-    for name, render in (
-        (REPORT, document.render),
-        (MARKDOWN, markdown.summary),
-        (HTML, html.render),
-        (SARIF, exports.sarif),
-    ):
-        folder.write(name, render(report, view))

@@ -2,31 +2,31 @@
 is waited for and tried again; what GitHub refuses is an error with GitHub's own message and the
 line for the workflow that would mend it.
 
-The waits are those of "Rate limits for the REST API" and "Best practices for using the REST API"
-(docs.github.com/rest). Durations are in seconds, times are UTC epoch seconds. Errors of the HTTP
-library never leave this file: what hangs on them (prepared requests, frames with headers) holds the
-token.
+urllib3 waits and tries again (`_Patience`). Errors of the HTTP library never leave this file: what
+hangs on them (prepared requests, frames with headers) holds the token.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import requests
 import urllib3
+from requests.adapters import HTTPAdapter
 
 from repro_gate import __version__
-from repro_gate.errors import GateError, UsageError
-from repro_gate.escape import clip, for_terminal
+from repro_gate.errors import GateError
+from repro_gate.escape import for_terminal
 from repro_gate.github.event import Malformed, decode
 from repro_gate.github.redact import redact
-from repro_gate.github.settings import Secret, is_url
+from repro_gate.github.settings import Secret
 
 HEADERS = {
     "Accept": "application/vnd.github+json",
@@ -35,17 +35,14 @@ HEADERS = {
 }
 TIMEOUTS = 10.0, 30.0  # to connect; between two bytes
 TRIES = 5
-PATIENCE = 300.0  # that all waiting together may take
-SECONDARY = 60.0  # "wait for at least one minute before retrying", and double it each time
-_LONGEST = 10 * 24 * 3600  # no header may ask for more: its number would pass what a clock holds
+PATIENCE = 75.0  # seconds of one wait: GitHub asks for a minute after too many writes
 _CHUNK = 64 * 1024  # bytes
 # bytes of an answer. A page of 100 comments of 65,536 characters, each at most six bytes in JSON,
 # is 39 MB: nobody's comments may stop the paging.
 MOST_BYTES = 48 * 2**20
-_RANDOM = random.SystemRandom()
-_LOOPBACK = re.compile(r"http://(?:localhost|127(?:\.[0-9]{1,3}){3})(?![A-Za-z0-9.-])")
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 401, 403, 404, 429
 _MESSAGE = 300  # characters of GitHub's own message that are shown
+_LIMITED = re.compile("rate limit|abuse detection", re.IGNORECASE)
 # reasons for a 403 that no permission solves: a locked conversation, an archived repository, an
 # organization that asks for single sign-on
 _CLOSED = re.compile("locked|archived|saml", re.IGNORECASE)
@@ -82,16 +79,20 @@ class Uncertain(ApiError):
 
 @dataclass(frozen=True)
 class Call:
-    """One request. `once`: it is not repeated if it may have been done."""
+    """One request."""
 
     method: str
     url: str
     params: Mapping[str, str | int] = field(default_factory=dict)
     body: object = None
-    once: bool = False
 
     def __str__(self) -> str:
         return f"{self.method} {urlsplit(self.url).path}"
+
+    @property
+    def error(self) -> type[ApiError]:
+        """Return the error of a call whose whole answer never came."""
+        return Uncertain if self.method == "POST" else ApiError
 
 
 @dataclass(frozen=True)
@@ -104,44 +105,65 @@ class Answer:
     more: bool
 
 
-@dataclass
-class Transport:
-    """Sends requests one after another. `sleep` and `now` are the clock, `patience` is what all
-    waiting may still take."""
+class _Refusal(msgspec.Struct):
+    message: str = ""
+    errors: list[object] = []
 
-    token: Secret
-    session: requests.Session
-    sleep: Callable[[float], None]
-    now: Callable[[], float]
-    patience: float = PATIENCE
+
+class _Patience(urllib3.Retry):
+    """When urllib3 tries again: a rate limit, which means that nothing was done, after what
+    GitHub's `Retry-After` says; a fault on GitHub's side, of what may be repeated, after a pause
+    that doubles."""
+
+    def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
+        """Return whether an answer of this status is worth another try."""
+        if status_code >= 500:
+            return method in (self.allowed_methods or ())
+        return status_code in {FORBIDDEN, TOO_MANY} and has_retry_after
+
+    def increment(self, *args: Any, **more: Any) -> _Patience:
+        """Count a try. A wait beyond PATIENCE is none: the answer is the error."""
+        response = more.get("response")
+        if response is not None and (self.get_retry_after(response) or 0) > PATIENCE:
+            raise urllib3.exceptions.MaxRetryError(more["_pool"], args[1])
+        return super().increment(*args, **more)
+
+
+class Transport:
+    """Sends requests one after another. `repeatable`: which methods may be repeated below an
+    address if they may have been done."""
+
+    def __init__(self, token: Secret, repeatable: Mapping[str, Sequence[str]]) -> None:
+        self._token, self._session = token, requests.Session()
+        for address, methods in repeatable.items():
+            retries = _Patience(
+                TRIES - 1,
+                allowed_methods=methods,
+                backoff_factor=0.5,
+                backoff_jitter=0.5,  # so that jobs do not come back together
+                raise_on_status=False,
+            )
+            self._session.mount(address, HTTPAdapter(max_retries=retries))
 
     def send(self, call: Call) -> Answer:
         """Return the answer to `call`, of status 2xx.
 
-        Raises ApiError, and Uncertain if `call.once` may have been done.
+        Raises ApiError, and Uncertain for a POST that may have been done.
         """
-        earlier = 0
-        while True:
-            # half of it by chance, so that jobs do not come back together
-            pause = 2.0**earlier * (0.5 + 0.5 * _RANDOM.random())
-            outcome = self._exchange(call)
-            if isinstance(outcome, Answer):
-                if 200 <= outcome.status < 300:
-                    return outcome
-                outcome, pause = self._refusal(call, outcome, earlier, pause)
-            last = isinstance(outcome, Uncertain) or earlier + 1 == TRIES
-            if last or not 0 < pause <= self.patience:
-                break
-            earlier += 1
-            self.patience -= pause
-            self.sleep(pause)
-        raise outcome  # out here, so that no error of the HTTP library hangs on it
+        outcome = self._exchange(call)
+        if isinstance(outcome, ApiError):
+            raise outcome  # out here, so that no error of the HTTP library hangs on it
+        if outcome.status >= 300:
+            # a proxy's error page may echo the request
+            message = message_of(outcome.body).replace(self._token.reveal(), "***")
+            raise refused(call, outcome, message)
+        return outcome
 
     def _exchange(self, call: Call) -> Answer | ApiError:
         """Make one request and read its answer, within the limit."""
         body = bytearray()
         try:
-            with self.session.request(
+            with self._session.request(
                 call.method,
                 call.url,
                 params=call.params,
@@ -161,9 +183,9 @@ class Transport:
                 )
         # every error of requests is an OSError
         except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
-            reason = redact(f"{type(error).__name__}: {error}", [self.token.reveal()])
+            reason = redact(f"{type(error).__name__}: {error}", [self._token.reveal()])
         site = urlsplit(call.url)
-        return (Uncertain if call.once else ApiError)(
+        return call.error(
             f"{call}: {for_terminal(reason, 300)}",
             remedy=f"see that this machine reaches {site.scheme}://{site.netloc}: proxy "
             "(HTTPS_PROXY, NO_PROXY), certificates (REQUESTS_CA_BUNDLE), GITHUB_API_URL",
@@ -173,84 +195,24 @@ class Transport:
     def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         """Set the header. As an `auth` of its own it also keeps requests from taking credentials
         out of a .netrc."""
-        request.headers["Authorization"] = f"Bearer {self.token.reveal()}"
+        request.headers["Authorization"] = f"Bearer {self._token.reveal()}"
         return request
 
-    def _refusal(
-        self, call: Call, answer: Answer, earlier: int, pause: float
-    ) -> tuple[ApiError, float]:
-        """Return the error that an answer is, and how long to wait before the next try; 0 if that
-        is of no use."""
-        status = answer.status
-        # a proxy's error page may echo the request
-        message = message_of(answer.body).replace(self.token.reveal(), "***")
-        if is_limited(answer, message):  # which means that nothing was done
-            pause = limit_pause(answer.headers, self.now(), earlier)
-            again = datetime.fromtimestamp(self.now() + pause, timezone.utc)
-            return ApiError(
-                f"GitHub's rate limit: {call} was answered {status}; it can go on in "
-                f"{pause:.0f} s, at {again:%Y-%m-%d %H:%M:%S} UTC",
-                remedy="run the job again after that, or have fewer jobs share the token",
-                reason_id="github/rate-limit",
-                status=status,
-            ), pause
-        if status >= 500:
-            return (Uncertain if call.once else ApiError)(
-                f"GitHub answered {status} to {call}",
-                remedy="GitHub has trouble (www.githubstatus.com): run the job again later",
-                reason_id="github/trouble",
-                status=status,
-            ), max(pause, _seconds(answer.headers, "retry-after") or 0)
-        return refused(call.method, str(call), status, message), 0
 
-
-def is_limited(answer: Answer, message: str) -> bool:
-    """Return whether GitHub refused for a rate limit."""
-    if answer.status != FORBIDDEN or lacks_permission(answer.status, message):
-        return answer.status == TOO_MANY
-    spent = answer.headers.get("x-ratelimit-remaining") == "0"
-    named = re.search("rate limit|abuse detection", message, re.IGNORECASE)
-    return spent or "retry-after" in answer.headers or named is not None
-
-
-def limit_pause(headers: Mapping[str, str], now: float, earlier: int) -> float:
-    """Return how long GitHub wants to be left alone. `earlier` counts the tries before this one."""
-    after, reset = _seconds(headers, "retry-after"), _seconds(headers, "x-ratelimit-reset")
-    pause = SECONDARY * 2.0**earlier
-    if after is not None:
-        pause = max(after, 1.0)
-    elif headers.get("x-ratelimit-remaining") == "0" and reset is not None:
-        # a second more: the header has whole seconds, and clocks differ
-        pause = max(reset - now, 0.0) + 1.0
-    return min(pause, _LONGEST)
-
-
-def _seconds(headers: Mapping[str, str], name: str) -> float | None:
-    """Return a header's number; None if it is missing or a date, which GitHub never sends."""
-    text = headers.get(name, "")
-    return float(text) if re.fullmatch("[0-9]{1,15}", text) else None
-
-
-def server(url: str, name: str) -> str:
-    """Return `url` without a slash at its end. Raises UsageError, naming the setting `name`, for
-    one that a token must not be sent to."""
-    secure = url.startswith("https://") or _LOOPBACK.match(url)
-    if is_url(url) and secure:
-        return url.rstrip("/")
-    why = "would carry the token unencrypted" if is_url(url) else "is not the URL of an API"
-    raise UsageError(
-        f"{name}: {for_terminal(url, 200)!r} {why}", remedy="such as https://HOST/api/v3"
-    )
-
-
-def refused(method: str, request: str, status: int, message: str) -> ApiError:
-    """Return the error for a redirect or a 4xx. `message` is GitHub's."""
-    text = f"GitHub answered {status} to {request}" + (
-        f": {for_terminal(message, _MESSAGE)}" if message else ""
-    )
-    lacking, write = lacks_permission(status, message), method != "GET"
+def refused(call: Call, answer: Answer, message: str) -> ApiError:
+    """Return the error that an answer is which is no success. `message` is GitHub's."""
+    status, write = answer.status, call.method != "GET"
+    text = f"GitHub answered {status} to {call}"
+    text += f": {for_terminal(message, _MESSAGE)}" if message else ""
     reason_id, remedy = "github/api", ""
-    if status < 400:
+    lacking = status in {FORBIDDEN, NOT_FOUND} and _LACKS_PERMISSION.search(message) is not None
+    if not lacking and is_limited(answer, message):
+        reason_id = "github/rate-limit"
+        remedy = f"run the job again{_when(answer.headers)}, or have fewer jobs share the token"
+    elif status >= 500:
+        reason_id = "github/trouble"
+        remedy = "GitHub has trouble (www.githubstatus.com): run the job again later"
+    elif status < 400:
         reason_id = "github/redirect"
         remedy = (
             "the token is sent to one place only; set GITHUB_API_URL, or the repository's name, to "
@@ -275,21 +237,33 @@ def refused(method: str, request: str, status: int, message: str) -> ApiError:
             )
     elif status == NOT_FOUND:
         remedy = "see that the number is right and that the token may read this repository"
-    return ApiError(text, remedy=remedy, reason_id=reason_id, status=status)
+    kind = call.error if status >= 500 else ApiError
+    return kind(text, remedy=remedy, reason_id=reason_id, status=status)
 
 
-def lacks_permission(status: int, message: str) -> bool:
-    """Return whether GitHub says that the token itself may not, which waiting does not change."""
-    return status in {FORBIDDEN, NOT_FOUND} and _LACKS_PERMISSION.search(message) is not None
+def is_limited(answer: Answer, message: str) -> bool:
+    """Return whether GitHub refused for a rate limit."""
+    spent = answer.headers.get("x-ratelimit-remaining") == "0"
+    named = "retry-after" in answer.headers or _LIMITED.search(message) is not None
+    return answer.status == TOO_MANY or (answer.status == FORBIDDEN and (spent or named))
+
+
+def _when(headers: Mapping[str, str]) -> str:
+    """Return when GitHub will answer again, as its headers say; empty for none that it sends."""
+    after, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
+    if re.fullmatch("[0-9]{1,6}", after):
+        return f" in {after} s"
+    if re.fullmatch("[0-9]{1,10}", reset):
+        return f" after {datetime.fromtimestamp(int(reset), timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    return ""
 
 
 def message_of(body: bytes) -> str:
     """Return GitHub's `message` from the body of an error, with `errors` behind it; empty for a
     body that is not GitHub's JSON."""
     try:
-        document = decode(body, dict[str, object])
+        found = decode(body, _Refusal)
     except Malformed:
         return ""
-    errors = json.dumps(document["errors"]) if "errors" in document else ""
-    parts = (str(part) for part in (document.get("message"), errors) if part)
-    return clip("; ".join(parts), 3000)
+    errors = json.dumps(found.errors) if found.errors else ""
+    return "; ".join(filter(None, (found.message, errors)))

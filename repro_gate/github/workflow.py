@@ -1,22 +1,18 @@
-"""What GitHub's runner reads from a step: its files (outputs, the job's summary) and the command
-that stops commands (stop-commands).
+"""What GitHub's runner reads from a step: its files for outputs and for the job's summary.
 
 The limits are the runner's own: github.com/actions/runner, `ExecutionContext.cs`,
-`FileCommandManager.cs`. Every command of the gate imports this file, so it imports little.
+`FileCommandManager.cs`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import os
 import secrets
 import stat
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TextIO
 
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import for_terminal
@@ -57,20 +53,15 @@ def _append(path: Path | None, variable: str, text: str, limit: float = math.inf
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        descriptor = os.open(path, flags, 0o644)
-        try:
-            status = os.fstat(descriptor)
+        with os.fdopen(os.open(path, flags, 0o644), "ab") as file:
+            status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
                 raise OSError(errno.EPERM, "it is not a regular file, or has a second name")
             size = status.st_size
             if size + len(data) > limit:
                 return
-            open_line = size and os.pread(descriptor, 1, size - 1) != b"\n"
-            left = memoryview(data)[0 if open_line else 1 :]
-            while left:
-                left = left[os.write(descriptor, left) :]
-        finally:
-            os.close(descriptor)
+            open_line = size and os.pread(file.fileno(), 1, size - 1) != b"\n"
+            file.write(data if open_line else data[1:])
     except OSError as error:
         why = "it is a link" if error.errno == errno.ELOOP else error.strerror
         raise Inconclusive(
@@ -79,34 +70,3 @@ def _append(path: Path | None, variable: str, text: str, limit: float = math.inf
             "put something else in its place",
             reason_id="action/runner-file",
         ) from None
-
-
-@contextlib.contextmanager
-def log_guard(environment: Mapping[str, str], stream: TextIO | None = None) -> Iterator[None]:
-    """On GitHub, nothing that is printed in here is a workflow command: a line may start with
-    anything. Elsewhere it does nothing.
-
-    `stream` is standard output if it is None. The runner stops for the whole step, so nothing
-    else may print commands meanwhile.
-    """
-    if environment.get("GITHUB_ACTIONS") == "true":
-        with commands_disabled(sys.stdout if stream is None else stream):
-            yield
-    else:
-        yield
-
-
-@contextlib.contextmanager
-def commands_disabled(stream: TextIO) -> Iterator[None]:
-    """Between `::stop-commands::` and its end, with a fresh token that nothing inside can know. It
-    is ended whatever happens."""
-    token = secrets.token_hex(16)
-    print(f"::stop-commands::{token}", file=stream, flush=True)
-    try:
-        yield
-    except BaseException:
-        # it may have been cut off inside a line, and the end counts at the start of one only
-        print(file=stream)
-        raise
-    finally:
-        print(f"::{token}::", file=stream, flush=True)

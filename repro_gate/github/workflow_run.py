@@ -13,6 +13,7 @@ import re
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
+from repro_gate.github.activity import NothingToDo
 from repro_gate.github.client import Api
 from repro_gate.github.event import PullRequest, WorkflowRun
 from repro_gate.report.model import Origin, Report
@@ -20,13 +21,8 @@ from repro_gate.report.model import Origin, Report
 _PLAIN_PATH = re.compile(r"(?!.*\.\.)\w[\w./-]{0,199}", re.ASCII)
 
 
-class NothingToPost(UsageError):
-    """The report is right, but its pull request was closed or has a newer commit. Nobody made a
-    mistake."""
-
-
 def find_pull(api: Api, run: WorkflowRun, repository: str) -> PullRequest:
-    """Return the open pull request of `repository` whose head `run` tested. Raises NothingToPost
+    """Return the open pull request of `repository` whose head `run` tested. Raises NothingToDo
     if none is open or its head is newer, UsageError for whatever does not fit, and
     ApiError if GitHub does not answer."""
     if run.head_repository is None or not run.head_branch:
@@ -40,8 +36,8 @@ def find_pull(api: Api, run: WorkflowRun, repository: str) -> PullRequest:
     pulls = [
         pull
         for pull in api.open_pulls(f"{owner}:{run.head_branch}")
-        if _same_name(pull.base.repo.full_name, repository)
-        and _same_name(pull.head_repository or "", run.head_repository)
+        if pull.base.repo.full_name.lower() == repository.lower()
+        and (pull.head_repository or "").lower() == run.head_repository.lower()
         and pull.head.ref == run.head_branch
     ]
     tested = [pull for pull in pulls if pull.head.sha == run.head_sha]
@@ -57,12 +53,12 @@ def find_pull(api: Api, run: WorkflowRun, repository: str) -> PullRequest:
             reason_id="workflow-run/several",
         )
     if pulls:
-        raise NothingToPost(
+        raise NothingToDo(
             f"a newer commit is at the head of pull request #{pulls[0].number}: "
             f"{pulls[0].head.sha[:7]}, and the run tested {run.head_sha[:7]}",
             reason_id="workflow-run/newer-commit",
         )
-    raise NothingToPost(
+    raise NothingToDo(
         f"no open pull request has {head} as its head",
         remedy="nothing to do if it was closed, or its branch or fork deleted, while the gate ran",
         reason_id="workflow-run/no-pull-request",
@@ -71,27 +67,25 @@ def find_pull(api: Api, run: WorkflowRun, repository: str) -> PullRequest:
 
 def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
     """Compare a report's origin with the run it came with, before anything of the report is shown.
-    Asks nobody. Raises UsageError. That the run is of a pull request and has ended is for
-    `decide_comment` to see."""
+    Asks nobody. Raises UsageError."""
     if origin is None:
         raise UsageError(
             "the report names no workflow run",
             remedy="make it with the action",
             reason_id="workflow-run/no-origin",
         )
-    same_repository = _same_name(origin.repository, repository)
-    # an earlier attempt's report is the run's too: GitHub keeps it when other jobs run again
-    attempt = 1 <= origin.run_attempt <= run.attempt
-    for name, of_report, of_run, fits in (
-        ("repository", origin.repository, repository, same_repository),
-        ("commit", origin.head_sha, run.head_sha, origin.head_sha == run.head_sha),
-        ("run", origin.run_id, run.id, origin.run_id == run.id),
-        ("attempt", origin.run_attempt, f"{run.attempt} at most", attempt),
-    ):
-        if not fits:
+    of_run = {
+        "repository": (origin.repository.lower(), repository.lower()),
+        "commit": (origin.head_sha, run.head_sha),
+        "run": (origin.run_id, run.id),
+        # an earlier attempt's report is the run's too: GitHub keeps it when other jobs run again
+        "attempt": (origin.run_attempt, min(origin.run_attempt, run.attempt)),
+    }
+    for name, (of_report, expected) in of_run.items():
+        if of_report != expected:
             raise UsageError(
                 f"the report is not of the run it came with: its {name} is "
-                f"{for_terminal(str(of_report), 100)}, the run's is {of_run}",
+                f"{for_terminal(str(of_report), 100)}, the run's is {expected}",
                 remedy="download the artifact of exactly this run: `run-id: ${{ "
                 "github.event.workflow_run.id }}`",
                 reason_id="workflow-run/origin",
@@ -105,9 +99,3 @@ def see_again(report: Report) -> str:
     if not _PLAIN_PATH.fullmatch(spec):
         return ""
     return " ".join(["repro-gate run", spec, *(determinism.narrowed if determinism else ())])
-
-
-def _same_name(one: str, other: str) -> bool:
-    """Return whether two `owner/name` are one repository: GitHub's names are ASCII and do not tell
-    case apart."""
-    return one.isascii() and one.lower() == other.lower()

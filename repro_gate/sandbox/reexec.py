@@ -23,13 +23,11 @@ TAKEN_OUT = "REPRO_GATE_TAKEN_OUT"  # names only, for the report
 NEEDED = ("INPUT_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
 _MOST = 1 << 20
 _PR_SET_DUMPABLE = 4  # prctl(2)
+# By a word of the name; personal access tokens, data source names, keys and passwords by its end;
+# services' addresses, in which passwords stand.
 SECRET = re.compile(
-    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE
-)
-# Beside these: personal access tokens, data source names, keys and passwords by the ends of names,
-# and services' addresses, in which passwords stand.
-_ENDS = re.compile(
-    r"_(?:PAT|DSN|PWD|PASS|KEY)$|PASSPHRASE|CONNECTION_?STRING|WEBHOOK"
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH"
+    r"|(?:^|_)PAT(?:_|$)|_(?:DSN|PWD|PASS|KEY)$|PASSPHRASE|CONNECTION_?STRING|WEBHOOK"
     r"|(?:^|_)(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|RABBITMQ|BROKER)_UR[IL]$",
     re.IGNORECASE,
 )
@@ -124,18 +122,22 @@ def _unnamed(content: bytes) -> int:
 
 
 def secret_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return those that are secrets: the reason for a gate to re-execute itself without them.
-    Sorted."""
-    return tuple(sorted(name for name in names if _is_secret(name)))
+    """Those that are secrets: the reason for a gate to re-execute itself without them. Sorted."""
+    return tuple(sorted(name for name in names if _is_taken_out(name)))
 
 
 def taken_out(names: Iterable[str]) -> tuple[str, ...]:
-    """Return everything that goes when a gate re-executes itself: secrets, and what only leads to
-    them. Sorted."""
-    return tuple(sorted(name for name in names if _LEADS_THERE.fullmatch(name) or _is_secret(name)))
+    """Everything that goes when a gate re-executes itself: secrets, and what only leads to them.
+    Sorted."""
+    gone = (name for name in names if _LEADS_THERE.fullmatch(name) or _is_taken_out(name))
+    return tuple(sorted(gone))
 
 
-def _is_secret(name: str) -> bool:
-    if _LEADS_THERE.fullmatch(name) or name in _PUBLIC:
-        return False
-    return bool(name.startswith(_PREFIXES) or SECRET.search(name) or _ENDS.search(name))
+def is_secret(name: str) -> bool:
+    """Return whether a variable of this name holds a secret."""
+    public = name in _PUBLIC or _LEADS_THERE.fullmatch(name)
+    return not public and SECRET.search(name) is not None
+
+
+def _is_taken_out(name: str) -> bool:
+    return name.startswith(_PREFIXES) or is_secret(name)

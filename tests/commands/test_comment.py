@@ -4,11 +4,13 @@ cannot be posted."""
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -72,7 +74,8 @@ def post(folder: Path, environment: Mapping[str, str], *given: Report, **wanted:
     paths = [reports.written(folder / f"{number}.json", report) for number, report in named]
     options = parser().parse_args(["comment", *map(str, paths)])
     vars(options).update(wanted)
-    return comment_command(options, environment)
+    with mock.patch.dict(os.environ, environment, clear=True):
+        return comment_command(options)
 
 
 def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted_text(

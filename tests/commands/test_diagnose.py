@@ -13,7 +13,6 @@ import pytest
 from repro_gate.commands import diagnose as command
 from repro_gate.errors import Inconclusive
 from repro_gate.gate.options import Options
-from repro_gate.report.model import PLAIN
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from tests.support import reports
@@ -104,4 +103,4 @@ def test_a_diagnosis_that_is_interrupted_does_not_say_that_the_runs_agree(
     results = Results(spec=spec(), interrupted="a signal came", **found)
     monkeypatch.setattr(command, "diagnose_alone", lambda *_: (results, None))
     with pytest.raises(Inconclusive, match="a signal came"):
-        command.diagnose(spec(), Options(), Watch(), print, None, PLAIN)
+        command.diagnose(spec(), Options(), Watch(), None)

@@ -1,14 +1,26 @@
-"""The stage of a pull request, for the tests of what is published."""
+"""The stage of a pull request, for the tests of what is published, and a clock that nobody waits
+for."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from urllib3.util import retry
 
 from repro_gate.github import comment
 from tests.support.github.stage import Stage, staged
+
+
+@pytest.fixture(autouse=True)
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses before requests that are made again, in seconds."""
+    pauses: list[float] = []
+    monkeypatch.setattr(retry, "time", SimpleNamespace(time=time.time, sleep=pauses.append))
+    return pauses
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from repro_gate.errors import UsageError
-from repro_gate.github.activity import Activity, Decision, decide, decide_comment
+from repro_gate.errors import GateError
+from repro_gate.github.activity import Decision, NothingToDo, decide, decide_comment
 from repro_gate.github.settings import Inputs, Job
 from tests.github.test_event import PULL, RUN, SHA, changed
 
@@ -35,7 +36,7 @@ GONE = changed(PULL, "pull_request.head.repo", None)
 CLOSED = changed(PULL, "action", "closed")
 REVIEWS = ("pull_request", "pull_request_review", "pull_request_review_comment")
 OF_PULLS = (*REVIEWS, "pull_request_target")
-GATE, REFUSE, NOTHING = Activity.GATE, Activity.REFUSE, Activity.NOTHING
+GATE, REFUSE, NOTHING = "gate", "action/refuse", "action/nothing"
 
 
 def of(
@@ -47,9 +48,18 @@ def of(
     posting: bool = False,
     **inputs: Any,
 ) -> Decision:
-    event = json.dumps(payload or {}).encode()
-    job = replace(JOB, event_name=event_name, event=event, self_hosted=self_hosted, ref=ref)
+    changes = {"event_name": event_name, "event": json.dumps(payload or {}).encode()}
+    job = msgspec.structs.replace(JOB, **changes, self_hosted=self_hosted, ref=ref)
     return (decide_comment if posting else decide)(Inputs(**inputs), job)
+
+
+def refusal(*arguments: Any, **more: Any) -> GateError:
+    """Why nothing is done."""
+    with pytest.raises(GateError) as caught:
+        of(*arguments, **more)
+    assert isinstance(caught.value, NothingToDo) == (caught.value.exit_code == 0)
+    assert caught.value.message.isprintable()
+    return caught.value
 
 
 @pytest.mark.parametrize("event_name", OF_PULLS)
@@ -71,16 +81,20 @@ def test_a_forks_code_never_meets_a_machine_or_rights_that_it_was_not_given(
     payload: dict[str, Any],
     self_hosted: bool,
     allow_forks: bool,
-    of_reviews: Activity,
-    of_target: Activity,
+    of_reviews: str,
+    of_target: str,
 ) -> None:
-    decision = of(event_name, payload, self_hosted=self_hosted, allow_forks=allow_forks)
-    assert decision.activity is (of_reviews if event_name in REVIEWS else of_target)
-    assert decision.tested_sha == (SHA if decision.activity is GATE else "")
+    case: dict[str, Any] = {"self_hosted": self_hosted, "allow_forks": allow_forks}
+    expected = of_reviews if event_name in REVIEWS else of_target
+    if expected is not GATE:
+        error = refusal(event_name, payload, **case)
+        assert error.reason_id == expected
+        assert ('allow_forks: "true"' in error.remedy) == (expected is REFUSE)
+        return
+    decision = of(event_name, payload, **case)
+    assert decision.tested_sha == SHA and not decision.only_posts
     assert decision.pull is not None and decision.pull.number == 7
-    assert decision.pull.fork == (payload is not OWN)
-    if decision.activity is REFUSE:
-        assert 'allow_forks: "true"' in decision.remedy and decision.reason.isprintable()
+    assert decision.pull.fork == decision.foreign == (payload is not OWN)
 
 
 @pytest.mark.parametrize("posting", [False, True])
@@ -88,15 +102,15 @@ def test_a_forks_code_never_meets_a_machine_or_rights_that_it_was_not_given(
 def test_the_input_must_not_name_another_pull_request_than_the_event(
     event_name: str, posting: bool
 ) -> None:
-    assert of(event_name, OWN, posting=posting, pull_request=7).activity is not REFUSE
-    decision = of(event_name, OWN, posting=posting, pull_request=8)
-    assert decision.activity is REFUSE and "8" in decision.reason and decision.remedy
+    assert of(event_name, OWN, posting=posting, pull_request=7).pull is not None
+    error = refusal(event_name, OWN, posting=posting, pull_request=8)
+    assert error.reason_id == REFUSE and "8" in error.message and error.remedy
 
 
 @pytest.mark.parametrize("event_name", [*OF_PULLS, "issue_comment"])
 def test_an_event_without_its_payload_is_an_error_that_says_how_to_mend_it(event_name: str) -> None:
-    with pytest.raises(UsageError, match="GITHUB_EVENT_PATH") as caught:
-        decide(Inputs(), replace(JOB, event_name=event_name, event=None))
+    with pytest.raises(GateError, match="GITHUB_EVENT_PATH") as caught:
+        decide(Inputs(), msgspec.structs.replace(JOB, event_name=event_name, event=b""))
     assert caught.value.remedy
 
 
@@ -117,8 +131,7 @@ def test_a_pushed_branch_finds_its_pull_request(
     ref: str, find_by: int | str | None, posting: bool
 ) -> None:
     decision = of("push", ref=ref, self_hosted=True, posting=posting)
-    activity = Activity.COMMENT if posting else GATE
-    assert decision == Decision(activity=activity, find_by=find_by, tested_sha=MERGE)
+    assert decision == Decision(find_by=find_by, tested_sha=MERGE, only_posts=posting)
 
 
 @pytest.mark.parametrize(
@@ -130,52 +143,44 @@ def test_without_a_pull_request_the_gate_runs_for_the_one_that_the_input_names(
 ) -> None:
     # only a push says which commit it is
     sha, by = (MERGE, MERGE) if event_name == "push" else ("", None)
-    assert of(event_name) == Decision(activity=GATE, find_by=by, tested_sha=sha)
-    decision = of(event_name, pull_request=33)
-    assert decision == Decision(activity=GATE, find_by=33, tested_sha=sha)
+    assert of(event_name) == Decision(find_by=by, tested_sha=sha)
+    assert of(event_name, pull_request=33) == Decision(find_by=33, tested_sha=sha)
 
 
 def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> None:
     payload = {"issue": {"number": 7, "pull_request": {"url": "x"}}}
-    decision = of("issue_comment", payload)
-    assert decision.activity is REFUSE and 'allow_forks: "true"' in decision.remedy
-    allowed = of("issue_comment", payload, allow_forks=True)
-    assert allowed == Decision(activity=GATE, find_by=7)
-    assert of("issue_comment", {"issue": {"number": 7}}) == Decision(activity=GATE)
+    error = refusal("issue_comment", payload)
+    assert error.reason_id == REFUSE and 'allow_forks: "true"' in error.remedy
+    assert of("issue_comment", payload, allow_forks=True) == Decision(find_by=7)
+    assert of("issue_comment", {"issue": {"number": 7}}) == Decision()
 
 
 @pytest.mark.parametrize("allow_forks", [False, True])
 def test_code_is_never_gated_in_workflow_run(allow_forks: bool) -> None:
-    assert of("workflow_run", RUN, allow_forks=allow_forks).activity is REFUSE
+    assert refusal("workflow_run", RUN, allow_forks=allow_forks).reason_id == REFUSE
 
 
 @pytest.mark.parametrize("conclusion", ["success", "failure", "neutral", "timed_out"])
 def test_the_report_of_a_forks_run_that_may_have_left_one_is_posted(conclusion: str) -> None:
     payload = changed(RUN, "workflow_run.conclusion", conclusion)
     decision = of("workflow_run", payload, posting=True, self_hosted=True)
-    assert (decision.activity, decision.tested_sha) == (Activity.COMMENT, SHA)
+    assert decision.only_posts and decision.foreign and decision.tested_sha == SHA
     assert decision.workflow_run is not None and decision.workflow_run.id == 31
     # whose report it is, nobody may choose
-    assert of("workflow_run", payload, posting=True, pull_request=7).activity is REFUSE
+    assert refusal("workflow_run", payload, posting=True, pull_request=7).reason_id == REFUSE
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
         ("action", "requested"),
-        ("action", "in_progress"),
         ("workflow_run.status", "queued"),
-        ("workflow_run.conclusion", "skipped"),
-        ("workflow_run.conclusion", "cancelled"),
-        ("workflow_run.conclusion", "action_required"),
-        ("workflow_run.conclusion", None),
-        ("workflow_run.event", "push"),
-        ("workflow_run.event", "pull_request_target"),
+        *(("workflow_run.conclusion", item) for item in ("skipped", "action_required", None)),
+        *(("workflow_run.event", item) for item in ("push", "pull_request_target")),
     ],
 )
 def test_a_run_without_a_report_for_a_pull_request_is_left_alone(path: str, value: object) -> None:
-    decision = of("workflow_run", changed(RUN, path, value), posting=True)
-    assert decision.activity is NOTHING and decision.reason
+    assert refusal("workflow_run", changed(RUN, path, value), posting=True).reason_id == NOTHING
 
 
 @pytest.mark.parametrize("payload", [PULL, OWN], ids=["fork", "own"])
@@ -185,6 +190,6 @@ def test_a_job_that_only_posts_goes_by_its_own_event_and_runs_nothing_that_could
 ) -> None:
     decision = of(event_name, payload, posting=True, self_hosted=True)
     gated = of(event_name, payload, self_hosted=True, allow_forks=True)
-    assert decision == replace(gated, activity=Activity.COMMENT)
-    assert decision.foreign is (payload is PULL)
-    assert of(event_name, changed(payload, "action", "closed"), posting=True).activity is NOTHING
+    assert decision == replace(gated, only_posts=True)
+    closed = changed(payload, "action", "closed")
+    assert refusal(event_name, closed, posting=True).reason_id == NOTHING

@@ -76,9 +76,8 @@ def test_what_is_not_ours_stays_as_it_is(
 def test_a_token_that_cannot_say_whose_it_is_counts_as_the_bot_of_actions_or_learns_it_by_writing(
     github: GitHub, login: str
 ) -> None:
-    github.before = lambda method, path: (
-        Answer(403, {"message": "no"}) if path in {"/graphql", "/user"} else None
-    )
+    refused = Answer(403, {"message": "no"})
+    github.before = lambda method, path: refused if path == "/graphql" else None
     urls = {say(github, marker_of(run=run), login=login).url for run in (12, 13, 14)}
     assert urls == {github.comments(PULL)[0]["html_url"]}
     assert github.bodies(PULL) == [text_of(marker_of(run=14))]
@@ -127,7 +126,7 @@ def test_a_closed_pull_request_is_left_alone_and_a_locked_conversation_is_an_out
         f"POST {HERE}/issues/{PULL}/comments",
     ],
 )
-@pytest.mark.parametrize("answer", [DOWN, Answer(401, {"message": "Bad credentials"}), CUT])
+@pytest.mark.parametrize("answer", [DOWN, CUT])
 def test_trouble_at_each_call_is_an_outcome_with_its_reason(
     github: GitHub, line: str, answer: Answer
 ) -> None:
@@ -162,9 +161,9 @@ def test_the_text_gets_the_room_that_the_marker_leaves(github: GitHub) -> None:
 
 def test_the_text_is_told_of_the_newest_run_before_this_one(github: GitHub) -> None:
     def run(number: int, verdict: str) -> list[str]:
-        marker = changed(marker_of(run=number), verdict=verdict)
+        marker = marker_of(run=number, verdict=verdict)
         body = lambda room, earlier: f"after {earlier and earlier.verdict}"  # noqa: E731
-        say(github, marker, verdict=verdict, body=body)
+        say(github, marker, body=body)
         return [text.splitlines()[1] for text in github.bodies(PULL)]
 
     assert run(10, "fail") == ["after None"]
@@ -185,7 +184,7 @@ def existing(number: int, marker: Marker, text: str = "") -> Existing:
 
 
 def decided(marker: Marker, *ours: Existing, written: str = "", **wish: Any) -> Posted | Write:
-    wish = {"when": "always", "verdict": "fail", "text": text_of(marker), **wish}
+    wish = {"when": "always", "text": text_of(marker), **wish}
     return decide(Desired(marker=marker, written=written, **wish), list(ours), OPEN)
 
 
@@ -206,8 +205,8 @@ def decided(marker: Marker, *ours: Existing, written: str = "", **wish: Any) -> 
 def test_when_to_speak_is_the_users_choice(
     when: str, verdict: str, news: bool, makes: bool, updates: bool
 ) -> None:
-    marker, same = marker_of(run=11), existing(1, marker_of(run=10))
-    wish: dict[str, Any] = {"when": when, "verdict": verdict, "news": news}
+    marker, same = marker_of(run=11, verdict=verdict), existing(1, marker_of(run=10))
+    wish: dict[str, Any] = {"when": when, "news": news}
     first, second = decided(marker, **wish), decided(marker, same, **wish)
     text = text_of(marker)
     assert first == (Write(text=text) if makes else Posted("skipped"))
@@ -231,8 +230,8 @@ def test_a_pass_speaks_if_the_cost_is_another(
     before: tuple[int, int] | None, after: tuple[int, int] | None, differs: bool
 ) -> None:
     ours = existing(1, changed(marker_of(run=10), cost=before))
-    marker = changed(marker_of(run=11), cost=after)
-    assert isinstance(decided(marker, ours, when="on-change", verdict="pass"), Write) == differs
+    marker = changed(marker_of(run=11, verdict="pass"), cost=after)
+    assert isinstance(decided(marker, ours, when="on-change"), Write) == differs
 
 
 def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:
@@ -241,21 +240,16 @@ def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:
         existing(1, marker_of(run=10)),
         existing(2, marker_of(run=99, head=OLD)),
     )
-    assert decided(marker_of(run=20), *found) == Write(
-        keep=1, text=text_of(marker_of(run=30)), surplus=(2, 3)
-    )
-    assert decided(marker_of(run=40), *found) == Write(
-        keep=1, text=text_of(marker_of(run=40)), surplus=(2, 3)
-    )
+    for run, newest in ((20, 30), (40, 40)):
+        assert decided(marker_of(run=run), *found) == Write(
+            keep=1, text=text_of(marker_of(run=newest)), surplus=(2, 3)
+        )
 
 
-def test_a_run_that_has_written_and_sees_an_older_one_writes_again() -> None:
+def test_a_run_that_has_written_writes_over_an_older_one_and_not_in_turns_with_its_own() -> None:
     assert decided(marker_of(run=11), existing(1, marker_of(run=10)), written="updated") == Write(
         keep=1, text=text_of(marker_of(run=11))
     )
-
-
-def test_two_jobs_of_one_run_do_not_write_in_turns() -> None:
     other = existing(1, marker_of(run=10), "the other job")
     assert isinstance(decided(marker_of(run=10), other), Write)
     assert decided(marker_of(run=10), other, written="updated") == Posted("updated", url="url1")

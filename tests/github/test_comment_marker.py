@@ -38,14 +38,11 @@ def fields(**changed: object) -> str:
 
 
 @given(MARKERS, st.text())
-def test_a_marker_is_read_back_whatever_follows(marker: Marker, rest: str) -> None:
-    assert read_marker(f"{marker_line(marker)}\n{rest}") == marker
-    assert read_marker(f"{marker_line(marker)}\r\n{rest}") == marker
-
-
-@given(MARKERS)
-def test_the_line_is_one_short_html_comment(marker: Marker) -> None:
+def test_the_line_is_one_short_html_comment_that_is_read_back_whatever_follows(
+    marker: Marker, rest: str
+) -> None:
     line = marker_line(marker)
+    assert read_marker(f"{line}\n{rest}") == read_marker(f"{line}\r\n{rest}") == marker
     inside = line.removeprefix("<!--").removesuffix("-->")
     assert line.isascii() and line.isprintable()
     assert "--" not in inside and ">" not in inside and "<" not in inside
@@ -56,12 +53,8 @@ def test_the_line_is_one_short_html_comment(marker: Marker) -> None:
     "change",
     [
         {"key": "a-->b"},
-        {"key": ""},
         {"head_sha": "B" * 40},
-        {"head_sha": "b" * 39},
-        {"run_id": 0},
         {"run_id": 2**53},
-        {"run_attempt": True},
         {"state": "<"},
         {"verdict": "-->"},
         {"cost": (10**9 + 1, 0)},
@@ -74,8 +67,7 @@ def test_a_marker_that_could_not_be_read_back_is_not_written(change: dict[str, o
 
 
 WRONG: list[dict[str, object]] = [
-    {"v": 2}, {"v": True}, {"extra": 1}, {"run": "123"}, {"run": 1.0}, {"run": True}, {"run": -1},
-    {"attempt": None}, {"key": None}, {"head": "main"}, {"head": "b" * 40 + "\n"}, {"state": "x"},
+    {"v": 2}, {"extra": 1}, {"run": "123"}, {"run": -1}, {"key": None}, {"head": "b" * 40 + "\n"},
 ]  # fmt: skip
 
 

@@ -59,16 +59,13 @@ RUN: dict[str, Any] = {
 
 
 def changed(payload: dict[str, Any], path: str, value: object) -> dict[str, Any]:
-    """A copy of `payload` with another value at `path`; `...` takes the key out."""
+    """A copy of `payload` with another value at `path`."""
     found = copy.deepcopy(payload)
     *above, last = path.split(".")
     place = found
     for key in above:
         place = place[key]
-    if value is ...:
-        del place[last]
-    else:
-        place[last] = value
+    place[last] = value
     return found
 
 
@@ -93,13 +90,6 @@ def test_a_deleted_fork_is_a_fork_and_a_branch_of_the_same_repository_is_none() 
     assert not pull_of(changed(PULL, "pull_request.head.repo.full_name", "Octo-Org/train")).fork
 
 
-def test_a_run_is_read() -> None:
-    run = run_of(RUN)
-    assert (run.id, run.attempt, run.event, run.status) == (31, 2, "pull_request", "completed")
-    assert (run.conclusion, run.head_sha, run.head_branch) == ("failure", SHA, "feature")
-    assert (run.head_repository, run.repo.full_name) == ("stranger/train", "octo-org/train")
-
-
 @pytest.mark.parametrize(
     ("path", "values"),
     [
@@ -111,7 +101,6 @@ def test_a_run_is_read() -> None:
         ("pull_request.head.repo.full_name", ("x\n::error::", "a/b/c", "a/..")),
         ("pull_request.base.repo", (None,)),
         ("workflow_run.id", (1.5,)),
-        ("workflow_run.head_sha", ("",)),
         ("workflow_run.event", (None,)),
         ("workflow_run.repository.full_name", ("../..",)),
     ],
@@ -126,19 +115,11 @@ def test_a_mistake_in_a_payload_names_its_path(path: str, values: tuple[object, 
 
 
 @pytest.mark.parametrize(
-    "path", ["number", "state", "head.sha", "head.repo", "base.ref", "base.repo.full_name"]
-)
-def test_a_field_that_is_missing_is_named(path: str) -> None:
-    with pytest.raises(UsageError, match=f"`{path.split('.')[-1]}`"):
-        pull_of(changed(PULL, f"pull_request.{path}", ...))
-
-
-@pytest.mark.parametrize(
     ("data", "why"),
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
-        (b"[1]", "Expected `object`, got `array`"),
+        (b"{}", "missing required field `pull_request`"),
         (b'{"action": "\xff"}', "not JSON"),
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
         (b'{"pull_request": {"number": ' + b"1" * 5000 + b"}}", r"pull_request\.number"),

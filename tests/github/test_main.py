@@ -76,9 +76,7 @@ def test_the_gate_leaves_the_reason_and_is_silent_and_the_publishing_step_tells_
     job: Job,
 ) -> None:
     gated = job.step("gate")
-    assert (gated.returncode, gated.stdout) == (0, "")
-    assert {path.name for path in job.report.iterdir()} == {".gitignore", PROBLEM}
-    assert job.stage.outputs == {}
+    assert (gated.returncode, gated.stdout, job.stage.outputs) == (0, "", {})
     told = job.step("publish")
     assert told.returncode == 2 and told.stdout.startswith("::error title=Repro Gate::")
     assert "stranger/trainer" in told.stdout and "allow_forks" in job.stage.summary

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,13 @@ import yaml
 
 from repro_gate.baseline.model import BaselineFinding
 from repro_gate.compare.model import SpeedChange
-from repro_gate.github import publish_phase
-from repro_gate.github.client import Api
+from repro_gate.errors import GateError, Inconclusive, UsageError
 from repro_gate.github.comment import Posted
 from repro_gate.github.marker import is_news, state_of
 from repro_gate.github.publish_phase import location_of, outputs_of
-from repro_gate.github.report_folder import Problem
 from repro_gate.github.settings import Inputs
 from repro_gate.report.model import Report
 from tests.support import reports
-from tests.support.github.conversation import no_sleep
 from tests.support.github.server import Answer
 from tests.support.github.stage import HEAD, RUN, Stage, obeyed, pull_request, signed
 
@@ -34,8 +30,8 @@ def test_a_pass_is_green_and_commented(stage: Stage) -> None:
     code, log = stage.publish(PASS)
     (posted,) = stage.github.comments(7)
     assert code == 0 and "::error" not in log
-    told = {"verdict": "pass", "identical": "true", "exit_code": "0"}
-    assert told.items() <= stage.outputs.items()
+    outputs = {"verdict": "pass", "identical": "true", "exit_code": "0"}
+    assert outputs.items() <= stage.outputs.items()
     assert stage.outputs["comment_url"].endswith(str(posted["id"]))
     assert "pass" in stage.summary and "pass" in posted["body"] and HEAD[:7] in posted["body"]
 
@@ -61,7 +57,7 @@ def test_what_turns_the_step_red_is_the_users_choice(
     stage.change(fail_on=frozenset(fail_on))
     assert stage.publish(FAIL)[0] == failed
     assert stage.outputs["exit_code"] == "1"  # what the gate found stays what it is
-    assert stage.publish(Problem("no GPU", "start it with --gpus all", 3))[0] == unanswered
+    assert stage.publish(Inconclusive("no GPU", remedy="start it"))[0] == unanswered
     assert stage.outputs["verdict"] == "inconclusive"
 
 
@@ -94,7 +90,7 @@ def test_without_a_token_everything_but_the_comment_is_told_and_never_is_never(
 
 def test_a_problem_is_shown_on_its_line_and_its_words_stay_words(stage: Stage) -> None:
     hostile = "@octocat <img src=x>\n::error::forged"
-    code, log = stage.publish(Problem(f"repro.yml:4:3: {hostile}", f"ask {hostile}", 2))
+    code, log = stage.publish(UsageError(f"repro.yml:4:3: {hostile}", remedy=f"ask {hostile}"))
     assert code == 2 and stage.outputs == {"verdict": "", "exit_code": "2"}
     (line,) = obeyed(log)
     assert line.startswith("::error ") and "file=repro.yml" in line and "line=4" in line
@@ -139,10 +135,10 @@ SHOWN = replace(FAIL, reasons=(replace(FAIL.reasons[0], message=f"password is {K
     ("left", "said"),
     [
         (SHOWN, "password is"),
-        (Problem(f"repro.yml:4:3: {KNOWN}: unknown key", f"ask {KNOWN}", 2), "unknown key"),
+        (UsageError(f"repro.yml:4:3: {KNOWN}: unknown key", remedy=f"ask {KNOWN}"), "unknown key"),
     ],
 )
-def test_known_secrets_are_taken_out(stage: Stage, left: Report | Problem, said: str) -> None:
+def test_known_secrets_are_taken_out(stage: Stage, left: Report | GateError, said: str) -> None:
     _, log = stage.publish(left, [KNOWN])
     assert said in stage.summary and KNOWN not in "".join(stage.posted) + stage.summary + log
 
@@ -174,10 +170,7 @@ def test_if_the_event_names_no_commit_the_checkouts_is_compared_with_the_head(
     assert len(posted) == 1 and stage.posted == posted
 
 
-def test_a_server_that_fails_turns_nothing_red(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publish_phase, "Api", partial(Api, sleep=no_sleep))
+def test_a_server_that_fails_turns_nothing_red(stage: Stage) -> None:
     stage.change(api_url="http://127.0.0.1:9", graphql_url="http://127.0.0.1:9/graphql")
     code, log = stage.publish(PASS)
     assert code == 0 and "::warning" in log

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
-from repro_gate.github.report_folder import PROBLEM, Problem, open_folder
-from repro_gate.github.run_phase import write_report
-from repro_gate.report.model import Report
+from repro_gate.errors import UsageError
+from repro_gate.github.report_folder import PROBLEM, open_folder
+from repro_gate.report.model import PLAIN, Report
 from tests.support import reports
 from tests.support.github.stage import (
     HEAD,
@@ -56,8 +56,7 @@ def test_a_link_of_the_checkouts_does_not_choose_what_is_told(stage: Stage, name
     stage.change(report=name)
     (stage.job.workspace / "theirs/report").mkdir(parents=True)
     with open_folder(stage.job.workspace, "theirs/report") as folder:
-        folder.write_problem(Problem("nothing to do here", "", 0))
-        write_report(folder, PASS)
+        folder.write_report(PASS, PLAIN)
     (stage.job.workspace / Path(name).parts[0]).symlink_to(
         "theirs" if "/" in name else "theirs/report"
     )
@@ -68,7 +67,7 @@ def test_a_link_of_the_checkouts_does_not_choose_what_is_told(stage: Stage, name
 
 def test_a_report_that_is_itself_a_link_or_in_the_folders_place_is_not_read(stage: Stage) -> None:
     with open_folder(stage.job.workspace, "theirs") as folder:
-        write_report(folder, PASS)
+        folder.write_report(PASS, PLAIN)
     report = stage.job.workspace / stage.inputs.report
     (stage.job.workspace / "theirs/report.json").rename(report)
     code, log = stage.publish(None)
@@ -78,12 +77,6 @@ def test_a_report_that_is_itself_a_link_or_in_the_folders_place_is_not_read(stag
     (report / "report.json").symlink_to("../real.json")
     code, log = stage.publish(None)
     assert code == 2 and "is a link" in log and stage.github.requests == []
-
-
-def test_nobody_but_the_event_says_that_there_is_nothing_to_do(stage: Stage) -> None:
-    """A file that says so would turn a gate green that never ran."""
-    code, log = stage.publish(Problem("all is well", "", 0))
-    assert code == 2 and "::error " in log
 
 
 @pytest.mark.parametrize(
@@ -123,22 +116,18 @@ def test_of_a_report_that_did_not_come_with_its_run_nothing_is_told(stage: Stage
     assert stage.github.requests == []
 
 
-@pytest.mark.parametrize("exit_code", [0, 2, 3])
-def test_a_problem_that_came_with_an_artifact_is_not_read(
-    stage: Stage, exit_code: Literal[0, 2, 3]
-) -> None:
+def test_a_problem_that_came_with_an_artifact_is_not_read(stage: Stage) -> None:
     """Whoever forges one would have a notice on any file, in a run of the default branch."""
     leak = ".github/workflows/release.yml:1:1: the signing key has leaked"
-    forged = Problem(leak, "open https://evil.example", exit_code)
     as_workflow_run(stage)
-    code, log = stage.publish(forged)
+    code, log = stage.publish(UsageError(leak, remedy="open https://evil.example"))
     assert code == 3
     assert not any(word in log + stage.summary for word in ("evil", "leaked", "file="))
-    folder = stage.job.workspace / stage.inputs.report
-    problem = (folder / PROBLEM).read_text()
+    problem = stage.job.workspace / stage.inputs.report / PROBLEM
+    forged = problem.read_text()
     with open_folder(stage.job.workspace, stage.inputs.report) as opened:
-        write_report(opened, FAIL)
-    (folder / PROBLEM).write_text(problem)
+        opened.write_report(FAIL, PLAIN)
+    problem.write_text(forged)
     code, log = stage.publish(None)
     assert code == 0 and len(stage.posted) == 1 and "leaked" not in log
 

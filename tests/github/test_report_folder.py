@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.errors import UsageError
-from repro_gate.github.redact import redact
+from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.github.report_folder import (
     PROBLEM,
     REPORT,
-    Problem,
     cache_folder,
     find_report,
     open_folder,
@@ -108,9 +106,10 @@ def test_an_older_report_is_gone_before_the_gate_begins(workspace: Path) -> None
         assert {path.name for path in report.iterdir()} == {".gitignore", "notes.txt"}
 
 
-A_PROBLEM = {"message": "", "remedy": "", "exit_code": 0, "reason_id": ""}
+A_PROBLEM = {"message": "", "remedy": "", "exit_code": 2, "reason_id": ""}
 CHANGES: list[dict[str, object]] = [{"message": 1}, {"message": "x" * 20_001}]
-CHANGES += [{"exit_code": code} for code in (77, 1, False, 0.0)]
+# 0 would turn a step green for a gate that never ran
+CHANGES += [{"exit_code": code} for code in (77, 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -129,13 +128,15 @@ def test_a_problem_behind_a_link_is_refused(workspace: Path) -> None:
         read_problem(workspace)
 
 
-def test_an_error_at_any_length_is_read_back_with_its_end(workspace: Path) -> None:
-    secret = "sesame"
-    problem = Problem.of(UsageError(secret * 9_000 + "the end", remedy=secret * 9_000))
+@pytest.mark.parametrize("kind", [UsageError, Inconclusive])
+def test_an_error_of_any_length_is_read_back_with_its_end(
+    workspace: Path, kind: type[UsageError | Inconclusive]
+) -> None:
     with open_folder(workspace, ".") as folder:
-        folder.write_problem(redact(problem, [secret]))
-    kept = read_problem(workspace)
-    assert kept is not None and kept.message.endswith("the end") and secret not in kept.message
+        folder.write_problem(kind("x" * 90_000 + "the end", remedy="y", reason_id="a/b"))
+    found = read_problem(workspace)
+    assert found is not None and found.message.endswith("the end")
+    assert (found.remedy, found.reason_id, found.exit_code) == ("y", "a/b", kind.exit_code)
 
 
 @pytest.mark.parametrize("name", ["link", "link/inner", "real/link", "real"])

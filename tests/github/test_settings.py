@@ -4,13 +4,12 @@ by name, value and remedy."""
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.settings import Inputs, Job, Secret, read_inputs, read_job
+from repro_gate.github.settings import Inputs, Job, Secret, read_inputs, read_job, read_server
 
 SHA = "c0ffee" * 6 + "beef"
 
@@ -35,9 +34,8 @@ def given(**inputs: str) -> Inputs:
 
 
 def test_an_input_that_is_empty_or_was_not_given_has_its_default() -> None:
-    names = {"set" if field.name == "overrides" else field.name for field in fields(Inputs)}
-    for given_ in ({}, {f"INPUT_{name.upper()}": " \n" for name in names}):
-        assert read_inputs(given_) == Inputs()
+    for empty in ({}, dict.fromkeys(Inputs.__struct_encode_fields__, " \n")):
+        assert read_inputs(empty) == Inputs()
 
 
 def test_each_input_reaches_its_field() -> None:
@@ -59,19 +57,17 @@ def test_each_input_reaches_its_field() -> None:
     ("name", "values"),
     [
         ("comment", ("Always",)),
-        ("fail_on", ("fail, never", "pass", ",")),
+        ("fail_on", ("fail, never", "pass")),
         ("working_directory", ("/github/workspace", "../other", "a/../../b")),
         ("spec", ("/etc/passwd", "../repro.yml", "a\u202eb.yml", "a" * 1025)),
         ("report", ("/tmp/report", "..", ".", "out/..", "x/.GIT/hooks")),
         ("cache", ("../cache", ".", "x/.git", "/tmp/a\nb")),
         ("policy", ("Base",)),
         ("base", ("--upload-pack=touch",)),
-        ("against", ("main; rm",)),
+        ("against", ("main; rm", "a\u202eb")),
         ("set", ("train.steps", "train.steps=20\n=3")),
-        ("pull_request", ("0", "-7", "٧", "7.0", "1" * 16)),
+        ("pull_request", ("0", "-7", "٧", "7.5", "9" * 16)),
         ("allow_forks", ("yes",)),
-        ("annotations", ("1",)),
-        ("summary", ("tRUE",)),
     ],
 )
 def test_what_is_not_allowed_is_refused_by_name_with_a_remedy(
@@ -80,15 +76,13 @@ def test_what_is_not_allowed_is_refused_by_name_with_a_remedy(
     for value in values:
         with pytest.raises(UsageError) as caught:
             given(**{name: value})
-        assert caught.value.message.startswith(f"{name}: `")
-        assert caught.value.remedy.startswith(f"`with: {{{name}: ")
+        assert caught.value.message.startswith(f"{name}: `") and caught.value.remedy
         assert caught.value.message.isprintable() and len(caught.value.message) < 300
 
 
 def test_verdicts_stand_between_commas_or_blanks_and_never_is_none() -> None:
     for value in ("fail, inconclusive", "fail inconclusive"):
         assert given(fail_on=value).fail_on == {"fail", "inconclusive"}
-    assert given(fail_on="inconclusive,").fail_on == {"inconclusive"}
     assert given(fail_on="never").fail_on == frozenset()
 
 
@@ -100,16 +94,12 @@ def test_a_spec_may_lie_above_the_working_directory_and_not_above_the_workspace(
 
 def test_a_token_is_never_shown_and_one_that_no_header_can_carry_is_refused() -> None:
     for value in ("ghs_a b", "ghs_a\nX-Header: 1", "ghs_ä"):
-        for make in (Secret, lambda text: given(token=text)):
-            with pytest.raises(UsageError, match=r"^token: ") as caught:
-                make(value)
-            assert "ghs" not in caught.value.diagnostics() and caught.value.remedy
+        with pytest.raises(UsageError, match=r"^token: ") as caught:
+            given(token=value)
+        assert "ghs" not in caught.value.diagnostics() and caught.value.remedy
     for value in ("", "\r\nX-Evil: 1", "ghs_x\n"):
         with pytest.raises(UsageError):
             Secret(value)
-    with pytest.raises(UsageError) as caught:
-        given(token="ghs_secret", comment="sometimes")
-    assert "ghs_secret" not in caught.value.diagnostics()
     assert "ghs_secret" not in repr(given(token="ghs_secret"))
 
 
@@ -143,7 +133,7 @@ def test_a_server_of_ones_own_has_its_own_addresses_and_its_token_never_goes_to_
     job = read_job(runner(tmp_path, GITHUB_SERVER_URL=f"{own}/", GITHUB_API_URL=f"{own}/api/v3"))
     assert (job.server_url, job.api_url) == (own, f"{own}/api/v3")
     assert job.graphql_url == f"{own}/api/graphql"
-    with pytest.raises(UsageError, match=r"GITHUB_API_URL: expected an address .*, found nothing"):
+    with pytest.raises(UsageError, match=r"^GITHUB_API_URL: "):
         read_job(runner(tmp_path, GITHUB_SERVER_URL=own))
 
 
@@ -158,18 +148,22 @@ def test_outside_a_workflow_the_laptops_command_is_named() -> None:
     assert "`repro-gate run`" in caught.value.remedy
 
 
+UNENCRYPTED = ("http://github.example.com", "http://127.0.0.1.example.com", "http://127.0.0.1x/")
+NO_ADDRESS = ("ftp://x", "https://", "https://u:p@h", "https://h?x", "https://h/)[x](https://y")
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("REPOSITORY", ("train", "o/../x")),
+        ("REPOSITORY", ("train", "o/../x", "o/..", "a/b/c", "o/r?x")),
         ("EVENT_NAME", ("Push\n::error::",)),
         ("SHA", ("main", "")),
         ("RUN_ID", ("0", "12x")),
         ("RUN_ATTEMPT", ("-1",)),
         ("WORKSPACE", ("relative", "/does/not/exist")),
-        ("SERVER_URL", ("https://x@evil.example", "https://a.example/)[x](https://b.example")),
-        ("API_URL", ("https://api.github.com?x=1", "file:///etc")),
-        ("GRAPHQL_URL", ("https://user:pass@host/graphql",)),
+        ("SERVER_URL", NO_ADDRESS),
+        ("API_URL", (*UNENCRYPTED, *NO_ADDRESS)),
+        ("GRAPHQL_URL", (*UNENCRYPTED, *NO_ADDRESS)),
     ],
 )
 def test_a_variable_that_no_runner_sets_so_is_refused_by_name(
@@ -178,5 +172,6 @@ def test_a_variable_that_no_runner_sets_so_is_refused_by_name(
     for value in values:
         with pytest.raises(UsageError) as caught:
             read_job(runner(tmp_path, **{f"GITHUB_{name}": value}))
-        assert caught.value.message.startswith(f"GITHUB_{name}: expected ")
-        assert caught.value.message.isprintable() and caught.value.remedy
+        assert caught.value.message.startswith(f"GITHUB_{name}: `") and caught.value.remedy
+        assert caught.value.message.isprintable()
+    assert read_server(runner(tmp_path, GITHUB_API_URL="http://127.0.0.1:9/v3")).repository

@@ -1,21 +1,17 @@
-"""The runner's files, read back here as the runner reads them, and its log, with everything in them
-that untrusted code would try."""
+"""The runner's files, read back here as the runner reads them, with everything in them that
+untrusted code would try."""
 
 from __future__ import annotations
 
-import io
 import os
-import re
 from pathlib import Path
 
 import pytest
 
 from repro_gate.errors import Inconclusive
 from repro_gate.github import workflow
-from repro_gate.github.workflow import commands_disabled, log_guard, write_outputs, write_summary
+from repro_gate.github.workflow import write_outputs, write_summary
 from tests.support.composite import pairs
-
-ON_GITHUB = {"GITHUB_ACTIONS": "true"}
 
 
 def outputs_in(path: Path) -> dict[str, str]:
@@ -94,48 +90,3 @@ def test_a_summary_is_measured_in_bytes_together_with_what_stands_there(
     assert path.read_text() == earlier
     write_summary(path, markdown)
     assert path.stat().st_size in (workflow.SUMMARY_BYTES, workflow.SUMMARY_BYTES - 1)
-
-
-# Nothing that is printed between the gate's two lines is a workflow command.
-
-
-@pytest.mark.parametrize(
-    "error", [None, ValueError, KeyboardInterrupt, SystemExit, BrokenPipeError]
-)
-def test_a_stop_is_ended_on_a_line_of_its_own_whatever_happens(
-    error: type[BaseException] | None,
-) -> None:
-    stream = io.StringIO()
-
-    def guarded() -> None:
-        with log_guard(ON_GITHUB, stream):
-            stream.write("::error::forged\nhalf a line" + ("" if error else "\n"))
-            if error is not None:
-                raise error
-
-    if error is None:
-        guarded()
-    else:
-        with pytest.raises(error):
-            guarded()
-    first, *inside, last = [line for line in stream.getvalue().splitlines() if line]
-    token = first.removeprefix("::stop-commands::")
-    assert inside == ["::error::forged", "half a line"] and last == f"::{token}::"
-    assert re.fullmatch("[0-9a-f]{32}", token)
-
-
-def test_each_stop_has_a_token_of_its_own() -> None:
-    stream = io.StringIO()
-    for _ in range(2):
-        with commands_disabled(stream):
-            pass
-    first, _, second, _ = stream.getvalue().splitlines()
-    assert first != second
-
-
-def test_elsewhere_nothing_is_added() -> None:
-    stream = io.StringIO()
-    for environment in ({}, {"GITHUB_ACTIONS": "1"}):
-        with log_guard(environment, stream):
-            stream.write("x")
-    assert stream.getvalue() == "xx"

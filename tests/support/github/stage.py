@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from repro_gate.errors import GateError
 from repro_gate.github.activity import Decision, decide, decide_comment
-from repro_gate.github.publish_phase import publish_phase
+from repro_gate.github.publish_phase import publish_problem, publish_report, read_report
 from repro_gate.github.redact import redact
-from repro_gate.github.report_folder import Problem, open_folder
-from repro_gate.github.run_phase import write_report
+from repro_gate.github.report_folder import open_folder
 from repro_gate.github.settings import Inputs, Job, Secret
-from repro_gate.report.model import Origin, Report
+from repro_gate.report.model import PLAIN, Origin, Report
 from tests.support.composite import pairs
 from tests.support.github.server import GitHub
 
@@ -37,24 +39,29 @@ class Stage:
     posting: bool = False  # the job is one of the action `comment`
 
     def publish(
-        self, report: Report | Problem | None, known: Sequence[str] = ()
+        self, report: Report | GateError | None, known: Sequence[str] = ()
     ) -> tuple[int, str]:
         """Exit code and log of the second half, for what the first half left."""
         if report is not None:
             with open_folder(self.job.workspace, self.inputs.report) as folder:
-                if isinstance(report, Problem):
+                if isinstance(report, GateError):
                     folder.write_problem(report)
                 else:
-                    write_report(folder, redact(report))
+                    folder.write_report(redact(report), PLAIN)
         out = io.StringIO()
-        code = publish_phase(self.inputs, self.job, self.decision, known, out)
+        decision = self.decision
+        outcome = read_report(self.inputs, self.job, decision, known)
+        if isinstance(outcome, GateError):
+            code = publish_problem(outcome, self.inputs, self.job, out)
+        else:
+            code = publish_report(outcome, self.inputs, self.job, decision, out)
         return code, out.getvalue()
 
     def change(self, **changed: Any) -> None:
         of_job = {name: value for name, value in changed.items() if hasattr(self.job, name)}
-        self.job = replace(self.job, **of_job)
+        self.job = msgspec.structs.replace(self.job, **of_job)
         rest = {name: value for name, value in changed.items() if name not in of_job}
-        self.inputs = replace(self.inputs, **rest)
+        self.inputs = msgspec.structs.replace(self.inputs, **rest)
 
     def may_not_write(self) -> None:
         self.change(token=Secret(self.github.token(write=False)))
@@ -88,31 +95,21 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
         (tmp_path / name).touch()
     with GitHub() as github:
         github.add_pull(7, HEAD)
-        event = pull_request(github.repository, fork=False)
-        of: dict[str, Any] = {
-            "sha": "f" * 40,
-            "ref": "refs/pull/7/merge",
-            "run_id": RUN,
-            "run_attempt": 1,
-        }
-        at: dict[str, Any] = {
-            "api_url": github.url,
-            "graphql_url": github.graphql_url,
-            "workspace": workspace,
-        }
-        files: dict[str, Any] = {
-            "output_file": tmp_path / "output",
-            "summary_file": tmp_path / "summary",
-        }
         job = Job(
             repository=github.repository,
             event_name="pull_request",
-            event=event,
+            event=pull_request(github.repository, fork=False),
             server_url="https://github.com",
-            self_hosted=True,
+            api_url=github.url,
+            graphql_url=github.graphql_url,
             workflow="gate",
             name="repro-gate",
-            **{**of, **at, **files},
+            sha="f" * 40,
+            ref="refs/pull/7/merge",
+            run_id=RUN,
+            workspace=workspace,
+            output_file=tmp_path / "output",
+            summary_file=tmp_path / "summary",
         )
         yield Stage(github, job, Inputs(token=Secret(github.token()), comment="always"))
         assert github.faults == []
@@ -143,7 +140,7 @@ def as_workflow_run(stage: Stage, **changes: object) -> None:
     stage.github.change_pull(7, head_repository="stranger/trainer")
     run = workflow_run(stage.github.repository, **changes)
     event = json.dumps({"action": "completed", "workflow_run": run}).encode()
-    stage.job = replace(stage.job, event_name="workflow_run", run_id=4800, event=event)
+    stage.change(event_name="workflow_run", run_id=4800, event=event)
     stage.posting = True
 
 
