@@ -65,10 +65,10 @@ def interpreter_facts(
         ) from None
     if ended.timed_out:
         raise _unanswered(f"{python} gave no answer in {ASK_SECONDS:g} s")
-    answers = (_facts(line) for line in reversed(ended.tail))
-    facts = next((found for found in answers if found is not None), None)
-    lines = (line.strip()[:300] for line in reversed(ended.tail) if not line.startswith("{"))
-    said = next(filter(None, lines), f"it ended with status {ended.exit_code}")
+    lines = [line for line in reversed(ended.tail) if line.strip()]
+    facts = next(filter(None, map(_facts, lines)), None)
+    texts = (line.strip()[:300] for line in lines if not line.startswith("{"))
+    said = next(texts, f"it ended with status {ended.exit_code}")
     if facts is None or ended.exit_code:
         raise _unanswered(f"{python} cannot say what it trains with: {said}")
     if "torch" not in facts:

@@ -141,12 +141,12 @@ def test_what_a_run_came_to_decides_which_is_next(does: dict[str, Does], expecte
     assert names(series(spec(42, 7), does)) == expected
 
 
-def test_after_a_crash_the_second_run_is_plain_and_what_varies_is_no_reason_for_it() -> None:
+def test_after_a_crash_the_second_run_is_plain_and_a_plain_repeat_that_was_due_counts() -> None:
     found = series(spec(), {"deterministic-1": crashes})
     assert [run.request.varied for run in found.runs] == [frozenset(), frozenset()]
     again = series(spec(determinism=Determinism(repeat=3)), {"deterministic-2": differs})
     assert names(again) == "on1 off1 off2 on2 on3 reseeded"
-    assert "repeats the first run as it was" in again.runs[4].request.announcement
+    assert "deterministic-3 repeats" in again.runs[4].request.announcement
 
 
 def test_fail_fast_ends_at_a_divergence_and_measures_nothing() -> None:
@@ -158,7 +158,7 @@ def test_fail_fast_ends_at_a_divergence_and_measures_nothing() -> None:
 
 def test_the_control_is_repeated_without_its_note_and_counts_once() -> None:
     found = series(spec(measure=False), {"reseeded": crashes})
-    assert [run.request.name for run in found.runs].count("reseeded") == 1
+    assert names(found) == "on1 on2 reseeded reseeded"
     [first], again = found.auxiliary, found.control
     assert again is not None and first.request.probe and not again.request.probe
 
