@@ -37,7 +37,9 @@ class Problem:
         right`."""
         place = source if self.line is None else f"{source}:{self.line}:{self.column}"
         place = escaped(self.origin) or place
-        return ": ".join(part for part in (place, self.key, self.message) if part)
+        # an option names its own key
+        key = "" if self.origin.startswith(f"--set {self.key}=") else self.key
+        return ": ".join(part for part in (place, key, self.message) if part)
 
 
 class SpecError(UsageError):

@@ -299,8 +299,7 @@ SETTINGS = [
 @pytest.mark.parametrize(("setting", "message"), SETTINGS)
 def test_a_mistake_is_named_as_the_option_that_made_it(setting: str, message: str) -> None:
     option = setting.replace("\n", "\\n")
-    line = lines(FIFTY, setting)[0]
-    assert line.startswith(f"--set {option}: ") and message in line
+    assert lines(FIFTY, setting)[0].startswith(f"--set {option}: {message}")
 
 
 def test_mistakes_of_the_file_come_first_and_options_are_held_to_its_rules() -> None:
