@@ -26,16 +26,8 @@ FORMATS = (
     Format("json", "document:render", "write report.json"),
     Format("markdown", "markdown:comment", "write the Markdown of the PR comment"),
     Format("html", "html:render", "write a page for a browser, in one file"),
-    Format(
-        "sarif",
-        "exports:sarif",
-        "write what is wrong as SARIF 2.1.0, for code scanning and editors",
-    ),
-    Format(
-        "junit",
-        "exports:junit",
-        "write the checklist and the verdict as JUnit XML, for CI servers",
-    ),
+    Format("sarif", "exports:sarif", "write the findings as SARIF 2.1.0, for code scanning"),
+    Format("junit", "exports:junit", "write checklist and verdict as JUnit XML, for CI servers"),
 )
 # What `selftest` puts in; `gate.faults` says what each is.
 FAULTS = ("weight", "optimizer", "batch", "buffer", "generator", "race", "flag", "checkpoint")
@@ -90,7 +82,6 @@ def _as_text(shown: str, **more: Any) -> dict[str, Any]:
     return {"metavar": shown, "type": _text, **more}
 
 
-# An argument: its names, how it is read, its help.
 _Argument = tuple[str, dict[str, Any], str | None]
 _FILE, _NUMBER, _SWITCH = _as_path("FILE"), {"metavar": "N", "type": int}, {"action": "store_true"}
 _OFTEN = {"action": "append", "default": []}
@@ -248,7 +239,7 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
                 _as_path("REPORT"),
                 "report.json, or the folder that holds it; nothing in it is believed",
             ),
-            ("-v --verbose", _SWITCH, "all of it: every check, figure and run"),
+            _VERBOSE,
             *_FORMATS[1:],
         ],
     ),
