@@ -85,9 +85,9 @@ def faulty(folder: Path) -> tuple[Path, dict[str, str]]:
         "env/variables": r"^\w+: OMP_SCHEDULE static,\d+ and static,\d+$",
         "random-state/flags": rf"^{by['algorithms(False)']}: {flag} is False from step 3 on, and ",
         "random-state/operators": rf"^{flag} was off$",
-        "random-state/reseeded": r"^seeds 42 and 43: \d+ blocks of digests compared, 0 of which differ$",
+        "random-state/reseeded": r"^seeds 42 and 43: \d+ blocks .*, 0 of which differ$",
         "random-state/os-entropy": rf"^{by['uuid4']}: uuid\.uuid4$",
-        "hardware/device": r"^GPU model H100 is required, training used cpu: ",
+        "hardware/device": r"^H100 is required, training used cpu: ",
         "hardware/recorded": r"(?m)^threads \d+$",
     }
 

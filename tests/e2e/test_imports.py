@@ -77,7 +77,7 @@ def test_what_git_ignores_is_named_and_each_file_has_the_remedy_that_fits(tmp_pa
     gated.must(0)
     names = ("code/imports-checkout", "code/opened-files", "data/undeclared-reads")
     imported, opened, read = (gated.must_warn(name)["evidence"] for name in names)
-    named = f"odepack._speedups: {code}/odepack/_speedups.{suffix}, in the original checkout"
+    named = f"odepack._speedups: {code}/odepack/_speedups.{suffix}, {IGNORED}"
     by = "scripts/train.py:2: opens"
     assert imported == [named]
     assert opened == [f"{by} {local}: {IGNORED}", f"{by} {settings}: {ABSOLUTE}"]

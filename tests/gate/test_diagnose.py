@@ -164,7 +164,7 @@ def test_a_call_is_told_and_not_the_import_before_it_and_the_check_names_the_sam
     found, check = done.report["diagnosis"], done.check("random-state/os-entropy")
     assert named == ("unseeded-rng", "entropy", "train.py", 14, True), done.stdout
     assert found["also"] == [] and found["runs"] <= 8
-    assert (check["status"], check["evidence"]) == ("fail", ["train.py:14: random.Random() by gym"])
+    assert (check["status"], check["evidence"]) == ("fail", ["train.py:14: gym.reset()"])
 
 
 @pytest.mark.slow
