@@ -54,13 +54,16 @@ def main(arguments: Sequence[str]) -> int:
 def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
     from repro_gate.github.activity import decide, decide_comment
     from repro_gate.github.publish_phase import publish_problem, publish_report, read_report
+    from repro_gate.github.report_folder import leave_error
     from repro_gate.github.settings import read_inputs, read_job
 
     inputs, job = read_inputs(environment), read_job(environment)
     try:
         decision = (decide_comment if phase == "comment" else decide)(inputs, job)
     except GateError as error:
-        # the next step decides the same, and says so
+        if phase in TRAINING:
+            leave_error(job.workspace, inputs.report, error)
+        # of `gate`, the next step decides the same, and says so
         return 0 if phase == "gate" else publish_problem(error, inputs, job, sys.stdout)
     if phase in TRAINING:
         from repro_gate.github.run_phase import gate_phase

@@ -180,6 +180,14 @@ def _chown_tree(folder: Path, owner: tuple[int, int]) -> None:
     os.chown(folder, *owner, follow_symlinks=False)
 
 
+def leave_error(workspace: Path, name: str, error: GateError) -> None:
+    """Leave why nothing was gated in the report folder, in place of a report that the checkout may
+    have brought: another job would post it. Raises UsageError as `open_folder` does."""
+    with open_folder(workspace, name) as folder:
+        if error.exit_code:
+            folder.write_problem(error)
+
+
 def find_report(workspace: Path, name: str) -> Path:
     """Return where report.json is, or would be, for the folder `name` of the workspace.
 

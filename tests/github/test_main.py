@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.github import __main__ as action
-from repro_gate.github.report_folder import PROBLEM
+from repro_gate.github.report_folder import PROBLEM, REPORT
 from tests.support.github.stage import Stage, pull_request, staged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,10 +72,15 @@ class Job:
         )
 
 
-def test_the_gate_leaves_the_reason_and_is_silent_and_the_publishing_step_tells_it(
+def test_a_refused_gate_leaves_the_reason_in_place_of_a_committed_report_and_is_silent(
     job: Job,
 ) -> None:
+    """Another job would post that report as if it were the gate's; the publishing step tells the
+    reason."""
+    job.report.mkdir()
+    (job.report / REPORT).write_text('{"verdict": "pass"}')
     gated = job.step("gate")
+    assert {path.name for path in job.report.iterdir()} == {".gitignore", PROBLEM}
     assert (gated.returncode, gated.stdout, job.stage.outputs) == (0, "", {})
     told = job.step("publish")
     assert told.returncode == 2 and told.stdout.startswith("::error title=Repro Gate::")
