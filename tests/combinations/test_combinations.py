@@ -17,6 +17,7 @@ QUICK = [
     if "torch" not in case.training.command and "hangs" not in case.training.name
 ]
 ALWAYS = (
+    "aborts@varied",
     "artifact-key",
     "killed@deterministic-2",
     "nothing@deterministic-2",

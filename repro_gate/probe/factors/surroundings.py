@@ -8,6 +8,7 @@ a use of that folder, whatever it was made by.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import functools
 import os
@@ -119,5 +120,9 @@ def _of_folder(answer: Any) -> str:
 
 
 def _note(factor: str, source: str, answer: Any, frame: FrameType) -> None:
-    if factor and not busy() and source_line.nearest(frame)[0]:
-        USES.note(factor, source, answer, frame)
+    if not factor or busy():
+        return
+    # the look at the stack asks for paths, too
+    with contextlib.suppress(Exception), deciding():
+        if source_line.nearest(frame)[0]:
+            USES.note(factor, source, answer, frame)
