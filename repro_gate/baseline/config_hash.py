@@ -31,6 +31,8 @@ RECIPE, PLATFORM = "recipe", "platform"
 VERSION = "v1"
 MAX_DEPTH = 16  # of an input's value
 MAX_INPUTS = 20_000  # of one root
+MAX_NAME = 8_192  # characters
+MAX_VALUE = 100_000  # characters of an input's value as JSON: a snippet may be long
 _ABSENT = "(absent)"
 
 # the value of one input
@@ -96,6 +98,10 @@ def made_again(claimed: ConfigHash) -> ConfigHash:
     malformed, or a hash that its inputs do not give."""
     try:
         made = hash_inputs(claimed.inputs.recipe, claimed.inputs.platform)
+        for inputs in (made.inputs.recipe, made.inputs.platform):
+            for name, value in inputs.items():
+                if len(name) > MAX_NAME or len(json.dumps(value)) > MAX_VALUE:
+                    raise ValueError(f"the input {name[:60]!r} is too large")
         if made.inputs != claimed.inputs:
             raise ValueError("an input is beyond 2**53, or holds NaN or half a character")
     except ValueError as error:

@@ -77,7 +77,10 @@ def baseline_command(options: Namespace) -> int:
     verdict = result.report.verdict
     output.print_report(result.report, options.verbose)
     if verdict == "pass" and result.entry is not None:
-        replace_file(path, dump_baseline(merge(before, result.entry)).encode(), 0o644)
+        try:
+            replace_file(path, dump_baseline(merge(before, result.entry)).encode(), 0o644)
+        except OSError as error:
+            raise output.unwritable(path, error) from None
         print(for_log(f"wrote {path}: review it and commit it"))
         return 0
     why = f"the verdict is {verdict}"

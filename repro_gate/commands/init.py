@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from repro_gate._version import DOCS_URL, SCHEMAS_URL
+from repro_gate.commands import output
 from repro_gate.errors import UsageError
 from repro_gate.escape import listed
 from repro_gate.files import Unreadable, is_inside, read_text
@@ -192,8 +193,11 @@ def init_command(options: Namespace) -> int:
     if options.stdout:
         print(text, end="")
         return 0
-    with target.open("w" if options.force else "x", encoding="utf-8") as file:
-        file.write(text)
+    try:
+        with target.open("w" if options.force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise output.unwritable(target, error) from None
     print(f"wrote {target} for {chosen.described}; next: repro-gate run {folder}")
     return 0
 

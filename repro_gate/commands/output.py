@@ -105,6 +105,14 @@ def writable(path: Path | None) -> None:
         )
 
 
+def unwritable(path: Path, error: OSError) -> UsageError:
+    """Return the error of a file that could not be written."""
+    return UsageError(
+        f"{path}: cannot be written: {error.strerror}",
+        remedy="see that its folder can be written to",
+    )
+
+
 def make_empty(folder: Path | None) -> None:
     """Make the folder of `--keep-traces`. Raise UsageError if it cannot be made or written to, or
     holds something: before the runs."""

@@ -27,6 +27,7 @@ from repro_gate.github.transport import ApiError, Uncertain
 LIMIT = 65_000
 SETTLE = 1.0  # seconds between a write and the look that makes sure of it
 ROUNDS = 10  # looks at most; each but the first is one `SETTLE` later
+POSTS = 3  # new comments whose answer never came: GitHub may have made each of them
 ACTIONS_BOT = "github-actions[bot]"  # whose comments those of GITHUB_TOKEN are
 
 # room in characters, and the marker of the comment that is replaced
@@ -107,6 +108,7 @@ def post(
     )
     try:
         desired = replace(desired, author=api.viewer() or ACTIONS_BOT)
+        lost = 0
         for _ in range(ROUNDS):
             existing = _existing(api, number, desired)
             if not desired.text:
@@ -119,6 +121,9 @@ def post(
                 desired = _act(api, number, step, desired)
             except Uncertain as error:  # the next look shows whether GitHub made it
                 unposted = Posted.refused(error)
+                lost += 1
+            if lost == POSTS:
+                break
             sleep(SETTLE)
     except ApiError as error:
         unposted = Posted.refused(error)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from repro_gate.errors import GateError, UsageError, held
-from repro_gate.escape import clip, for_terminal
+from repro_gate.escape import clip, for_encoding, for_terminal
 from repro_gate.files import Unreadable, read_whole
 from repro_gate.github.event import Malformed, decode
 from repro_gate.report import document, exports, html, markdown
@@ -74,7 +74,10 @@ class Folder:
 
     def write_problem(self, error: GateError) -> None:
         """Write the error that stands in for a report."""
-        message, remedy = clip(error.message, _TEXT), clip(error.remedy, _TEXT)
+        # a path in it may be no UTF-8
+        message, remedy = (
+            clip(for_encoding(text, "utf-8"), _TEXT) for text in (error.message, error.remedy)
+        )
         code: Literal[2, 3] = 2 if error.exit_code == UsageError.exit_code else 3
         problem = _Problem(message, remedy, code, error.reason_id)
         self.write(PROBLEM, msgspec.json.encode(problem).decode())

@@ -46,6 +46,7 @@ _EXPECTED = {
     "GITHUB_API_URL": _ADDRESS,
     "GITHUB_GRAPHQL_URL": _ADDRESS,
 }
+_READ_ELSEWHERE = ("self_hosted", "event")  # fields of Job that no variable holds
 _Kind = TypeVar("_Kind", bound=Struct)
 
 
@@ -197,11 +198,11 @@ def _read(kind: type[_Kind], environment: Mapping[str, str], remedy: str, reason
     for item in msgspec.structs.fields(kind):
         variable = item.encode_name
         text = environment.get(variable, "").strip()
-        if not text and not item.required:
+        if item.name in _READ_ELSEWHERE or (not text and not item.required):
             continue
         try:
             found = _READERS.get(variable, str)(text)
-            values[item.name] = msgspec.convert(found, item.type, strict=False, dec_hook=_made)
+            values[item.name] = msgspec.convert(found, item.type, dec_hook=_made)
         except (ValueError, msgspec.ValidationError) as error:
             name = variable if kind is not Inputs else variable.removeprefix("INPUT_").lower()
             expected = _EXPECTED.get(variable, for_terminal(str(error), 200))
@@ -250,7 +251,21 @@ def _cache_folder(text: str) -> str:
 
 def _verdicts(text: str) -> list[str]:
     words = text.replace(",", " ").split()
+    if not words:
+        raise ValueError("names no verdict")
     return [] if words == ["never"] else words
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("expected `true` or `false`")
+    return text.lower() == "true"
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError("expected a whole number")
+    return int(text)
 
 
 def _overrides(text: str) -> list[str]:
@@ -275,5 +290,7 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "INPUT_AGAINST": _visible,
     "INPUT_SET": _overrides,
     "INPUT_CACHE": _cache_folder,
+    **dict.fromkeys(("INPUT_ALLOW_FORKS", "INPUT_ANNOTATIONS", "INPUT_SUMMARY"), _switch),
+    **dict.fromkeys(("INPUT_PULL_REQUEST", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"), _number),
     "GITHUB_WORKSPACE": _folder,
 }

@@ -88,7 +88,7 @@ def supervise(
     _adopt_orphans()
     hide_memory()
     command, env = started_as(sandbox, command, env)
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    before = {child.pid for child in _children()}
     kills, began = _kills(), time.monotonic()
     stopped, timed_out, output = "", False, None
     with held():
@@ -109,10 +109,12 @@ def supervise(
                 stopped, timed_out = _watch(tree, began + timeout, tick)
         finally:
             seconds = time.monotonic() - began
-            left = tree.end(at_once=bool(stopped or timed_out or process.poll() is None))
-            end_all(sandbox)
-            # closes the pipe, so on an exception too
-            tail = () if output is None else output.lines()
+            try:
+                left = tree.end(at_once=bool(stopped or timed_out or process.poll() is None))
+            finally:
+                end_all(sandbox)
+                # closes the pipe, so on an exception too
+                tail = () if output is None else output.lines()
     return replace(
         _judged(process.returncode, tail, kills, ended_by_gate=bool(stopped or timed_out)),
         timed_out=timed_out,
@@ -170,8 +172,7 @@ class _Tree:
 
     def descendants(self) -> list[psutil.Process]:
         """Return every process below the gate but those that were there before."""
-        children = psutil.Process().children(recursive=True)
-        found = [child for child in children if child.pid not in self.before]
+        found = [child for child in _children() if child.pid not in self.before]
         self.known.update((child.pid, child) for child in found)
         return found
 
@@ -208,6 +209,19 @@ class _Tree:
                 self.process.wait(timeout=0.05)
         self.process.wait()
         return 0 if at_once else len(left)
+
+
+def _children() -> list[psutil.Process]:
+    """Return every process below the gate."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process().children(recursive=True)
+    # on a machine that hides other users' processes (`hidepid=1`), these are passed over
+    processes = list(psutil.process_iter(["ppid"]))
+    below, size = {os.getpid()}, 0
+    while len(below) != size:
+        size = len(below)
+        below |= {item.pid for item in processes if item.info["ppid"] in below}
+    return [item for item in processes if item.pid in below - {os.getpid()}]
 
 
 class _Tail:

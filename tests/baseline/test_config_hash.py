@@ -208,6 +208,9 @@ def test_a_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(
         ("code", nested(MAX_DEPTH), True),
         ("code", nested(MAX_DEPTH + 1), False),
         ("\x1b[31m", nested(5_000), False),
+        ("code", "x" * 99_998, True),
+        ("code", "x" * 99_999, False),
+        ("n" * 8_193, 1, False),
     ],
 )
 def test_an_input_within_the_limits_is_taken_and_one_beyond_is_refused_in_one_line(

@@ -265,7 +265,7 @@ def test_a_comment_that_was_not_made_is_made_after_a_look(github: GitHub, lost: 
 def test_a_comment_that_is_never_made_is_not_tried_for_ever(github: GitHub) -> None:
     github.before = lambda method, path: CUT if f"{method} {path}" == POSTED else None
     assert say(github, marker_of()).outcome == "refused"
-    assert github.writes == [POSTED] * comment.ROUNDS
+    assert github.writes == [POSTED] * comment.POSTS
 
 
 def test_a_list_that_is_behind_makes_no_lasting_duplicate(github: GitHub) -> None:

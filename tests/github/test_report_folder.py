@@ -133,7 +133,7 @@ def test_an_error_of_any_length_is_read_back_with_its_end(
     workspace: Path, kind: type[UsageError | Inconclusive]
 ) -> None:
     with open_folder(workspace, ".") as folder:
-        folder.write_problem(kind("x" * 90_000 + "the end", remedy="y", reason_id="a/b"))
+        folder.write_problem(kind("\udcff" + "x" * 90_000 + "the end", remedy="y", reason_id="a/b"))
     found = read_problem(workspace)
     assert found is not None and found.message.endswith("the end")
     assert (found.remedy, found.reason_id, found.exit_code) == ("y", "a/b", kind.exit_code)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
@@ -241,3 +242,22 @@ def test_another_jobs_kill_for_want_of_memory_is_not_this_runs(
     monkeypatch.setattr(process, "_kills", lambda: (next(counts), None))
     ended = run(tmp_path, mark, source)
     assert (ended.out_of_memory, ended.group_killed) == (bool(short), short is not None)
+
+
+def test_a_machine_that_hides_processes_leaves_none_of_ours_running(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As under `hidepid=1`, where psutil may not list the children of any process."""
+
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise psutil.AccessDenied
+
+    monkeypatch.setattr(psutil.Process, "children", refused)
+    script = (
+        "import subprocess as s, sys; print(s.Popen(['sleep', '60'], start_new_session=True).pid)"
+    )
+    ended = supervise(
+        [sys.executable, "-c", script], cwd=tmp_path, env=dict(os.environ), timeout=30
+    )
+    assert ended.exit_code == 0 and ended.left_running == 1
+    assert not psutil.pid_exists(int(ended.tail[0]))
