@@ -237,8 +237,14 @@ class _Search:
         try:
             chosen, known = smallest(free, self._sufficient, alone)
         except Exhausted:
-            agreed = {unit for units, pairs in self.agreed.items() if pairs for unit in units}
-            likely = [unit for unit in free if unit in agreed]
+            most = self.pinned | frozenset(free)
+            agreed = (
+                units
+                for units, pairs in self.agreed.items()
+                if pairs and self.pinned < units <= most
+            )
+            fewest = min(agreed, key=len, default=frozenset[Unit]())
+            likely = [unit for unit in free if unit in fewest]
             if likely:  # in fewer pairs than it takes to exclude luck
                 self._hold(likely, differing, known=False)
             raise
@@ -315,6 +321,7 @@ class _Search:
         self.seen = moved
         if moved.first is not None:
             self.until = moved.first
+            self.agreed.clear()  # what agreed up to the divergence before
             self.evidence.append(
                 f"then the runs diverge only at step {moved.first.step}, in {moved.first.name}"
             )

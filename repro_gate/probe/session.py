@@ -55,11 +55,18 @@ class Session:
         self._held: List[Tuple[int, str, Any, Any, Any]] = []
         self._steps = self._stops = 0
         self._inside = False  # a thread is in `own_time`
+        self.renew()
         self._clock = Clock(torch)
         self._failure = ""  # why the recording ended, if the trace does not say so yet
         self._recorded = False  # something is recorded that no step has closed yet
         self._noticed: Set[Tuple[Any, ...]] = set()
         self._counts: Dict[str, int] = {}  # of what `LIMITS` limits
+
+    def renew(self) -> None:
+        """Forget which thread is in a hook: it does not live on in a forked child. Each session has
+        a lock of its own: what one thread does in a hook may wait for another thread's training."""
+        self._lock = _thread.RLock()
+        self._owner = 0  # the thread that came in last
 
     def start(self, forked: bool = False) -> None:
         """Open the trace."""
@@ -115,20 +122,20 @@ class Session:
                     self._clock.leave(self.torch)
         finally:
             self._inside = False
-            PROCESS.lock.release()
+            self._lock.release()
             PROCESS.deliver()
 
     def _acquire(self) -> bool:
         """Wait until no other thread is in a hook; if that lasts too long, end the recording."""
-        if PROCESS.lock.acquire(timeout=0 if self.broken else _PATIENCE):
-            PROCESS.thread = _thread.get_ident()
+        if self._lock.acquire(timeout=0 if self.broken else _PATIENCE):
+            self._owner = _thread.get_ident()
             return True
         self._ended("another thread kept the probe for %d seconds" % _PATIENCE)
         return False
 
     def at_work(self) -> bool:
         """Return whether the calling thread is in a hook of the probe's."""
-        return self._inside and PROCESS.thread == _thread.get_ident()
+        return self._inside and self._owner == _thread.get_ident()
 
     def block(
         self,
@@ -243,7 +250,7 @@ class Session:
                     self._writer.event(name, **fields)
             return True
         finally:
-            PROCESS.lock.release()
+            self._lock.release()
 
     def close(self, reason: str) -> None:
         """Write what is left to the end and the last line. Later calls do nothing."""
@@ -283,8 +290,8 @@ class Session:
 
     def fork(self) -> None:
         """Let go of the parent's traces in a forked child, and open one of its own."""
-        PROCESS.renew()
         for parent in PROCESS.sessions:
+            parent.renew()
             if parent._writer is not None:
                 parent._writer.abandon()
         if self.broken:

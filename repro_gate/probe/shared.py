@@ -11,7 +11,7 @@ from .patch import wrap
 
 
 class Process:
-    """The sessions of the process, and the lock that lets in one of its threads at a time."""
+    """The sessions of the process, and what waits until the probe is no more at work."""
 
     def __init__(self) -> None:
         self.sessions: List[Any] = []  # the process's own first, then those of its threads
@@ -20,12 +20,6 @@ class Process:
         self.observers: List[Any] = []
         # handlers of signals that came while the probe was at work, their signals and the thread
         self.late: List[Tuple[Any, int, int]] = []
-        self.renew()
-
-    def renew(self) -> None:
-        """Forget which thread is in a hook: it does not live on in a forked child."""
-        self.lock = _thread.RLock()
-        self.thread = 0  # the last one that came in
 
     def deliver(self) -> None:
         """Run the handlers of the signals that came while the probe was at work, each whatever the
