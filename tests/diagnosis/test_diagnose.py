@@ -147,6 +147,17 @@ def test_two_causes_are_both_found_also_the_one_that_shows_later() -> None:
         assert any(said in item for item in found.evidence)
 
 
+@pytest.mark.parametrize("pairs", range(3, 16))
+def test_what_agreed_with_the_divergence_before_is_no_cause_of_the_next(pairs: int) -> None:
+    """However early the runs are used up: what is named holds the cause."""
+    one, late = at("hashing", "a.py", 2, step=3), at("listing", "b.py", 3, step=9)
+    decoys = [at("clock", "log.py", 1), at("identity", "log.py", 4, step=5)]
+    found = explained(World([one, late], decoys), pairs)
+    told = [{use.file for use in (item, *item.one_of)} for item in (found, *found.also)]
+    assert all(cause in files for cause, files in zip(("a.py", "b.py"), told, strict=False))
+    assert len(told) <= 2
+
+
 def test_a_flag_that_the_training_switched_off_comes_first() -> None:
     world = World([at("flags", "settings.py", 3, shows=False, kind="gradient")])
     flag = "torch.use_deterministic_algorithms"
