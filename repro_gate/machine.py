@@ -141,11 +141,20 @@ def _nvidia_smi(*arguments: str) -> tuple[int | None, str]:
 
 
 def _with_descendants(own: Collection[int]) -> set[int]:
-    found = set(own)
-    for pid in own:
-        with contextlib.suppress(psutil.Error, OSError):
-            found.update(child.pid for child in psutil.Process(pid).children(recursive=True))
-    return found
+    return {*own, *(child.pid for pid in own for child in descendants(pid))}
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Return every process below one; none if that is gone."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return psutil.Process(pid).children(recursive=True)
+    # on a machine that hides other users' processes (`hidepid=1`), these are passed over
+    processes = list(psutil.process_iter(["ppid"]))
+    below, size = {pid}, 0
+    while len(below) != size:
+        size = len(below)
+        below |= {item.pid for item in processes if item.info["ppid"] in below}
+    return [item for item in processes if item.pid in below - {pid}]
 
 
 def _cpu_model() -> str:

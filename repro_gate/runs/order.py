@@ -241,7 +241,7 @@ def to_measure(
     """Return the steps at which a replay measures how far two runs are apart. Of the `whole` rest
     of a training: the step of the divergence, and evenly apart after it as many of those recorded
     as a map has columns, within KEPT and MEASURED; that step alone if a run takes longer than LONG,
-    or not `whole`. None if there is nothing to measure, or it is known."""
+    or not `whole`. Empty if there is nothing to measure, or it is known."""
     found, every = comparison.first_divergence, spec.capture.every
     if found is None or found.detail or found.step >= comparison.steps:
         return ()

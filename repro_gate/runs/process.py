@@ -26,6 +26,7 @@ from pathlib import Path
 import psutil
 
 from repro_gate.errors import held, is_waiting, obeyed
+from repro_gate.machine import descendants
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.reexec import hide_memory
 from repro_gate.sandbox.start import command as started_as
@@ -88,7 +89,7 @@ def supervise(
     _adopt_orphans()
     hide_memory()
     command, env = started_as(sandbox, command, env)
-    before = {child.pid for child in _children()}
+    before = {child.pid for child in descendants(os.getpid())}
     kills, began = _kills(), time.monotonic()
     stopped, timed_out, output = "", False, None
     with held():
@@ -172,7 +173,7 @@ class _Tree:
 
     def descendants(self) -> list[psutil.Process]:
         """Return every process below the gate but those that were there before."""
-        found = [child for child in _children() if child.pid not in self.before]
+        found = [child for child in descendants(os.getpid()) if child.pid not in self.before]
         self.known.update((child.pid, child) for child in found)
         return found
 
@@ -209,19 +210,6 @@ class _Tree:
                 self.process.wait(timeout=0.05)
         self.process.wait()
         return 0 if at_once else len(left)
-
-
-def _children() -> list[psutil.Process]:
-    """Return every process below the gate."""
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process().children(recursive=True)
-    # on a machine that hides other users' processes (`hidepid=1`), these are passed over
-    processes = list(psutil.process_iter(["ppid"]))
-    below, size = {os.getpid()}, 0
-    while len(below) != size:
-        size = len(below)
-        below |= {item.pid for item in processes if item.info["ppid"] in below}
-    return [item for item in processes if item.pid in below - {os.getpid()}]
 
 
 class _Tail:

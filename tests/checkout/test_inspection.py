@@ -16,8 +16,8 @@ from repro_gate.checkout.inspection import (
     submodules,
     tracked_files,
 )
-from repro_gate.checkout.snapshot import Snapshot, take_snapshot
-from tests.support.repositories import commit, git, repository, tree, write
+from repro_gate.checkout.snapshot import take_snapshot
+from tests.support.repositories import commit, git, repository, snapshot_of, tree, write
 
 root_only = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root to give files to somebody else"
@@ -27,10 +27,6 @@ root_only = pytest.mark.skipif(
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo")
-
-
-def snapshot_of(folder: Path, tmp_path: Path) -> Snapshot:
-    return take_snapshot(inspect_checkout(folder), tmp_path / "snapshot")
 
 
 def test_a_clean_checkout_has_a_commit_and_nothing_else_detached_or_not(repo: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from repro_gate.checkout.inspection import inspect_checkout
-from repro_gate.checkout.snapshot import Snapshot, take_snapshot
+from repro_gate.checkout.snapshot import take_snapshot
 from repro_gate.errors import UsageError
-from tests.support.repositories import commit, git, repository, tree, write
+from tests.support.repositories import commit, git, repository, snapshot_of, tree, write
 
 others_only = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 
@@ -19,10 +19,6 @@ others_only = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everyt
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo")
-
-
-def snapshot_of(folder: Path, tmp_path: Path) -> Snapshot:
-    return take_snapshot(inspect_checkout(folder), tmp_path / "snapshot")
 
 
 def test_a_snapshot_has_neither_data_nor_credential(repo: Path, tmp_path: Path) -> None:

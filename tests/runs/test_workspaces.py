@@ -8,22 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout.inspection import inspect_checkout
-from repro_gate.checkout.snapshot import Snapshot, take_snapshot
+from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import remove_tree
 from repro_gate.runs.workspaces import fresh_workspace, spare_of
 from repro_gate.spec.model import DataItem
-from tests.support.repositories import repository, tree, write
+from tests.support.repositories import repository, snapshot_of, tree, write
 
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo")
-
-
-def snapshot_of(folder: Path, tmp_path: Path) -> Snapshot:
-    return take_snapshot(inspect_checkout(folder), tmp_path / "snapshot")
 
 
 def test_each_workspace_is_the_snapshot_again_at_the_same_path(repo: Path, tmp_path: Path) -> None:

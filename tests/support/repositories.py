@@ -6,6 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
+from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.checkout.snapshot import Snapshot, take_snapshot
+
 _PERSON = ("-c", "user.name=t", "-c", "user.email=t@example.com")
 _OURS = (*_PERSON, "-c", "protocol.file.allow=always", "-c", "init.defaultBranch=main")
 
@@ -45,3 +48,7 @@ def tree(folder: Path) -> list[str]:
         for base, _, names in os.walk(folder)
         for name in names
     )
+
+
+def snapshot_of(folder: Path, tmp_path: Path) -> Snapshot:
+    return take_snapshot(inspect_checkout(folder), tmp_path / "snapshot")
