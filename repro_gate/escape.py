@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TextIO
+from urllib.parse import quote
 
 # Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer
 # inherent vowels, Mongolian and plain variation selectors, braille blank. Control, format (bidi,
@@ -158,6 +159,11 @@ def _parts(found: re.Match[str], *, first: bool) -> _Word:
 
 def _leading_brackets(text: str) -> int:
     return len(text) - len(text.lstrip(")"))
+
+
+def for_address(address: str) -> str:
+    """An address in a link of ours: what could end it early is quoted."""
+    return quote(address, safe="/:?&=#%@+,;~-._")
 
 
 def for_code_block(text: str, info: str = "") -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from repro_gate.checks.pages import url
-from repro_gate.escape import for_terminal
+from repro_gate.escape import for_address, for_terminal
 from repro_gate.report import drawing, findings, heat_map, numbers, wording
 from repro_gate.report.model import PLAIN, Report, Subject, View
 from repro_gate.report.sections import Code, Items, Section, Table, sections
@@ -102,9 +101,7 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
         "cost": drawing.cost(report.cost),
         "colours": heat_map.COLOURS,
         "below": [item for item in parts if not _is_seen_first(item)],
-        "run_url": quote(view.run_url, safe="/:?&=#%@+,;~-._")
-        if view.run_url.startswith("https://")
-        else "",
+        "run_url": for_address(view.run_url) if view.run_url.startswith("https://") else "",
         "shortened": rows != _ROWS[0],
     }
     page = _environment(characters).get_template("page.html.j2").render(context)

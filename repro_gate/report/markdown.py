@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -281,15 +280,15 @@ def footer(report: Report, view: View) -> list[Markup]:
     lines = []
     if view.run_url:
         name = origin.name if origin is not None and origin.name else "repro-gate-report"
-        link = _link(Markup("artifact"), f"{view.run_url}#artifacts") + " " + code(name, NARROW)
+        page = link(Markup("artifact"), f"{view.run_url}#artifacts") + " " + code(name, NARROW)
         # what another one's run left is not to be opened in a browser
         how = ", `report.html`"
         if view.foreign:
             how = "; `repro-gate show report.json --html page.html` makes a page of it"
-        lines.append(Markup("The whole report: ") + link + Markup(how))
+        lines.append(Markup("The whole report: ") + page + Markup(how))
     parts = [Markup("Commit ") + _commit(report)]
     if view.run_url:
-        parts.append(_link(Markup("workflow run"), view.run_url))
+        parts.append(link(Markup("workflow run"), view.run_url))
     if report.base is not None and not report.base.weakened:
         parts.append(Markup("base ") + prose(comparisons.nothing_less(report.base), NARROW))
     return [*lines, _DOT.join(parts)]
@@ -306,9 +305,9 @@ def reasons_shown(report: Report, rows: Sequence[Row]) -> tuple[Reason, ...]:
     return tuple(item for item in shown if max(len(item.message), len(item.remedy)) <= GLANCE)
 
 
-def _link(text: Markup, address: str) -> Markup:
-    """A link of ours: what could end it early is quoted."""
-    return Markup("[") + text + Markup(f"](<{quote(address, safe='/:?&=#%@+,;~-._')}>)")
+def link(text: Markup, address: str) -> Markup:
+    """Return a link of ours."""
+    return Markup("[") + text + Markup(f"](<{escape.for_address(address)}>)")
 
 
 def _links(report: Report, view: View) -> Links:
@@ -378,4 +377,4 @@ def _linked(words: str, form: Form, links: Links) -> Markup:
     if words not in links:
         return code(words, form)
     name = words.rpartition("/")[2] if form is NARROW else words
-    return _link(code(name, form), links[words])
+    return link(code(name, form), links[words])

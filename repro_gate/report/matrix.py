@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -19,7 +18,7 @@ from repro_gate.compare.model import Cost
 from repro_gate.escape import and_more, clip, for_code_block, for_terminal
 from repro_gate.report import comparisons, findings, wording
 from repro_gate.report.glance import glance
-from repro_gate.report.markdown import LIMIT, MARKS, Form, as_markdown, code, message, prose
+from repro_gate.report.markdown import LIMIT, MARKS, Form, as_markdown, code, link, message, prose
 from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.sections import Table, reason_items
 from repro_gate.report.terminal import laid_out
@@ -84,8 +83,8 @@ def _whole(named: Sequence[tuple[str, Report]], view: View, form: Form, rows: in
         reports[0].origin.head_sha if reports[0].origin is not None else reports[0].subject.commit
     )
     foot = [Markup("Commit ") + code(comparisons.short(commit), form)] if commit else []
-    if view.run_url:  # made of the runner's variables: what could end the link early is quoted
-        foot.append(Markup(f"[workflow run](<{quote(view.run_url, safe='/:?&=#%@+,;~-._')}>)"))
+    if view.run_url:
+        foot.append(link(Markup("workflow run"), view.run_url))
     return "\n".join([*lines, *(["", Markup(" · ").join(foot)] if foot else []), ""])
 
 
