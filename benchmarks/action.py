@@ -59,9 +59,15 @@ def measure(settings: Settings) -> list[Figure]:
     if isinstance(found, str):
         raise RuntimeError(found)
     image = built(found)
-    size = int(found.ask("image", "inspect", "--format", "{{.Size}}", image.name)) / 2**20
+    size = (
+        int(found.ask("image", "inspect", "--format", "{{.Size}}", image.name)) / 2**20
+    )
     rounds = [_round(found, image.name) for _ in range(settings.rounds)]
-    names = ("container's start to the first run", "between runs", "last run's end to the comment")
+    names = (
+        "container's start to the first run",
+        "between runs",
+        "last run's end to the comment",
+    )
     parts = [Figure(name, "s", tuple(item[name] for item in rounds)) for name in names]
     whole = Figure(
         "the action's own time",
@@ -75,9 +81,17 @@ def measure(settings: Settings) -> list[Figure]:
         tuple(sum(item[n] for n in names) / item["runs"] for item in rounds),
     )
     seconds = (
-        () if image.seconds is None else (Figure("build of the image", "s", (image.seconds,)),)
+        ()
+        if image.seconds is None
+        else (Figure("build of the image", "s", (image.seconds,)),)
     )
-    return [*parts, whole, over, Figure("image, torch for the CPU", "MiB", (size,)), *seconds]
+    return [
+        *parts,
+        whole,
+        over,
+        Figure("image, torch for the CPU", "MiB", (size,)),
+        *seconds,
+    ]
 
 
 def _round(found: Engine, image: str) -> dict[str, float]:
@@ -100,7 +114,9 @@ def _round(found: Engine, image: str) -> dict[str, float]:
             )
             following[0].start()
 
-        ended = start(found, image, layout, network="host", api_url=github.url, meanwhile=follow)
+        ended = start(
+            found, image, layout, network="host", api_url=github.url, meanwhile=follow
+        )
         following[0].join(timeout=10)
     if ended.exit_code != 0 or len(clock.runs) < 4 or len(clock.runs) % 2:
         raise RuntimeError(
@@ -111,10 +127,13 @@ def _round(found: Engine, image: str) -> dict[str, float]:
     return {
         "container's start to the first run": times[0] - clock.started,
         "between runs": sum(
-            later - earlier for earlier, later in zip(times[1:-1:2], times[2::2], strict=True)
+            later - earlier
+            for earlier, later in zip(times[1:-1:2], times[2::2], strict=True)
         ),
         "last run's end to the comment": clock.comment - times[-1],
-        "runs": sum(end - begin for begin, end in zip(times[::2], times[1::2], strict=True)),
+        "runs": sum(
+            end - begin for begin, end in zip(times[::2], times[1::2], strict=True)
+        ),
     }
 
 
@@ -125,7 +144,11 @@ def _follow(found: Engine, name: str, clock: _Clock) -> None:
     while time.time() < deadline and not clock.runs:
         command = [*found.client, "logs", "--follow", "--timestamps", name]
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
         ) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -139,7 +162,9 @@ def _moment(stamp: str) -> float:
     """RFC 3339 with nanoseconds, which Python reads to six digits."""
     head, _, rest = stamp.partition(".")
     digits = rest[
-        : next((index for index, char in enumerate(rest) if not char.isdigit()), len(rest))
+        : next(
+            (index for index, char in enumerate(rest) if not char.isdigit()), len(rest)
+        )
     ]
     zone = rest[len(digits) :] or "+00:00"
     return datetime.fromisoformat(

@@ -28,7 +28,9 @@ from repro_gate.trace.model import Trace
 # The interpreter that measures is the `python` of both arms.
 OUTER = {
     **os.environ,
-    "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
+    "PATH": os.pathsep.join(
+        [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
+    ),
 }
 WORKLOADS = ROOT / "benchmarks" / "workloads"
 
@@ -116,6 +118,7 @@ def run_probed(
     run = launch(spec, plan, site, lambda _: None)
     if not run.good:
         raise RunFailed(
-            f"{command}: {run.outcome}: {run.problem}\n" + "\n".join(run.ended.tail[-40:])
+            f"{command}: {run.outcome}: {run.problem}\n"
+            + "\n".join(run.ended.tail[-40:])
         )
     return run

@@ -18,7 +18,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.figure import Figure
-from repro_gate.compare.cost import Runs, cost_interval, interval, narrow, needs_another_pair
+from repro_gate.compare.cost import (
+    Runs,
+    cost_interval,
+    interval,
+    narrow,
+    needs_another_pair,
+)
 
 STEPS = 0.05
 GOAL = 0.93
@@ -60,20 +66,36 @@ def measure(settings: Settings) -> list[Figure]:
             _gate(generator, scenario, scenario.steps or settings.steps)
             for _ in range(settings.gates)
         ]
-        found = [cost_interval(*_first(arms, _pairs(arms, needs_another_pair))) for arms in gates]
+        found = [
+            cost_interval(*_first(arms, _pairs(arms, needs_another_pair)))
+            for arms in gates
+        ]
         naive = [
-            interval(*_first(arms, _pairs(arms, lambda on, off: not narrow(interval(on, off)))))
+            interval(
+                *_first(
+                    arms, _pairs(arms, lambda on, off: not narrow(interval(on, off)))
+                )
+            )
             for arms in gates
         ]
         counts = [_pairs(arms, needs_another_pair) for arms in gates]
         more = {
-            "median_width_pct": sorted(high - low for low, high in found)[len(found) // 2],
+            "median_width_pct": sorted(high - low for low, high in found)[
+                len(found) // 2
+            ],
             "mean_pairs": sum(counts) / len(counts),
             "share_without_correction": _share(naive, scenario.cost),
         }
         label = f"intervals that hold the cost, {scenario.name}"
         figures.append(
-            Figure(label, "share", (_share(found, scenario.cost),), GOAL, more, at_least=True)
+            Figure(
+                label,
+                "share",
+                (_share(found, scenario.cost),),
+                GOAL,
+                more,
+                at_least=True,
+            )
         )
     return figures
 
@@ -85,7 +107,8 @@ def _share(found: list[tuple[float, float]], cost: float) -> float:
 def _pairs(arms: tuple[Runs, Runs], wide: Callable[[Runs, Runs], bool]) -> int:
     """Return after how many pairs a gate run stops."""
     return next(
-        (pairs for pairs in range(2, len(arms[0])) if not wide(*_first(arms, pairs))), len(arms[0])
+        (pairs for pairs in range(2, len(arms[0])) if not wide(*_first(arms, pairs))),
+        len(arms[0]),
     )
 
 
@@ -93,14 +116,24 @@ def _first(arms: tuple[Runs, Runs], pairs: int) -> tuple[Runs, Runs]:
     return arms[0][:pairs], arms[1][:pairs]
 
 
-def _gate(generator: random.Random, scenario: Scenario, steps: int) -> tuple[Runs, Runs]:
+def _gate(
+    generator: random.Random, scenario: Scenario, steps: int
+) -> tuple[Runs, Runs]:
     """Step times of the deterministic and of the default runs of one gate run that never stops
     early, in its order."""
     arms: tuple[list[list[float]], list[list[float]]] = ([], [])
     at = scenario.begin(generator)
-    order = [arm for pair in range(scenario.most) for arm in ((0, 1) if pair % 2 == 0 else (1, 0))]
+    order = [
+        arm
+        for pair in range(scenario.most)
+        for arm in ((0, 1) if pair % 2 == 0 else (1, 0))
+    ]
     for place, arm in enumerate(order):
-        base, times, off = 10.0 * (1 + scenario.cost / 100) if arm == 0 else 10.0, [], 0.0
+        base, times, off = (
+            10.0 * (1 + scenario.cost / 100) if arm == 0 else 10.0,
+            [],
+            0.0,
+        )
         for step in range(steps):
             off = 0.5 * off + generator.gauss(0, STEPS * math.sqrt(0.75))
             times.append(base * math.exp(off) * at(place, step / steps))
@@ -127,7 +160,9 @@ def _heavy(scatter: float) -> Callable[[random.Random], Level]:
     times the usual."""
     return _each(
         lambda generator: (
-            scatter * generator.gauss(0, 1) / math.sqrt(generator.gammavariate(1.5, 2) / 3)
+            scatter
+            * generator.gauss(0, 1)
+            / math.sqrt(generator.gammavariate(1.5, 2) / 3)
         )
     )
 
@@ -153,7 +188,9 @@ def _correlated(generator: random.Random) -> Level:
 
 def _drifting(generator: random.Random) -> Level:
     end, own = generator.uniform(-0.1, 0.1), _normal(0.01)(generator)
-    return lambda place, part: own(place, part) * (1.0 + end * (place + part) / (2 * PAIRS))
+    return lambda place, part: (
+        own(place, part) * (1.0 + end * (place + part) / (2 * PAIRS))
+    )
 
 
 def _spell(generator: random.Random) -> Level:

@@ -64,7 +64,9 @@ class NoRoom(Exception):
 def measure(settings: Settings) -> list[Figure]:
     """Time over each peer's, round by round, and peak memory, for one large file and for many small
     ones."""
-    needed = max(settings.large, settings.memory) + settings.small * (settings.greatest + 4096)
+    needed = max(settings.large, settings.memory) + settings.small * (
+        settings.greatest + 4096
+    )
     with tempfile.TemporaryDirectory(prefix="repro-gate-bench-") as name:
         if shutil.disk_usage(name).free < 2 * needed:
             raise NoRoom(
@@ -83,10 +85,15 @@ def measure(settings: Settings) -> list[Figure]:
             _each("{} " + quoted),
             settings.rounds,
         )
-        found = f"find {shlex.quote(os.fspath(small))} -type f -print0 | xargs -0 -n 1000"
+        found = (
+            f"find {shlex.quote(os.fspath(small))} -type f -print0 | xargs -0 -n 1000"
+        )
         peers = {
             **_each(found + " {}"),
-            **{f"{name}, two processes": call for name, call in _each(found + " -P 2 {}").items()},
+            **{
+                f"{name}, two processes": call
+                for name, call in _each(found + " -P 2 {}").items()
+            },
         }
         figures += _times(
             f"{settings.small} small files", small, bytes_small, peers, settings.rounds
@@ -104,21 +111,33 @@ def _each(command: str) -> dict[str, Callable[[], object]]:
         "sha256sum": "sha256sum",
         **({"b3sum": "b3sum --num-threads 1"} if shutil.which("b3sum") else {}),
     }
-    return {name: functools.partial(_shell, command.format(tool)) for name, tool in tools.items()}
+    return {
+        name: functools.partial(_shell, command.format(tool))
+        for name, tool in tools.items()
+    }
 
 
 def _shell(line: str) -> None:
     subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {line}"], check=True, stdout=subprocess.DEVNULL
+        ["bash", "-c", f"set -o pipefail; {line}"],
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
 
 
 def _times(
-    label: str, path: Path, size: int, peers: Mapping[str, Callable[[], object]], rounds: int
+    label: str,
+    path: Path,
+    size: int,
+    peers: Mapping[str, Callable[[], object]],
+    rounds: int,
 ) -> list[Figure]:
     """The gate's time over each peer's, taking turns, after one round that is not counted; and over
     the best sha256sum of each round."""
-    contenders: dict[str, Callable[[], object]] = {"gate": lambda: _verified(path), **peers}
+    contenders: dict[str, Callable[[], object]] = {
+        "gate": lambda: _verified(path),
+        **peers,
+    }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds + 1):
         for name, call in contenders.items():
@@ -134,11 +153,18 @@ def _times(
     best = [
         min(taken)
         for taken in zip(
-            *(found for name, found in seconds.items() if name.startswith("sha256sum")), strict=True
+            *(found for name, found in seconds.items() if name.startswith("sha256sum")),
+            strict=True,
         )
     ]
     figures = [
-        Figure(f"{label}, over the best sha256sum", "ratio", _over(gate, best), GOAL, beside)
+        Figure(
+            f"{label}, over the best sha256sum",
+            "ratio",
+            _over(gate, best),
+            GOAL,
+            beside,
+        )
     ]
     return figures + [
         Figure(f"{label}, over {name}", "ratio", _over(gate, found))
@@ -166,7 +192,9 @@ def _memory(label: str, path: Path) -> Figure:
         capture_output=True,
         text=True,
     )
-    return Figure(f"peak memory, {label}", "MiB", (int(done.stdout) / 1024,), ALLOWED_MIB)
+    return Figure(
+        f"peak memory, {label}", "MiB", (int(done.stdout) / 1024,), ALLOWED_MIB
+    )
 
 
 def _write_large(path: Path, size: int) -> None:
@@ -185,6 +213,8 @@ def _write_small(folder: Path, settings: Settings) -> int:
         (folder / f"{number:03}").mkdir(parents=True)
     for number in range(settings.small):
         size = source.randint(settings.least, settings.greatest)
-        (folder / f"{number % FOLDERS:03}" / f"{number:07}.bin").write_bytes(piece[:size])
+        (folder / f"{number % FOLDERS:03}" / f"{number:07}.bin").write_bytes(
+            piece[:size]
+        )
         total += size
     return total

@@ -22,7 +22,12 @@ from repro_gate.runs.environment import EXTENSION as GATES_OWN
 MIB = 2**20
 LARGE = 16 * MIB
 GOALS: dict[str, dict[str, float]] = {
-    "cpu": {"digest": 12.0, "torch.hash_tensor": 3.0, "hashlib.sha256": 6.0, "sum": 0.5},
+    "cpu": {
+        "digest": 12.0,
+        "torch.hash_tensor": 3.0,
+        "hashlib.sha256": 6.0,
+        "sum": 0.5,
+    },
     # a copy reads and writes each byte: 0.7 of its bandwidth is 1.4 of its speed
     "cuda": {"clone": 1.4},
 }
@@ -57,9 +62,14 @@ def measure(settings: Settings) -> list[Figure]:
         ]
         moved = size * len(tensors)
         wait: Wait = torch.cuda.synchronize if settings.device != "cpu" else _nothing
-        seconds = _interleaved(_contenders(torch, tensors, settings.device), settings.rounds, wait)
+        seconds = _interleaved(
+            _contenders(torch, tensors, settings.device), settings.rounds, wait
+        )
         label = f"{size // 1024} KiB" if size < MIB else f"{size // MIB} MiB"
-        speeds = {name: [moved / taken / 1e9 for taken in found] for name, found in seconds.items()}
+        speeds = {
+            name: [moved / taken / 1e9 for taken in found]
+            for name, found in seconds.items()
+        }
         beside = {
             f"{name}_gb_per_s": {"best": max(found), "median": statistics.median(found)}
             for name, found in speeds.items()
@@ -67,7 +77,14 @@ def measure(settings: Settings) -> list[Figure]:
         digest = tuple(speeds.pop("digest"))
         goals = GOALS[settings.device] if size >= LARGE else {}
         figures.append(
-            Figure(f"digest of {label}", "GB/s", digest, goals.get("digest"), beside, at_least=True)
+            Figure(
+                f"digest of {label}",
+                "GB/s",
+                digest,
+                goals.get("digest"),
+                beside,
+                at_least=True,
+            )
         )
         for name, found in speeds.items():
             ratios, bests = (
@@ -91,8 +108,13 @@ def _small(torch: Any, settings: Settings) -> Figure:
     """Milliseconds for one step of a model of 200 small tensors: parameters, gradients and two
     kinds of optimizer state."""
     wait: Wait = torch.cuda.synchronize if settings.device != "cpu" else _nothing
-    kinds = [[torch.randn(64, device=settings.device) for _ in range(200)] for _ in range(4)]
-    slots = [None, *(Slots(200) for _ in kinds[1:])]  # gradients are made anew at each step
+    kinds = [
+        [torch.randn(64, device=settings.device) for _ in range(200)] for _ in range(4)
+    ]
+    slots = [
+        None,
+        *(Slots(200) for _ in kinds[1:]),
+    ]  # gradients are made anew at each step
 
     def step() -> None:
         for tensors, known in zip(kinds, slots, strict=True):
@@ -107,7 +129,9 @@ def _small(torch: Any, settings: Settings) -> Figure:
     )
 
 
-def _contenders(torch: Any, tensors: list[Any], device: str) -> Mapping[str, Callable[[], object]]:
+def _contenders(
+    torch: Any, tensors: list[Any], device: str
+) -> Mapping[str, Callable[[], object]]:
     """What is timed, by name. SHA-256 reads host memory, so it has no say on a device."""
     found: dict[str, Callable[[], object]] = {
         "digest": lambda: digest_all(torch, tensors),
@@ -115,10 +139,13 @@ def _contenders(torch: Any, tensors: list[Any], device: str) -> Mapping[str, Cal
         "sum": lambda: [tensor.sum() for tensor in tensors],
     }
     if hasattr(torch, "hash_tensor"):  # torch 2.9 and newer
-        found["torch.hash_tensor"] = lambda: [torch.hash_tensor(tensor) for tensor in tensors]
+        found["torch.hash_tensor"] = lambda: [
+            torch.hash_tensor(tensor) for tensor in tensors
+        ]
     if device == "cpu":
         found["hashlib.sha256"] = lambda: [
-            hashlib.sha256(memoryview(tensor.numpy()).cast("B")).digest() for tensor in tensors
+            hashlib.sha256(memoryview(tensor.numpy()).cast("B")).digest()
+            for tensor in tensors
         ]
     return found
 

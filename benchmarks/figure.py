@@ -95,11 +95,16 @@ def from_json(item: Mapping[str, Any]) -> Figure:
 
 
 def write_results(
-    path: Path, quick: bool, machine: Mapping[str, object], figures: Mapping[str, Sequence[Figure]]
+    path: Path,
+    quick: bool,
+    machine: Mapping[str, object],
+    figures: Mapping[str, Sequence[Figure]],
 ) -> None:
     """Write one results file. `figures` holds the figures of each measurement by its module's
     name."""
-    taken = {name: [to_json(figure) for figure in found] for name, found in figures.items()}
+    taken = {
+        name: [to_json(figure) for figure in found] for name, found in figures.items()
+    }
     document = {
         "taken": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": _commit(),
@@ -108,7 +113,9 @@ def write_results(
         "figures": taken,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def describe_machine() -> dict[str, object]:
@@ -135,7 +142,11 @@ def _cpu_model() -> str:
         else []
     )
     return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        (
+            line.partition(":")[2].strip()
+            for line in lines
+            if line.startswith("model name")
+        ),
         platform.processor() or "unknown",
     )
 

@@ -100,13 +100,19 @@ def measure(settings: Settings) -> list[Figure]:
     ]
 
 
-def _command_time(settings: Settings, label: str, arguments: Sequence[str], goal: float) -> Figure:
+def _command_time(
+    settings: Settings, label: str, arguments: Sequence[str], goal: float
+) -> Figure:
     """Seconds from start to end of a command that trains nothing, after one that is not counted."""
     taken = []
     for number in range(2 * settings.rounds + 1):
         began = time.perf_counter()
         subprocess.run(
-            [*settings.gate, *arguments], cwd=ROOT, env=OUTER, capture_output=True, check=False
+            [*settings.gate, *arguments],
+            cwd=ROOT,
+            env=OUTER,
+            capture_output=True,
+            check=False,
         )
         if number:
             taken.append(time.perf_counter() - began)
@@ -122,7 +128,9 @@ def _checkout(place: Place, settings: Settings) -> Path:
         f"{SEED}\n{measured}"
     )
     spec.write_text(text, encoding="utf-8")
-    (place.workspace / ".gitignore").write_text("out/\n__pycache__/\n", encoding="utf-8")
+    (place.workspace / ".gitignore").write_text(
+        "out/\n__pycache__/\n", encoding="utf-8"
+    )
     somebody = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"]
     for command in (
         ["init", "--quiet"],
@@ -143,7 +151,9 @@ def _gate(place: Place, spec: Path, gate: Sequence[str]) -> tuple[float, list[fl
     report = place.root / "report.json"
     command = [*gate, "run", str(spec), "--quiet", "--json", str(report)]
     began = time.perf_counter()
-    done = subprocess.run(command, cwd=ROOT, env=OUTER, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=OUTER, capture_output=True, text=True, check=False
+    )
     seconds = time.perf_counter() - began
     if done.returncode:
         raise RunFailed(
@@ -161,7 +171,9 @@ def _bare_series(place: Place, settings: Settings) -> float:
     on, off = arms.deterministic(SEED, everything, None), arms.default(SEED, None)
     control = arms.reseeded(SEED, everything, CONTROL_STEPS)
     began = time.perf_counter()
-    for condition in (on, off, off, on, control) if settings.defaults else (on, on, control):
+    for condition in (
+        (on, off, off, on, control) if settings.defaults else (on, on, control)
+    ):
         run_bare(place, _bare_command(place, condition, settings.epochs), condition)
     return time.perf_counter() - began
 

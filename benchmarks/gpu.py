@@ -23,7 +23,10 @@ MIB = 2**20
 SIZES = (64 * 1024, MIB, 16 * MIB, 256 * MIB, 4096 * MIB)
 DIGEST = digest_speed.Settings(SIZES, rounds=20, batch=64 * MIB, device="cuda")
 STEP = step_overhead.Settings(
-    models=("transformer", "gpt-124m", "gpt-1b"), arguments="--device cuda", steps=30, rounds=2
+    models=("transformer", "gpt-124m", "gpt-1b"),
+    arguments="--device cuda",
+    steps=30,
+    rounds=2,
 )
 GATE = gate_overhead.Settings(epochs=100, rounds=2)
 

@@ -47,7 +47,9 @@ def measure(settings: Settings) -> list[Figure]:
     import torch
 
     digest.EXTENSION[:] = [EXTENSION]
-    series: list[tuple[str, Sequence[int], Callable[[int, Path], Callable[[], object]]]] = [
+    series: list[
+        tuple[str, Sequence[int], Callable[[int, Path], Callable[[], object]]]
+    ] = [
         (
             "probe, elements in each of 100 tensors",
             settings.elements,
@@ -78,7 +80,10 @@ def measure(settings: Settings) -> list[Figure]:
 
 
 def _fitted(
-    name: str, sizes: Sequence[int], make: Callable[[int, Path], Callable[[], object]], rounds: int
+    name: str,
+    sizes: Sequence[int],
+    make: Callable[[int, Path], Callable[[], object]],
+    rounds: int,
 ) -> Figure:
     with tempfile.TemporaryDirectory(prefix="repro-gate-bench-") as root:
         calls = []
@@ -94,7 +99,11 @@ def _fitted(
     )
     milliseconds = [round(min(column) * 1e3, 3) for column in zip(*taken, strict=True)]
     return Figure(
-        f"growth: {name}", "exponent", slopes, GOAL, {"sizes": list(sizes), "ms": milliseconds}
+        f"growth: {name}",
+        "exponent",
+        slopes,
+        GOAL,
+        {"sizes": list(sizes), "ms": milliseconds},
     )
 
 
@@ -108,7 +117,10 @@ def _step(torch: Any, at: Path, tensors: int, elements: int) -> Callable[[], obj
     """One step of the probe: all kinds digested and written."""
     held = [[torch.randn(elements) for _ in range(tensors)] for _ in KINDS]
     rows = [
-        tuple((f"layer.{number}.weight", "float32", (elements,)) for number in range(tensors))
+        tuple(
+            (f"layer.{number}.weight", "float32", (elements,))
+            for number in range(tensors)
+        )
         for _ in KINDS
     ]
     writer = TraceWriter(
@@ -127,21 +139,36 @@ def _step(torch: Any, at: Path, tensors: int, elements: int) -> Callable[[], obj
 def _comparison(at: Path, tensors: int, steps: int, ranks: int) -> Callable[[], object]:
     """Reading and comparing two equal runs of this size, in which every digest changes at every
     step."""
-    rows = tuple((f"layer.{number}.weight", "float32", (64,)) for number in range(tensors))
+    rows = tuple(
+        (f"layer.{number}.weight", "float32", (64,)) for number in range(tensors)
+    )
     for run in ("a", "b"):
         (at / run).mkdir()
         for rank in range(ranks):
             writer = TraceWriter(
                 str(at / run),
-                {"nonce": "", "pid": 1, "key": f"rank{rank}", "argv": [], "forked": False},
+                {
+                    "nonce": "",
+                    "pid": 1,
+                    "key": f"rank{rank}",
+                    "argv": [],
+                    "forked": False,
+                },
             )
             writer.event("facts", facts={"process": f"rank{rank}"})
             flags = writer.flags({})
             for step in range(steps):
                 for kind in KINDS[:3]:
                     writer.block(
-                        step, kind, rows, (step * tensors).to_bytes(8, "little") * 2 * tensors
+                        step,
+                        kind,
+                        rows,
+                        (step * tensors).to_bytes(8, "little") * 2 * tensors,
                     )
-                writer.event("step", step=step, ms=1.0, probe_ms=0.0, peak_bytes=0, flags=flags)
+                writer.event(
+                    "step", step=step, ms=1.0, probe_ms=0.0, peak_bytes=0, flags=flags
+                )
             writer.event("end", reason="exit", steps=steps)
-    return lambda: compare_runs(read_folder(at / "a", None), read_folder(at / "b", None))
+    return lambda: compare_runs(
+        read_folder(at / "a", None), read_folder(at / "b", None)
+    )

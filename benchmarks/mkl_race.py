@@ -35,7 +35,9 @@ train: {{run: python train.py, env: {{OMP_NUM_THREADS: '2'}}}}
 random-state: {{seeds: {list(range(1, SEEDS + 1))}}}
 cost: {{measure: false}}
 """
-WITHOUT = "determinism: {allow: [{flag: mkl.early_first_call, reason: to see the race}]}\n"
+WITHOUT = (
+    "determinism: {allow: [{flag: mkl.early_first_call, reason: to see the race}]}\n"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,14 +47,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("pairs", nargs="?", type=int, default=300)
     parser.add_argument(
-        "--jobs", type=int, default=2 * (os.cpu_count() or 1), help="gate runs at a time"
+        "--jobs",
+        type=int,
+        default=2 * (os.cpu_count() or 1),
+        help="gate runs at a time",
     )
-    parser.add_argument("--without", action="store_true", help="leave mkl.early_first_call off")
+    parser.add_argument(
+        "--without", action="store_true", help="leave mkl.early_first_call off"
+    )
     options = parser.parse_args(arguments)
     verdicts: collections.Counter[str] = collections.Counter()
     spec = SPEC + WITHOUT * options.without
     with ThreadPoolExecutor(options.jobs) as pool:
-        for number, verdict in enumerate(pool.map(_gated, [spec] * -(-options.pairs // SEEDS)), 1):
+        for number, verdict in enumerate(
+            pool.map(_gated, [spec] * -(-options.pairs // SEEDS)), 1
+        ):
             verdicts[verdict] += 1
             print(f"{number * SEEDS} pairs: {dict(verdicts)}", flush=True)
     return 0 if set(verdicts) <= {"pass"} else 1
@@ -60,14 +69,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _gated(spec: str) -> str:
     """The verdict of one gate run, with the first divergence where there is one."""
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    path = os.pathsep.join(
+        [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
+    )
     with tempfile.TemporaryDirectory(prefix="repro-gate-bench-") as name:
         folder, report = Path(name), Path(name) / "report.json"
         (folder / "train.py").write_text(TRAIN)
         (folder / "repro.yml").write_text(spec)
-        command = [sys.executable, "-m", "repro_gate", "run", str(folder), "--json", str(report)]
+        command = [
+            sys.executable,
+            "-m",
+            "repro_gate",
+            "run",
+            str(folder),
+            "--json",
+            str(report),
+        ]
         subprocess.run(
-            command, cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, check=False
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            check=False,
         )
         said = json.loads(report.read_text())
     first = (said["determinism"] or {}).get("first_divergence")

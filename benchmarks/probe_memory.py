@@ -16,7 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.arms import OUTER, WORKLOADS, Place, RunFailed, open_place, run_bare, run_probed
+from benchmarks.arms import (
+    OUTER,
+    WORKLOADS,
+    Place,
+    RunFailed,
+    open_place,
+    run_bare,
+    run_probed,
+)
 from benchmarks.figure import ROOT, Figure
 from repro_gate.runs import arms
 from repro_gate.runs.launch import RunResult
@@ -81,7 +89,9 @@ def measure(settings: Settings) -> list[Figure]:
                 for number in range(settings.rounds)
             ]
             goal = ALLOWED_MIB + large / MIB
-            bare = {"bare_mib": round(statistics.median(item.bare for item in rounds), 1)}
+            bare = {
+                "bare_mib": round(statistics.median(item.bare for item in rounds), 1)
+            }
             figures += [
                 Figure(
                     f"probe, {steps} steps, {label}",
@@ -119,7 +129,9 @@ def measure(settings: Settings) -> list[Figure]:
 
 def _round(place: Place, name: str, steps: int, large: int) -> Round:
     out = place.root / f"{name}.json"
-    command = f"python3 train.py --model many --large {large} --steps {steps} --out {out}"
+    command = (
+        f"python3 train.py --model many --large {large} --steps {steps} --out {out}"
+    )
     condition = replace(arms.default(42, None), steps=steps)
     run_bare(place, command, condition)
     bare = _peak(out)
@@ -148,7 +160,9 @@ def _gate_peak(runs: Sequence[RunResult]) -> tuple[float, float]:
     """Peak memory in MiB of a fresh process that compares two runs, and how much of it came after
     its imports."""
     command = [sys.executable, "-c", COMPARE, *(str(run.folder) for run in runs)]
-    done = subprocess.run(command, cwd=ROOT, env=OUTER, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=OUTER, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RunFailed(
             f"comparing two traces: exit status {done.returncode}\n{done.stderr[-4000:]}"

@@ -28,7 +28,14 @@ from benchmarks import (
     probe_memory,
     step_overhead,
 )
-from benchmarks.figure import ROOT, Figure, describe_machine, from_json, show, write_results
+from benchmarks.figure import (
+    ROOT,
+    Figure,
+    describe_machine,
+    from_json,
+    show,
+    write_results,
+)
 
 CPU = {
     "gate_overhead": gate_overhead,
@@ -40,7 +47,10 @@ CPU = {
     "growth": growth,
 }
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE, MARKS = ROOT / "benchmarks" / "README.md", ("<!-- results -->", "<!-- /results -->")
+PAGE, MARKS = (
+    ROOT / "benchmarks" / "README.md",
+    ("<!-- results -->", "<!-- /results -->"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,13 +59,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="tiny settings: does it run at all?")
-    parser.add_argument("--gpu", action="store_true", help="what needs CUDA, and only that")
     parser.add_argument(
-        "--container", action="store_true", help="what needs a container engine, and only that"
+        "--quick", action="store_true", help="tiny settings: does it run at all?"
     )
     parser.add_argument(
-        "--only", choices=CPU, action="append", help="just this measurement; may be given often"
+        "--gpu", action="store_true", help="what needs CUDA, and only that"
+    )
+    parser.add_argument(
+        "--container",
+        action="store_true",
+        help="what needs a container engine, and only that",
+    )
+    parser.add_argument(
+        "--only",
+        choices=CPU,
+        action="append",
+        help="just this measurement; may be given often",
     )
     parser.add_argument("--out", type=Path, help="where to write the figures")
     options = parser.parse_args(arguments)
@@ -66,7 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = _module(name)
         print(f"\n{name}: {(module.__doc__ or '').splitlines()[0]}", flush=True)
         began = time.monotonic()
-        figures[name] = module.measure(module.QUICK if options.quick else module.Settings())
+        figures[name] = module.measure(
+            module.QUICK if options.quick else module.Settings()
+        )
         print(
             "\n".join(map(show, figures[name])),
             f"  {time.monotonic() - began:.0f} s",
@@ -85,11 +106,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if out == RESULTS / "cpu.json":
             PAGE.write_text(
                 with_results(
-                    PAGE.read_text(encoding="utf-8"), json.loads(out.read_text(encoding="utf-8"))
+                    PAGE.read_text(encoding="utf-8"),
+                    json.loads(out.read_text(encoding="utf-8")),
                 ),
                 encoding="utf-8",
             )
-    missed = [figure.name for found in figures.values() for figure in found if figure.met is False]
+    missed = [
+        figure.name
+        for found in figures.values()
+        for figure in found
+        if figure.met is False
+    ]
     print(f"goals missed: {', '.join(missed)}" if missed else "every goal met")
     return 0 if options.quick or not missed else 1
 
@@ -99,7 +126,8 @@ def with_results(page: str, document: Mapping[str, Any]) -> str:
     before, rest = page.split(MARKS[0])
     machine, figures = document["machine"], document["figures"]
     named = ", ".join(
-        f"{name} {machine[name]}" for name in ("cpu", "processors", "memory_gib", "python", "torch")
+        f"{name} {machine[name]}"
+        for name in ("cpu", "processors", "memory_gib", "python", "torch")
     )
     lines = [
         f"{named}; {document['taken'][:10]}",
@@ -114,7 +142,11 @@ def with_results(page: str, document: Mapping[str, Any]) -> str:
 
 def _asked(options: argparse.Namespace) -> list[str]:
     return (
-        ["gpu"] if options.gpu else ["action"] if options.container else options.only or list(CPU)
+        ["gpu"]
+        if options.gpu
+        else ["action"]
+        if options.container
+        else options.only or list(CPU)
     )
 
 

@@ -52,7 +52,13 @@ class Settings:
     each process, how many of them are left out at the start, rounds of one bare and one probed
     process."""
 
-    models: tuple[str, ...] = ("quickstart", "transformer", "convnet", "gpt-10m", "tiny")
+    models: tuple[str, ...] = (
+        "quickstart",
+        "transformer",
+        "convnet",
+        "gpt-10m",
+        "tiny",
+    )
     peers_of: tuple[str, ...] = ("transformer",)
     arguments: str = "--device cpu"
     steps: int = 24
@@ -84,7 +90,10 @@ def measure(settings: Settings) -> list[Figure]:
             (ROOT / "examples" / "quickstart" / "train.py").read_bytes()
         )
         for model in settings.models:
-            rounds = [_round(place, settings, model, number) for number in range(settings.rounds)]
+            rounds = [
+                _round(place, settings, model, number)
+                for number in range(settings.rounds)
+            ]
             label = f"{model}, {rounds[0].tensors} tensors"
             beside: dict[str, object] = {
                 "steps": settings.steps,
@@ -142,7 +151,11 @@ def _round(place: Place, settings: Settings, model: str, number: int) -> Round:
     moves on with each round."""
     told: dict[str, dict[str, Any]] = {}
     marks: Sequence[StepMark] = ()
-    order = ["bare", "probed", *(PEERS if model in settings.peers_of and number == 0 else ())]
+    order = [
+        "bare",
+        "probed",
+        *(PEERS if model in settings.peers_of and number == 0 else ()),
+    ]
     for arm in order[number % len(order) :] + order[: number % len(order)]:
         out = place.root / f"{model}-{arm}-{number}.json"
         asked = f"--peer {arm}" if arm in PEERS else ""
@@ -153,12 +166,19 @@ def _round(place: Place, settings: Settings, model: str, number: int) -> Round:
         condition = arms.default(42, None)
         if arm == "probed":
             run = run_probed(place, command, condition, f"{model}-{number}")
-            marks = next(trace.steps for trace in run.traces if trace.trained)[settings.warmup :]
+            marks = next(trace.steps for trace in run.traces if trace.trained)[
+                settings.warmup :
+            ]
         else:
             run_bare(place, command, condition)
         told[arm] = json.loads(out.read_text(encoding="utf-8"))
-    steps = {arm: statistics.median(item["ms"][settings.warmup :]) for arm, item in told.items()}
-    device = (told["probed"]["device_peak_bytes"] - told["bare"]["device_peak_bytes"]) / 2**20
+    steps = {
+        arm: statistics.median(item["ms"][settings.warmup :])
+        for arm, item in told.items()
+    }
+    device = (
+        told["probed"]["device_peak_bytes"] - told["bare"]["device_peak_bytes"]
+    ) / 2**20
     reported, probe = (
         statistics.median(mark.ms for mark in marks),
         statistics.median(mark.probe_ms for mark in marks),
@@ -171,7 +191,13 @@ def _round(place: Place, settings: Settings, model: str, number: int) -> Round:
     if "debug-mode" in peers:
         peers["debug-mode"] = steps["debug-mode"] - steps["bare"]
     return Round(
-        steps["bare"], steps["probed"], reported, probe, told["bare"]["tensors"], device, peers
+        steps["bare"],
+        steps["probed"],
+        reported,
+        probe,
+        told["bare"]["tensors"],
+        device,
+        peers,
     )
 
 

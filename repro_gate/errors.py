@@ -30,7 +30,9 @@ class GateError(Exception):
 
     exit_code = 2
 
-    def __init__(self, message: str, *, remedy: str = "", reason_id: str = "usage") -> None:
+    def __init__(
+        self, message: str, *, remedy: str = "", reason_id: str = "usage"
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
@@ -51,7 +53,9 @@ class Inconclusive(GateError):
 
     exit_code = 3
 
-    def __init__(self, message: str, *, remedy: str = "", reason_id: str = "inconclusive") -> None:
+    def __init__(
+        self, message: str, *, remedy: str = "", reason_id: str = "inconclusive"
+    ) -> None:
         super().__init__(message, remedy=remedy, reason_id=reason_id)
 
 
@@ -61,7 +65,9 @@ def for_person(error: BaseException) -> GateError:
     if isinstance(error, GateError):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Inconclusive("interrupted", remedy="run it again", reason_id="action/interrupted")
+        return Inconclusive(
+            "interrupted", remedy="run it again", reason_id="action/interrupted"
+        )
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return Inconclusive(
@@ -77,9 +83,9 @@ def for_person(error: BaseException) -> GateError:
             reason_id="action/system",
         )
     # a module of ours that is missing is a mistake of ours
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "repro_gate").startswith(
-        "repro_gate"
-    ):
+    if isinstance(error, ModuleNotFoundError) and not (
+        error.name or "repro_gate"
+    ).startswith("repro_gate"):
         return UsageError(
             f"{sys.executable} has no module {error.name}, which the gate needs",
             remedy=f"install the gate and not its files alone: {sys.executable} -m pip install "
@@ -163,7 +169,8 @@ class _Span:
         gate."""
         if self._counts:
             self._set(
-                self._before and not (kind is not None and issubclass(kind, KeyboardInterrupt))
+                self._before
+                and not (kind is not None and issubclass(kind, KeyboardInterrupt))
             )
 
     def _set(self, is_open: bool) -> None:

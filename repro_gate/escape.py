@@ -153,7 +153,9 @@ def _parts(found: re.Match[str], *, first: bool) -> _Word:
     # `torch.seed()` keeps its bracket
     core += ")" * min(unclosed, _leading_brackets(rest[len(core) :]))
     lead, tail = found["word"][: len(found["word"]) - len(rest)], rest[len(core) :]
-    starts_list = first and (core in {"-", "+"} or (core.isdigit() and tail[:1] in {".", ")"}))
+    starts_list = first and (
+        core in {"-", "+"} or (core.isdigit() and tail[:1] in {".", ")"})
+    )
     return lead, core, tail, bool(_ACTIVE.search(core)) or starts_list
 
 
@@ -172,7 +174,9 @@ def for_code_block(text: str, info: str = "") -> str:
 
     `info` is the language of the block and comes from us, never from the training code.
     """
-    lines = [_visible(line) for line in text.replace("\r\n", "\n").rstrip("\n").split("\n")]
+    lines = [
+        _visible(line) for line in text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    ]
     fence = "`" * max(3, _longest_run("\n".join(lines)) + 1)
     return "\n".join([fence + info, *lines, fence])
 
@@ -198,7 +202,11 @@ def for_workflow_log(line: str) -> str:
     """
     shown = _visible(line).replace("##[", "# #[")
     body = shown.lstrip()
-    return shown if not body.startswith("::") else f"{shown[: len(shown) - len(body)]}: :{body[2:]}"
+    return (
+        shown
+        if not body.startswith("::")
+        else f"{shown[: len(shown) - len(body)]}: :{body[2:]}"
+    )
 
 
 def for_log(line: str) -> str:

@@ -25,7 +25,9 @@ from typing import Any
 
 from repro_gate.errors import Inconclusive, held
 
-_PATH = getattr(os, "O_PATH", 0)  # Linux: a handle that needs no permission on the file itself
+_PATH = getattr(
+    os, "O_PATH", 0
+)  # Linux: a handle that needs no permission on the file itself
 # threads that unlink: a file that has reached the disk may take milliseconds, nearly all of it
 # waiting
 _AT_ONCE = 8
@@ -117,7 +119,9 @@ def leads_out(path: Path, checkout: Path) -> str:
     if not is_inside(path, checkout):
         return "lies outside the checkout"
     inside = (
-        os.path.relpath(os.path.realpath(path), os.path.realpath(checkout)).lower().split(os.sep)
+        os.path.relpath(os.path.realpath(path), os.path.realpath(checkout))
+        .lower()
+        .split(os.sep)
     )
     return "belongs to git itself" if ".git" in inside else ""
 
@@ -164,7 +168,9 @@ def read_whole(path: Path, most: int) -> bytes:
     except NotRegular:
         raise Unreadable("is not a regular file") from None
     except (OSError, ValueError) as error:
-        raise Unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise Unreadable(
+            f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if len(content) > most:
         raise Unreadable(f"is larger than {most} bytes")
     return content
@@ -226,7 +232,10 @@ def parse_toml(text: str) -> dict[str, Any]:
     document: dict[str, Any] = {}
     try:
         document, problem = json.loads(done.stdout)
-    except (ValueError, RecursionError):  # it was ended at a limit, and answered nothing
+    except (
+        ValueError,
+        RecursionError,
+    ):  # it was ended at a limit, and answered nothing
         problem = (
             f"takes more time or memory to parse than {len(text):,} characters of TOML may: write "
             "fewer and shorter keys"
@@ -237,7 +246,9 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def copy_file(
-    source: Path, target: Path, as_owner: Callable[[], AbstractContextManager[None]] = nullcontext
+    source: Path,
+    target: Path,
+    as_owner: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> int:
     """Copy a regular file with its permissions and times; the copy shares blocks where the file
     system can. Returns its size in bytes.
@@ -249,13 +260,17 @@ def copy_file(
     with as_owner():
         if not stat.S_ISREG(os.lstat(source).st_mode):
             raise NotRegular(f"{source} is not a regular file")
-        reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        reader = os.open(
+            source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        )
     try:
         status = os.fstat(reader)
         if not stat.S_ISREG(status.st_mode):
             raise NotRegular(f"{source} is not a regular file")
         writer = os.open(
-            target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            target,
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o600,
         )
         try:
             _copy_bytes(reader, writer, status)
@@ -291,7 +306,9 @@ def _copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
         with contextlib.suppress(OSError, AttributeError):
             # shares blocks where it can
             copied = os.copy_file_range(reader, writer, left, start, start)
-        copied = copied or os.pwrite(writer, os.pread(reader, min(1 << 20, left), start), start)
+        copied = copied or os.pwrite(
+            writer, os.pread(reader, min(1 << 20, left), start), start
+        )
         if not copied:  # it was cut meanwhile, or this was the end
             return
         start += copied
@@ -324,7 +341,9 @@ def remove_tree(path: Path) -> None:
             os.close(top)
         os.rmdir(path)
     except OSError as error:
-        remedy = "remove it by hand (as the user who owns what is left in it) and run again"
+        remedy = (
+            "remove it by hand (as the user who owns what is left in it) and run again"
+        )
         raise Inconclusive(
             f"cannot remove {path}: {error.strerror or error}",
             reason_id="workspace/not-removed",
@@ -368,7 +387,9 @@ def _open_folder(name: str, parent: int | None) -> int:
     if mode & stat.S_IRWXU != stat.S_IRWXU and stat.S_ISDIR(mode):
         if _PATH:
             handle = os.open(
-                name, _PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=parent
+                name,
+                _PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW,
+                dir_fd=parent,
             )
             try:
                 os.chmod(f"/proc/self/fd/{handle}", 0o700)

@@ -16,7 +16,9 @@ from pathlib import Path
 import psutil
 
 SMI_SECONDS = 20.0  # a driver that has lost a GPU lets nvidia-smi wait for ever
-_KILL_SECONDS = 2.0  # what is stuck inside the driver does not die, and nobody waits for it
+_KILL_SECONDS = (
+    2.0  # what is stuck inside the driver does not die, and nobody waits for it
+)
 _MOST_TEXT = 1 << 20  # characters read of a file in /proc, or of an answer
 _GPU_FIELDS = {  # nvidia-smi's name -> ours, behind `gpu.N.`
     "name": "model",
@@ -30,9 +32,17 @@ _CPUINFO, _DRIVER = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia/version")
 _DEVICES = Path("/dev")
 # not nvidiactl or nvidia-uvm, which are there without a GPU too
 _GPU_DEVICE = re.compile(r"nvidia\d+|nvhost-gpu|nvgpu|kfd|dxg")
-_ARM_PARTS = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
+_ARM_PARTS = (
+    "CPU implementer",
+    "CPU architecture",
+    "CPU variant",
+    "CPU part",
+    "CPU revision",
+)
 _VERSION = re.compile(r"\b\d{2,}\.\d+(?:\.\d+)*\b")
-_UNKNOWN = re.compile(r"\[.*\]|N/A|", re.DOTALL)  # `[N/A]`, `[Not Supported]`, `[Unknown Error]`
+_UNKNOWN = re.compile(
+    r"\[.*\]|N/A|", re.DOTALL
+)  # `[N/A]`, `[Not Supported]`, `[Unknown Error]`
 
 
 def read_machine() -> dict[str, str]:
@@ -79,7 +89,9 @@ def gpu_devices(folder: Path = _DEVICES) -> tuple[str, ...]:
     """Return the device files through which a GPU is reached, by name, sorted: `nvidia0` …,
     `nvhost-gpu` or `nvgpu` (Jetson), `kfd` (AMD), `dxg` (Windows' subsystem for Linux)."""
     with contextlib.suppress(OSError):
-        return tuple(sorted(name for name in os.listdir(folder) if _GPU_DEVICE.fullmatch(name)))
+        return tuple(
+            sorted(name for name in os.listdir(folder) if _GPU_DEVICE.fullmatch(name))
+        )
     return ()
 
 
@@ -89,7 +101,9 @@ def _gpus() -> tuple[dict[str, str], str]:
     fields = ["driver_version", *_GPU_FIELDS]
     rows = _query(fields)
     if rows is None:  # an older nvidia-smi, which does not know one of them
-        fields = [field for field in fields if _query([field])] if _query(["name"]) else []
+        fields = (
+            [field for field in fields if _query([field])] if _query(["name"]) else []
+        )
         rows = (_query(fields) if fields else None) or []
     facts, driver = dict[str, str](), ""
     for number, row in enumerate(rows):
@@ -106,7 +120,9 @@ def _gpus() -> tuple[dict[str, str], str]:
 def _query(fields: list[str]) -> list[list[str]] | None:
     """Return one row for each GPU, its values in the order of `fields`; None where nvidia-smi
     cannot answer that."""
-    status, answer = _nvidia_smi(f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
+    status, answer = _nvidia_smi(
+        f"--query-gpu={','.join(fields)}", "--format=csv,noheader"
+    )
     if status != 0:
         return None
     rows = [
@@ -165,7 +181,9 @@ def _cpu_model() -> str:
         lines = (line.partition(":") for line in processor.splitlines())
         entry = {key.strip(): value.strip() for key, _, value in lines}
         parts = (
-            f"{part.removeprefix('CPU ')} {entry[part]}" for part in _ARM_PARTS if part in entry
+            f"{part.removeprefix('CPU ')} {entry[part]}"
+            for part in _ARM_PARTS
+            if part in entry
         )
         name = entry.get("model name") or ", ".join(parts) or entry.get("cpu", "")
         names.update({" ".join(name.split()): None} if name else {})
@@ -186,6 +204,9 @@ def _kernel_driver() -> str:
 
 
 def _text(path: Path) -> str:
-    with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+    with (
+        contextlib.suppress(OSError),
+        path.open(encoding="utf-8", errors="replace") as file,
+    ):
         return file.read(_MOST_TEXT)
     return ""

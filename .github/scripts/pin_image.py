@@ -22,14 +22,17 @@ def pin(root: Path, image: str) -> None:
     """Write `image` into action.yml and docker-run/action.yml. Raises ValueError where it is no
     digest, or has no place there."""
     if not _IMAGE.fullmatch(image):
-        raise ValueError(f"{image}: not an image by digest, NAME@sha256: and 64 hex digits")
+        raise ValueError(
+            f"{image}: not an image by digest, NAME@sha256: and 64 hex digits"
+        )
     container, extra = root / "action.yml", root / "docker-run" / "action.yml"
     before = container.read_text(encoding="utf-8")
     if before.count(_CONTAINER) != 1:
         raise ValueError(f"{container}: expected one line {_CONTAINER.strip()}")
     # what the check `env/image-digest` holds against the spec's `env.image`
     after = before.replace(
-        _CONTAINER, f"  image: 'docker://{image}'\n  env:\n    REPRO_GATE_IMAGE: '{image}'\n"
+        _CONTAINER,
+        f"  image: 'docker://{image}'\n  env:\n    REPRO_GATE_IMAGE: '{image}'\n",
     )
     own, count = _EXTRA.subn(rf"\g<1>'{image}'\n", extra.read_text(encoding="utf-8"))
     if count != 1:

@@ -21,16 +21,25 @@ def wrong(steps: Mapping[str, Any]) -> list[str]:
     claims = {
         "the step of the passing example is green": passing["outcome"] == "success",
         "the step of the broken example is red": failing["outcome"] == "failure",
-        "the passing example passes": (good.get("verdict"), good.get("exit_code")) == ("pass", "0"),
-        "the broken example fails": (bad.get("verdict"), bad.get("exit_code")) == ("fail", "1"),
-        "identical says so": (good.get("identical"), bad.get("identical")) == ("true", "false"),
-        "where all bits are the same there is no first divergence": good.get("first_divergence")
+        "the passing example passes": (good.get("verdict"), good.get("exit_code"))
+        == ("pass", "0"),
+        "the broken example fails": (bad.get("verdict"), bad.get("exit_code"))
+        == ("fail", "1"),
+        "identical says so": (good.get("identical"), bad.get("identical"))
+        == ("true", "false"),
+        "where all bits are the same there is no first divergence": good.get(
+            "first_divergence"
+        )
         == "",
-        "a first divergence has its step, kind and name": isinstance(first.get("step"), int)
+        "a first divergence has its step, kind and name": isinstance(
+            first.get("step"), int
+        )
         and bool(first.get("kind") and first.get("name")),
         "the cost was measured": bool(good.get("determinism_cost_pct"))
         and len(json.loads(good.get("determinism_cost_ci95") or "[]")) == 2,
-        "the config hash is a SHA-256": good.get("config_hash", "").startswith("sha256:")
+        "the config hash is a SHA-256": good.get("config_hash", "").startswith(
+            "sha256:"
+        )
         and len(good["config_hash"]) == 71,
         "every file that is named is there": all(
             os.path.isfile(outputs.get(name, ""))

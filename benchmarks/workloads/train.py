@@ -35,7 +35,9 @@ def quickstart(path, device):
 
     def loss():
         keep = torch.rand(len(source), generator=sampler).to(device) >= 0.1
-        return F.cross_entropy(model(x, region, source[keep], target[keep])[train], labels[train])
+        return F.cross_entropy(
+            model(x, region, source[keep], target[keep])[train], labels[train]
+        )
 
     return model, torch.optim.Adam(model.parameters(), lr=2e-2, weight_decay=1e-4), loss
 
@@ -63,8 +65,12 @@ class Transformer(nn.Module):
 
     def forward(self, tokens):
         length = tokens.shape[1]
-        mask = nn.Transformer.generate_square_subsequent_mask(length, device=tokens.device)
-        h = self.token(tokens) + self.position(torch.arange(length, device=tokens.device))
+        mask = nn.Transformer.generate_square_subsequent_mask(
+            length, device=tokens.device
+        )
+        h = self.token(tokens) + self.position(
+            torch.arange(length, device=tokens.device)
+        )
         for block in self.blocks:
             h = block(h, src_mask=mask, is_causal=True)
         return self.head(F.gelu(self.neck(self.norm(h))))
@@ -78,8 +84,12 @@ def transformer(device, width, batch, length, depth, vocabulary):
     generator = torch.Generator().manual_seed(0)
 
     def loss():
-        tokens = torch.randint(vocabulary, (batch, length + 1), generator=generator).to(device)
-        return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        tokens = torch.randint(vocabulary, (batch, length + 1), generator=generator).to(
+            device
+        )
+        return F.cross_entropy(
+            model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()
+        )
 
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3), loss
 
@@ -88,7 +98,9 @@ def many(device, large, count):
     """Tensors of 64 numbers, the last of `large` bytes where that is given; SGD, which holds no
     state and no temporaries."""
     sizes = [64] * (count - 1) + [large // 4 or 64]
-    model = nn.ParameterList(nn.Parameter(torch.zeros(size, device=device)) for size in sizes)
+    model = nn.ParameterList(
+        nn.Parameter(torch.zeros(size, device=device)) for size in sizes
+    )
 
     def loss():
         return sum((parameter[:64] - 1).square().sum() for parameter in model)
@@ -180,7 +192,9 @@ def peer(name, model, optimizer):
             for value in held().values()
         ],
         "clone": lambda: [value.detach().clone() for value in held().values()],
-        "hash_tensor": lambda: [torch.hash_tensor(value.detach()) for value in held().values()],
+        "hash_tensor": lambda: [
+            torch.hash_tensor(value.detach()) for value in held().values()
+        ],
     }
     if name == "safetensors":
         from safetensors.torch import save
@@ -194,7 +208,9 @@ def peer(name, model, optimizer):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--model", choices=["quickstart", "transformer", "convnet", "many"], required=True
+        "--model",
+        choices=["quickstart", "transformer", "convnet", "many"],
+        required=True,
     )
     parser.add_argument(
         "--large", type=int, default=0, help="bytes of the one large tensor of `many`"
@@ -208,7 +224,9 @@ def main():
     parser.add_argument("--depth", type=int, default=16, help="blocks of `transformer`")
     parser.add_argument("--vocabulary", type=int, default=256, help="of `transformer`")
     parser.add_argument("--width", type=int, default=64, help="of `transformer`")
-    parser.add_argument("--batch", type=int, default=24, help="sequences a step, of `transformer`")
+    parser.add_argument(
+        "--batch", type=int, default=24, help="sequences a step, of `transformer`"
+    )
     parser.add_argument(
         "--length", type=int, default=64, help="tokens in a sequence, of `transformer`"
     )
@@ -222,7 +240,12 @@ def main():
         model, optimizer, loss_of = quickstart("quickstart.py", args.device)
     elif args.model == "transformer":
         model, optimizer, loss_of = transformer(
-            args.device, args.width, args.batch, args.length, args.depth, args.vocabulary
+            args.device,
+            args.width,
+            args.batch,
+            args.length,
+            args.depth,
+            args.vocabulary,
         )
     elif args.model == "convnet":
         model, optimizer, loss_of = convnet(args.device, args.batch)
@@ -247,7 +270,9 @@ def main():
     finally:  # the gate may end a training inside its last step
         status = Path("/proc/self/status").read_text()
         peak = int(
-            next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]
+            next(
+                line for line in status.splitlines() if line.startswith("VmHWM")
+            ).split()[1]
         )
         ms = [(after - before) * 1e3 for before, after in itertools.pairwise(ends)]
         device_peak = torch.cuda.max_memory_allocated() if on_device else 0

@@ -36,8 +36,12 @@ MAX_VALUE = 100_000  # characters of an input's value as JSON: a snippet may be 
 _ABSENT = "(absent)"
 
 # the value of one input
-InputValue = None | bool | int | float | str | list["InputValue"] | dict[str, "InputValue"]
-Inputs = Mapping[str, InputValue]  # name -> value, such as `data/train.bin` -> `sha256:…`
+InputValue = (
+    None | bool | int | float | str | list["InputValue"] | dict[str, "InputValue"]
+)
+Inputs = Mapping[
+    str, InputValue
+]  # name -> value, such as `data/train.bin` -> `sha256:…`
 
 Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
 _Named = Annotated[Mapping[str, Any], Meta(max_length=MAX_INPUTS)]
@@ -47,12 +51,19 @@ _Named = Annotated[Mapping[str, Any], Meta(max_length=MAX_INPUTS)]
 class ChangedInput:
     """One input in which two config hashes differ."""
 
-    root: Annotated[str, about("The root that the input belongs to.", **one_of((RECIPE, PLATFORM)))]
-    name: Annotated[str, about("Name of the input, such as `data/train.bin`. Untrusted text.")]
-    before: Annotated[
-        str | None, about("The value before, as text; null where the input was not there.")
+    root: Annotated[
+        str, about("The root that the input belongs to.", **one_of((RECIPE, PLATFORM)))
     ]
-    after: Annotated[str | None, about("The value after, as text; null where the input is gone.")]
+    name: Annotated[
+        str, about("Name of the input, such as `data/train.bin`. Untrusted text.")
+    ]
+    before: Annotated[
+        str | None,
+        about("The value before, as text; null where the input was not there."),
+    ]
+    after: Annotated[
+        str | None, about("The value after, as text; null where the input is gone.")
+    ]
 
 
 class RootInputs(msgspec.Struct, frozen=True):
@@ -65,11 +76,14 @@ class RootInputs(msgspec.Struct, frozen=True):
 class ConfigHash(msgspec.Struct, frozen=True, kw_only=True):
     """One hash of everything that a rerun needs, its two roots, and the inputs under them."""
 
-    platform: Annotated[Digest, about("Root of image, driver, CUDA, cuDNN, GPU and SM count.")]
+    platform: Annotated[
+        Digest, about("Root of image, driver, CUDA, cuDNN, GPU and SM count.")
+    ]
     recipe: Annotated[Digest, about("Root of code, data, lockfile, seed and flags.")]
     config_hash: Annotated[Digest, about("Root of recipe and platform.")]
     inputs: Annotated[
-        RootInputs, about("Each input as it is hashed. Whole numbers from 2**53 on are text.")
+        RootInputs,
+        about("Each input as it is hashed. Whole numbers from 2**53 on are text."),
     ]
 
     def roots(self) -> tuple[tuple[str, str, Inputs], ...]:
@@ -103,7 +117,9 @@ def made_again(claimed: ConfigHash) -> ConfigHash:
                 if len(name) > MAX_NAME or len(json.dumps(value)) > MAX_VALUE:
                     raise ValueError(f"the input {name[:60]!r} is too large")
         if made.inputs != claimed.inputs:
-            raise ValueError("an input is beyond 2**53, or holds NaN or half a character")
+            raise ValueError(
+                "an input is beyond 2**53, or holds NaN or half a character"
+            )
     except ValueError as error:
         raise UsageError(
             f"config_hash.inputs: {error}",
@@ -131,13 +147,18 @@ def hashable(value: Any, depth: int = MAX_DEPTH) -> InputValue:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int | float):
-        return value if abs(value) < 2**53 else str(value)  # no comparison with NaN is true
+        return (
+            value if abs(value) < 2**53 else str(value)
+        )  # no comparison with NaN is true
     if depth == 1:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, list):
         return [hashable(item, depth - 1) for item in value]
     if isinstance(value, dict):
-        return {str(hashable(name)): hashable(value[name], depth - 1) for name in sorted(value)}
+        return {
+            str(hashable(name)): hashable(value[name], depth - 1)
+            for name in sorted(value)
+        }
     raise ValueError(f"{type(value).__name__} is no value of JSON")
 
 
@@ -192,7 +213,10 @@ def tree_lines(hashed: ConfigHash) -> tuple[str, ...]:
     for root, digest, inputs in hashed.roots():
         width = max((len(name) for name in inputs if len(name) <= 60), default=0)
         lines.append(f"  {digest}  {root}")
-        lines += [f"    {name:<{width}}  {input_text(value)}" for name, value in inputs.items()]
+        lines += [
+            f"    {name:<{width}}  {input_text(value)}"
+            for name, value in inputs.items()
+        ]
     return tuple(lines)
 
 

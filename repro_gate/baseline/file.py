@@ -32,7 +32,8 @@ _HEADER = f"""\
 # Review a change of it like code: where a digest moves, training gives other numbers. Inputs that were edited by hand are refused.
 """  # noqa: E501
 _REMEDY = (
-    "restore it from the base branch, or delete it and write it anew with `repro-gate baseline`"
+    "restore it from the base branch, or delete it and "
+    "write it anew with `repro-gate baseline`"
 )
 _PLACE = re.compile(r" - at (?:`key` in )?`\$")  # as msgspec names it
 _STEP_OF_PATH = re.compile(r"\.([\w-]+)|\[(\d+)\]")
@@ -66,7 +67,9 @@ def parse_baseline(raw: bytes, source: str) -> Baseline:
         entries = _decoded(document).entries
         baseline = Baseline({entry.platform: entry for entry in entries})
         if len(baseline.entries) < len(entries):
-            raise Refused(document.problem(("entries",), "a platform stands twice, keep one"))
+            raise Refused(
+                document.problem(("entries",), "a platform stands twice, keep one")
+            )
         for index, entry in enumerate(entries):
             _check(document, ("entries", index), entry)
     except Refused as refused:

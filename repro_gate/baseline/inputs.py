@@ -77,10 +77,15 @@ def config_hash_of_spec(
                 reason_id="data/missing",
                 remedy="fetch the data first, or mend the path: what is not there has no digest",
             )
-    facts = {**interpreter_facts(spec, environment, sandbox), "threads": thread_count(environment)}
+    facts = {
+        **interpreter_facts(spec, environment, sandbox),
+        "threads": thread_count(environment),
+    }
     with scratch_folder() as place, obeyed():
         snapshot = take_snapshot(
-            checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data]
+            checkout,
+            place / "snapshot",
+            [data_path(item, spec.path.parent) for item in spec.data],
         )
         return config_hash_of(spec, snapshot, data, facts, read_machine(), image)
 
@@ -95,7 +100,9 @@ def _no_code(
         path = _path(name, folder)
         if os.path.isabs(path):
             above, last = os.path.split(path)
-            path = os.path.relpath(os.path.join(os.path.realpath(above), last), snapshot.source)
+            path = os.path.relpath(
+                os.path.join(os.path.realpath(above), last), snapshot.source
+            )
         yield path
 
 
@@ -141,7 +148,10 @@ def recipe_inputs(
         if spec.train.run is not None
         else {"snippet": _bounded(spec.train.snippet or "")},
         "working-directory": _path(spec.train.working_directory, folder),
-        **{f"train.env/{name}": _bounded(value) for name, value in spec.train.env.items()},
+        **{
+            f"train.env/{name}": _bounded(value)
+            for name, value in spec.train.env.items()
+        },
         "hardware.device": spec.hardware.device,
         **_flags(spec),
     }
@@ -239,6 +249,9 @@ def code_digest(root: Path, leave_out: Collection[str]) -> str:
 def _record(path: Path) -> bytes:
     status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):
-        return b"link " + hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest().encode()
+        return (
+            b"link "
+            + hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest().encode()
+        )
     kind = b"executable " if status.st_mode & stat.S_IXUSR else b"file "
     return kind + file_sha256(path).encode()

@@ -11,7 +11,14 @@ import msgspec
 from msgspec import Meta
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Digest
-from repro_gate.compare.model import Divergence, Number, SpeedChange, TimedArm, about, one_of
+from repro_gate.compare.model import (
+    Divergence,
+    Number,
+    SpeedChange,
+    TimedArm,
+    about,
+    one_of,
+)
 from repro_gate.trace.format import MAX_STEP
 
 STATUSES = ("unchanged", "no-op", "changed", "drift", "new-platform")
@@ -26,11 +33,17 @@ _Steps = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 _Loss = float | Literal["nan", "inf", "-inf"]
 _Milliseconds = Annotated[float, Meta(gt=0, le=1e10)]
 _Times = Annotated[tuple[_Milliseconds, ...], Meta(max_length=MAX_RUNS)]
-_Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]
+_Time = Annotated[
+    str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")
+]
 
 
 class RecordedResult(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    rename="kebab",
 ):
     """What a deterministic run with one seed ended with; None if nothing of the kind was
     recorded."""
@@ -58,7 +71,9 @@ class Entry(
     config_hash: Digest  # `config-hash` in this file
     recorded: _Time  # UTC, ISO 8601
     tool_version: _Text
-    outcomes: Annotated[tuple[RecordedResult, ...], Meta(min_length=1)]  # one for each seed
+    outcomes: Annotated[
+        tuple[RecordedResult, ...], Meta(min_length=1)
+    ]  # one for each seed
     # facts that are no inputs (imported distributions, kernel, C library): the first suspects if
     # the same inputs give other bits
     outside: dict[_Text, _Text]
@@ -90,7 +105,8 @@ class Compared:
         Number | None, about("Largest absolute difference of the losses of one step.")
     ] = None
     speed: Annotated[
-        tuple[SpeedChange, ...], about("How the time of a step has changed.", max_length=2)
+        tuple[SpeedChange, ...],
+        about("How the time of a step has changed.", max_length=2),
     ] = ()
 
 
@@ -107,13 +123,17 @@ class BaselineFinding(Compared):
         ),
     ]
     unlike: Annotated[
-        Names, about("Results that differ: `losses`, `weights`, `optimizer`, `artifact out/a.pt`.")
+        Names,
+        about(
+            "Results that differ: `losses`, `weights`, `optimizer`, `artifact out/a.pt`."
+        ),
     ] = ()
     outside: Annotated[
         Names, about("Facts outside the inputs that differ: `name: before -> after`.")
     ] = ()
     recorded: Annotated[
-        str, about("When the baseline's entry was written: UTC, ISO 8601; may be empty.")
+        str,
+        about("When the baseline's entry was written: UTC, ISO 8601; may be empty."),
     ] = ""
     remedy: Annotated[str, about("What to do; may be empty.")] = ""
     unknown_recipe: Annotated[
@@ -129,10 +149,14 @@ class AgainstFinding(Compared):
     commit: Annotated[Commit, about("Its commit, 40 (or 64) hex digits.")]
     status: Annotated[
         str,
-        about("As beside a baseline; or no answer.", **one_of((*STATUSES[:3], "inconclusive"))),
+        about(
+            "As beside a baseline; or no answer.",
+            **one_of((*STATUSES[:3], "inconclusive")),
+        ),
     ]
     first_divergence: Annotated[
-        Divergence | None, about("The earliest difference from the other ref, else null.")
+        Divergence | None,
+        about("The earliest difference from the other ref, else null."),
     ] = None
     relation: Annotated[
         str,

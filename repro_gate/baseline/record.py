@@ -62,7 +62,8 @@ def entry_of(
         outcomes=tuple(sorted(results, key=lambda result: result.seed)),
         outside=_readable(outside),
         step_times={
-            arm: tuple(float(f"{time:.6g}") for time in times) for arm, times in step_times.items()
+            arm: tuple(float(f"{time:.6g}") for time in times)
+            for arm, times in step_times.items()
         },
     )
 
@@ -70,7 +71,9 @@ def entry_of(
 def merge(baseline: Baseline | None, entry: Entry) -> Baseline:
     """Return the baseline with the entry of this platform replaced or added. Entries of other
     platforms stay, also if their recipe is an older one: the gate says so on those platforms."""
-    return Baseline({**({} if baseline is None else baseline.entries), entry.platform: entry})
+    return Baseline(
+        {**({} if baseline is None else baseline.entries), entry.platform: entry}
+    )
 
 
 def result_of(run: RunResult, artifacts: Mapping[str, Artifact]) -> RecordedResult:
@@ -84,7 +87,9 @@ def result_of(run: RunResult, artifacts: Mapping[str, Artifact]) -> RecordedResu
         losses=_digest("losses", _final(traces, "loss")),
         weights=_digest("weights", _final(traces, "parameter", "buffer")),
         optimizer=_digest("optimizer", _final(traces, "optimizer")),
-        artifacts=_readable({name: _artifact(item) for name, item in artifacts.items()}),
+        artifacts=_readable(
+            {name: _artifact(item) for name, item in artifacts.items()}
+        ),
         loss_curve=_curve(losses),
     )
 
@@ -108,7 +113,11 @@ def outside_facts(run: RunResult, machine: Mapping[str, str]) -> dict[str, str]:
         inputs = r"driver|gpu\..*\.model"
     else:
         inputs = r"driver|gpu\..*|cpu-model"
-    facts |= {name: {value} for name, value in machine.items() if not re.fullmatch(inputs, name)}
+    facts |= {
+        name: {value}
+        for name, value in machine.items()
+        if not re.fullmatch(inputs, name)
+    }
     return {
         name: next(iter(values))[:MAX_FACT]
         for name, values in sorted(facts.items())
@@ -119,14 +128,18 @@ def outside_facts(run: RunResult, machine: Mapping[str, str]) -> dict[str, str]:
 def _readable(texts: Mapping[str, str]) -> dict[str, str]:
     """Return names and texts as they are read back, sorted: no text in UTF-8 holds a byte that is
     none."""
-    return {str(hashable(name)): str(hashable(text)) for name, text in sorted(texts.items())}
+    return {
+        str(hashable(name)): str(hashable(text)) for name, text in sorted(texts.items())
+    }
 
 
 def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
     for label, trace in traces.items():
         for kind in kinds:
             for name, rows in _last(trace, kind).items():
-                yield from ([label, kind, name, place, *row] for place, row in enumerate(rows))
+                yield from (
+                    [label, kind, name, place, *row] for place, row in enumerate(rows)
+                )
 
 
 def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
@@ -178,5 +191,6 @@ def _curve(losses: Mapping[int, float]) -> dict[int, Any]:
         stride = next(stride for stride in strides if len(steps[::stride]) < MAX_CURVE)
         steps = [*steps[::stride], steps[-1]]
     return {
-        step: losses[step] if math.isfinite(losses[step]) else str(losses[step]) for step in steps
+        step: losses[step] if math.isfinite(losses[step]) else str(losses[step])
+        for step in steps
     }

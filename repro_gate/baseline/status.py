@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from repro_gate.baseline.config_hash import PLATFORM, ChangedInput, changed_inputs
-from repro_gate.baseline.model import FILE_NAME, Baseline, BaselineFinding, Entry, RecordedResult
+from repro_gate.baseline.model import (
+    FILE_NAME,
+    Baseline,
+    BaselineFinding,
+    Entry,
+    RecordedResult,
+)
 from repro_gate.compare.cost import speed_changes
 from repro_gate.compare.distances import finite, gap
 from repro_gate.escape import for_terminal, listed
@@ -41,7 +47,10 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     entry = baseline.entries.get(now.platform)
     if entry is None:
         return _new_platform(baseline, now)
-    parts, farthest = unlike(entry.outcomes, now.outcomes), loss_gap(entry.outcomes, now.outcomes)
+    parts, farthest = (
+        unlike(entry.outcomes, now.outcomes),
+        loss_gap(entry.outcomes, now.outcomes),
+    )
     inputs = changed_inputs(entry, now)
     why = f"inputs changed ({_few([item.name for item in inputs])})"
     remedy, facts = "", tuple[str, ...]()
@@ -51,9 +60,13 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
         if parts:
             facts = _changed_facts(entry.outside, now.outside)
             status, remedy = "drift", _UNDO if facts else _LOOK_OUTSIDE
-            message = f"same inputs, different results: {_few(parts)}{_distance(farthest)}; "
+            message = (
+                f"same inputs, different results: {_few(parts)}{_distance(farthest)}; "
+            )
             names = _few([fact.partition(": ")[0] for fact in facts])
-            message += f"{names or 'no recorded fact'} changed outside the hashed inputs"
+            message += (
+                f"{names or 'no recorded fact'} changed outside the hashed inputs"
+            )
     elif not parts:
         status, remedy = "no-op", _RECORD_INPUTS
         message = f"{why}, results are bitwise identical to the baseline"
@@ -76,7 +89,9 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     )
 
 
-def unlike(recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]) -> tuple[str, ...]:
+def unlike(
+    recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
+) -> tuple[str, ...]:
     """Return the parts whose bits differ, over all seeds that both sides have: `steps`, `losses`,
     `weights`, `optimizer`, `artifact out/a.pt`.
 
@@ -100,7 +115,9 @@ def unlike(recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]) ->
     return tuple(dict.fromkeys([*parts, *artifacts]))
 
 
-def loss_gap(recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]) -> float | None:
+def loss_gap(
+    recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
+) -> float | None:
     """Return the largest |difference| of two losses of one seed and step; infinite if one alone is
     not finite, None if no step is in both."""
     gaps = []
@@ -127,13 +144,18 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
     )
     inputs = _changed_platform(nearest, now)
     changes = _few(
-        [f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}" for item in inputs]
+        [
+            f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}"
+            for item in inputs
+        ]
     )
     found = replace(
         found, changed_inputs=inputs, recorded=nearest.recorded, unknown_recipe=not same
     )
     if not same:
-        message = f", and no other has this recipe; the nearest one differs in {changes}"
+        message = (
+            f", and no other has this recipe; the nearest one differs in {changes}"
+        )
         return replace(found, message=found.message + message)
     parts = unlike(nearest.outcomes, now.outcomes)
     bits = f"other results ({_few(parts)})" if parts else "the same results"
@@ -157,7 +179,9 @@ def _unpaired_seeds(entry: Entry, now: Entry) -> tuple[str, ...]:
     return tuple(f"seed {seed}" for seed in sorted(before ^ after))
 
 
-def _changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+def _changed_facts(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> tuple[str, ...]:
     return tuple(
         f"{name}: {before.get(name, 'absent')} -> {after.get(name, 'absent')}"
         for name in sorted(before.keys() | after)

@@ -26,7 +26,9 @@ _APART = {  # for a work tree apart from the checkout: all files, and an index t
     "core.splitIndex": "false",
     "index.sparse": "false",
 }
-_FILTER = re.compile(rb"filter\.(.+)\.(clean|smudge|process|required)", re.DOTALL | re.IGNORECASE)
+_FILTER = re.compile(
+    rb"filter\.(.+)\.(clean|smudge|process|required)", re.DOTALL | re.IGNORECASE
+)
 
 
 class GitFailed(Exception):
@@ -96,7 +98,9 @@ def _run(
     places: Mapping[str, str] | None = None,
     seconds: int = _GIT_SECONDS,
 ) -> bytes:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("GIT_")
+    }
     environment |= {
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
@@ -109,7 +113,10 @@ def _run(
         **(places or {}),
     }
     for place, (key, value) in enumerate({**_QUIET, **off}.items()):
-        environment |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
+        environment |= {
+            f"GIT_CONFIG_KEY_{place}": key,
+            f"GIT_CONFIG_VALUE_{place}": value,
+        }
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", *arguments],
@@ -121,7 +128,9 @@ def _run(
             timeout=seconds,
         )
     except subprocess.TimeoutExpired as error:
-        raise GitFailed(f"git {arguments[0]} took longer than {seconds} s", -1) from error
+        raise GitFailed(
+            f"git {arguments[0]} took longer than {seconds} s", -1
+        ) from error
     if done.returncode != 0:
         message = done.stderr.decode("utf-8", "replace").strip()
         message = message or f"git {arguments[0]} ended with {done.returncode}"

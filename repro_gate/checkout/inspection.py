@@ -58,9 +58,15 @@ def inspect_checkout(directory: Path) -> Checkout:
     repository that is there."""
     directory = Path(os.path.realpath(directory))
     if not directory.is_dir():
-        raise UsageError(f"{directory} is not a folder", reason_id="workspace/no-folder")
+        raise UsageError(
+            f"{directory} is not a folder", reason_id="workspace/no-folder"
+        )
     marked = next(
-        (folder for folder in (directory, *directory.parents) if os.path.lexists(folder / ".git")),
+        (
+            folder
+            for folder in (directory, *directory.parents)
+            if os.path.lexists(folder / ".git")
+        ),
         None,
     )
     if marked is None:
@@ -76,7 +82,9 @@ def inspect_checkout(directory: Path) -> Checkout:
             return _without_git(directory, f"{marked / '.git'} is no usable repository")
         root = Path(os.path.realpath(top))
         if root != marked:
-            return _without_git(directory, f"git takes {root} for the top level of {marked}")
+            return _without_git(
+                directory, f"git takes {root} for the top level of {marked}"
+            )
         if directory != root and _is_ignored(root, directory):
             return _without_git(directory, f"git ignores this folder in {root}")
         return _inspect(root)
@@ -105,7 +113,9 @@ def listed_files(root: Path) -> list[str]:
         return sorted(set(_listed(root, "")), key=os.fsencode)
 
 
-def ignored_files(root: Path, suffixes: Sequence[str], most: int = 5_000) -> tuple[str, ...]:
+def ignored_files(
+    root: Path, suffixes: Sequence[str], most: int = 5_000
+) -> tuple[str, ...]:
     """Return paths relative to `root` of files with one of `suffixes` that git ignores; a folder
     that is ignored whole stands for what it holds, with a slash behind it. Raise UsageError if git
     fails."""
@@ -128,7 +138,8 @@ def _inspect(root: Path) -> Checkout:
         uncommitted=tuple(uncommitted),
         is_git=True,
         notes=tuple(
-            f"submodule {path} is not initialised: its files are missing" for path in missing
+            f"submodule {path} is not initialised: its files are missing"
+            for path in missing
         ),
     )
 
@@ -140,7 +151,9 @@ def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[
     status = git_names(root, "status", "--porcelain=v1", "-z", *shown)
     entries = [(line[:2], line[3:]) for line in status]
     tracked = index_of(root)
-    unchanged = _unchanged_lfs(root, {path for code, path in entries if code == " M"}, tracked)
+    unchanged = _unchanged_lfs(
+        root, {path for code, path in entries if code == " M"}, tracked
+    )
     for code, path in entries:
         if path.endswith("/") and code == "??" and is_checkout(root / path):
             yield prefix + path.rstrip("/")
@@ -155,7 +168,9 @@ def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[
             continue
         if head_of(root / item.path) != item.blob:
             yield prefix + item.path
-        yield from _uncommitted(root / item.path, f"{prefix}{item.path}/", uninitialised)
+        yield from _uncommitted(
+            root / item.path, f"{prefix}{item.path}/", uninitialised
+        )
 
 
 def _listed(root: Path, prefix: str) -> Iterator[str]:
@@ -174,7 +189,9 @@ def _listed(root: Path, prefix: str) -> Iterator[str]:
 def index_of(root: Path, work_tree: WorkTree | None = None) -> list[Tracked]:
     """Return the index (`mode blob stage TAB path`): the checkout's own, or one apart from it."""
     found: dict[str, Tracked] = {}
-    for line in git(root, "ls-files", "-z", "--stage", work_tree=work_tree).split(b"\0"):
+    for line in git(root, "ls-files", "-z", "--stage", work_tree=work_tree).split(
+        b"\0"
+    ):
         if line:
             about, _, path = line.partition(b"\t")
             mode, blob, _ = about.decode("ascii").split(" ")
@@ -182,21 +199,32 @@ def index_of(root: Path, work_tree: WorkTree | None = None) -> list[Tracked]:
     return list(found.values())
 
 
-def _unchanged_lfs(root: Path, modified: set[str], tracked: Sequence[Tracked]) -> set[str]:
+def _unchanged_lfs(
+    root: Path, modified: set[str], tracked: Sequence[Tracked]
+) -> set[str]:
     """Return those of the modified files that are what their LFS pointer in the index says: with
     filters off, git cannot tell."""
     blobs = {item.path: item.blob for item in tracked if item.path in modified}
     if not blobs:
         return set()
     given = "".join(f"{blob}\n" for blob in sorted(set(blobs.values())))
-    sizes = git(root, "cat-file", "--batch-check", stdin=given.encode()).decode().splitlines()
+    sizes = (
+        git(root, "cat-file", "--batch-check", stdin=given.encode())
+        .decode()
+        .splitlines()
+    )
     small = [
         line.split()[0]
         for line in sizes
         if " blob " in line and int(line.split()[2]) <= LFS_POINTER_BYTES
     ]
     # `blob type size LF content LF`, again and again
-    batch = git(root, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in small).encode())
+    batch = git(
+        root,
+        "cat-file",
+        "--batch",
+        stdin="".join(f"{blob}\n" for blob in small).encode(),
+    )
     pointers: dict[str, re.Match[bytes]] = {}
     while batch:
         about, _, rest = batch.partition(b"\n")
@@ -263,7 +291,9 @@ def asking(root: Path) -> Iterator[None]:
     except GitFailed as error:
         message = f"git cannot read the checkout {root}: {str(error)[:500]}"
         raise UsageError(
-            message, remedy="see whether `git status` works in it", reason_id="workspace/git"
+            message,
+            remedy="see whether `git status` works in it",
+            reason_id="workspace/git",
         ) from error
 
 
@@ -327,7 +357,9 @@ def lfs_pointers(root: Path) -> tuple[str, ...]:
     return tuple(sorted(found, key=os.fsencode))
 
 
-def _repositories(root: Path, prefix: str = "") -> Iterator[tuple[Path, str, list[Tracked]]]:
+def _repositories(
+    root: Path, prefix: str = ""
+) -> Iterator[tuple[Path, str, list[Tracked]]]:
     """Yield the repository at `root` and each submodule that is there: its folder, the prefix of
     its paths, and its index."""
     entries = index_of(root)
@@ -351,7 +383,9 @@ def _managed_by_lfs(root: Path, paths: Sequence[str]) -> Iterator[str]:
     """Yield those of these paths whose attribute `filter` is `lfs`: fields of `path NUL filter NUL
     value NUL`."""
     given = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    fields = git(root, "check-attr", "-z", "--stdin", "filter", stdin=given).split(b"\0")
+    fields = git(root, "check-attr", "-z", "--stdin", "filter", stdin=given).split(
+        b"\0"
+    )
     for path, value in zip(fields[0::3], fields[2::3], strict=False):
         if value == b"lfs":
             yield os.fsdecode(path)

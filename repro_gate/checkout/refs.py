@@ -36,7 +36,9 @@ def commit_of(root: Path, ref: str, option: str) -> str:
         if ref.startswith("-") or not _can_be_asked(ref):
             raise GitFailed("no name of a commit", 1)
         named = f"{ref}^{{commit}}"
-        return git_line(root, "rev-parse", "--verify", "--quiet", "--end-of-options", named)
+        return git_line(
+            root, "rev-parse", "--verify", "--quiet", "--end-of-options", named
+        )
     except GitFailed:
         name = ref.removeprefix("refs/remotes/").removeprefix("origin/")
         remedy = (
@@ -44,7 +46,9 @@ def commit_of(root: Path, ref: str, option: str) -> str:
             "`fetch-depth: 0`)"
         )
         raise UsageError(
-            f"{option} {ref}: no such commit in {root}", remedy=remedy, reason_id="usage/ref"
+            f"{option} {ref}: no such commit in {root}",
+            remedy=remedy,
+            reason_id="usage/ref",
         ) from None
 
 
@@ -81,7 +85,9 @@ def file_at(root: Path, commit: str, path: str, limit: int) -> bytes | None:
         raise _unreadable(commit, f"{path} cannot be read", error) from error
 
 
-def export(root: Path, commit: str, destination: Path, leave_out: Sequence[Path] = ()) -> Snapshot:
+def export(
+    root: Path, commit: str, destination: Path, leave_out: Sequence[Path] = ()
+) -> Snapshot:
     """Write the tree of a commit to a folder, submodules that are initialised included, LFS
     contents where this clone has them.
 
@@ -93,12 +99,21 @@ def export(root: Path, commit: str, destination: Path, leave_out: Sequence[Path]
     try:
         files = _write(root, commit, top, "", others, notes)
     except (GitFailed, OSError) as error:
-        raise _unreadable(commit, "the tree cannot be written as files", error) from error
-    return Snapshot(root=destination, source=root, files=files, notes=tuple(notes[:_MAX_NOTES]))
+        raise _unreadable(
+            commit, "the tree cannot be written as files", error
+        ) from error
+    return Snapshot(
+        root=destination, source=root, files=files, notes=tuple(notes[:_MAX_NOTES])
+    )
 
 
 def _write(
-    root: Path, commit: str, top: Path, prefix: str, leave_out: set[str], notes: list[str]
+    root: Path,
+    commit: str,
+    top: Path,
+    prefix: str,
+    leave_out: set[str],
+    notes: list[str],
 ) -> int:
     """Write one repository's tree below `prefix` ("" or ending in a slash) of `top`, and those of
     its submodules. Return how many files that were."""
@@ -136,7 +151,9 @@ def _write(
             and os.path.realpath(target) == str(target)
         ):
             target.mkdir(parents=True, exist_ok=True)
-            files += _write(root / item.path, item.blob, top, f"{name}/", leave_out, notes)
+            files += _write(
+                root / item.path, item.blob, top, f"{name}/", leave_out, notes
+            )
         else:
             notes.append(
                 f"submodule {name} at {item.blob[:12]} is not in this clone: its files are missing"
@@ -147,9 +164,9 @@ def _write(
 def _holds(folder: Path, commit: str) -> bool:
     """Return whether a submodule's own repository is there, through no link, and has the commit."""
     try:
-        if os.path.realpath(folder.parent) != os.path.normpath(folder.parent) or not is_checkout(
-            folder
-        ):
+        if os.path.realpath(folder.parent) != os.path.normpath(
+            folder.parent
+        ) or not is_checkout(folder):
             return False
         git(folder, "cat-file", "-e", f"{commit}^{{commit}}")
     except (GitFailed, OSError):
@@ -182,7 +199,9 @@ def _resolve_lfs(
 def _unreadable(commit: str, what: str, error: Exception) -> UsageError:
     reason = " ".join(str(error).split())[:300]
     return UsageError(
-        f"commit {commit[:12]}: {what}: {reason}", remedy=_FETCH, reason_id="usage/commit"
+        f"commit {commit[:12]}: {what}: {reason}",
+        remedy=_FETCH,
+        reason_id="usage/commit",
     )
 
 

@@ -63,7 +63,9 @@ def take_snapshot(
     for name in names:
         path = os.path.join(root, name)
         if _CREDENTIALS.fullmatch(name):
-            notes.append(f"{name} was left out: a step of the job keeps its credential there")
+            notes.append(
+                f"{name} was left out: a step of the job keeps its credential there"
+            )
         elif not is_below(path, others):
             copy.take(name)
     copy.finish()
@@ -125,7 +127,9 @@ class Copy:
         made = (name for name, is_made in self._folders.items() if is_made)
         for name in sorted(made, reverse=True):
             status = os.lstat(self.source / name)
-            os.chmod(self.target / name, stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRWXU)
+            os.chmod(
+                self.target / name, stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRWXU
+            )
             os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
@@ -137,7 +141,9 @@ def _is_no_code(entry: os.DirEntry[str]) -> bool:
     return is_environment or entry.name in _NOT_COPIED
 
 
-def _not_copied(name: str, error: OSError, source: Path | None = None) -> UsageError | Inconclusive:
+def _not_copied(
+    name: str, error: OSError, source: Path | None = None
+) -> UsageError | Inconclusive:
     if isinstance(error, PermissionError) and (
         source is None or error.filename in (None, os.fspath(source))
     ):

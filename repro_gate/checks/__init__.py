@@ -32,9 +32,13 @@ def run_checks(
         try:
             result = check(evidence)
         except (GateError, OSError) as error:
-            finding = failed(f"it could not look: {error}", (), getattr(error, "remedy", ""))
+            finding = failed(
+                f"it could not look: {error}", (), getattr(error, "remedy", "")
+            )
             result = replace(check.result(finding, evidence.spec), status="fail")
-        waivers = (item for item in evidence.spec.checklist.waive if item.check == check.id)
+        waivers = (
+            item for item in evidence.spec.checklist.waive if item.check == check.id
+        )
         waiver = next(waivers, None)
         results.append(result if waiver is None else _waived(result, waiver, today))
     return tuple(results)

@@ -98,7 +98,9 @@ def submodules_present(evidence: Evidence) -> Finding:
             moved,
             f"{_UPDATE}, or `git add` a submodule whose move is meant",
         )
-    absent = [f"{item.path}: not initialised" for item in recorded if item.actual is None]
+    absent = [
+        f"{item.path}: not initialised" for item in recorded if item.actual is None
+    ]
     if absent:
         return missing(
             f"the files of {len(absent)} submodules are not there",
@@ -142,7 +144,11 @@ def spec_tracked(evidence: Evidence) -> Finding:
     )
 
 
-@check("code/licence", "The checkout says under which licence its code may be run again.", CHECKOUT)
+@check(
+    "code/licence",
+    "The checkout says under which licence its code may be run again.",
+    CHECKOUT,
+)
 def licence(evidence: Evidence) -> Finding:
     """Look for a file of the usual name, or pyproject's `license`, at the root or beside the spec.
     What the licence says is not judged."""
@@ -153,7 +159,10 @@ def licence(evidence: Evidence) -> Finding:
             return passed(f"{name} states the licence", (name,))
     return missing(
         "there is no licence file, and pyproject.toml names none",
-        [f"{folder}: neither a licence file nor `license` in pyproject.toml" for folder in folders],
+        [
+            f"{folder}: neither a licence file nor `license` in pyproject.toml"
+            for folder in folders
+        ],
         "add a LICENSE file at the root, or `license` to pyproject.toml",
     )
 
@@ -176,7 +185,9 @@ def pristine_workspace(evidence: Evidence) -> Finding:
             f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or let "
             "train.run make it",
         )
-    bad = [f"{run.request.name}: {run.problem}" for run in evidence.runs if not run.good]
+    bad = [
+        f"{run.request.name}: {run.problem}" for run in evidence.runs if not run.good
+    ]
     count = len(evidence.runs)
     if len(bad) == count:
         return skipped("no run came to its end", bad[:3])
@@ -194,7 +205,9 @@ def imports_checkout(evidence: Evidence) -> Finding:
     holds, at the end of each process."""
     elsewhere = imported_from_elsewhere(evidence, evidence.runs)
     lines = [
-        f"{item.module}: {item.path}, {why}" for why, items in elsewhere.items() for item in items
+        f"{item.module}: {item.path}, {why}"
+        for why, items in elsewhere.items()
+        for item in items
     ]
     if COPY in elsewhere:
         names = " ".join(sorted({item.distribution for item in elsewhere[COPY]}))
@@ -221,7 +234,9 @@ def imports_checkout(evidence: Evidence) -> Finding:
             "build them in `train.run`, install them as a package of the lockfile, or build them "
             "anew before each gate run",
         )
-    return passed("what training imported of the checkout came from the run's own workspace")
+    return passed(
+        "what training imported of the checkout came from the run's own workspace"
+    )
 
 
 @check(
@@ -266,7 +281,9 @@ def opened_files(evidence: Evidence) -> Finding:
 def _fault(item: Opened, evidence: Evidence) -> str:
     """Return what is wrong with a file that training opened; empty if nothing is."""
     if not item.inside:
-        return (misplaced(evidence, item.path) or _OUTSIDE) if is_source(item.path) else ""
+        return (
+            (misplaced(evidence, item.path) or _OUTSIDE) if is_source(item.path) else ""
+        )
     is_known = (
         evidence.tracked is None
         or item.path in evidence.tracked

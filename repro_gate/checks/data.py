@@ -31,7 +31,9 @@ from repro_gate.checks.opened import (
 from repro_gate.data.declared import DataFinding
 from repro_gate.files import Unreadable, read_text
 
-_HUB_CACHE = re.compile(r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/")
+_HUB_CACHE = re.compile(
+    r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/"
+)
 _MAX_FILES = 5_000  # that are searched for a commit
 _MAX_FILE_BYTES = 1 << 20
 _PIN = (
@@ -70,10 +72,13 @@ def checksums(evidence: Evidence) -> Finding:
     bare = [_digest(item) for item in evidence.data if not item.declared]
     if bare:
         return missing(
-            f"{len(bare)} declared items have no sha256", bare, "add the sha256 shown to the spec"
+            f"{len(bare)} declared items have no sha256",
+            bare,
+            "add the sha256 shown to the spec",
         )
     return passed(
-        f"{len(evidence.data)} declared items have their digests", [*map(_digest, evidence.data)]
+        f"{len(evidence.data)} declared items have their digests",
+        [*map(_digest, evidence.data)],
     )
 
 
@@ -178,7 +183,10 @@ def revisions_pinned(evidence: Evidence) -> Finding:
     tracked = evidence.tracked or frozenset()
     paths = sorted(tracked if unlisted(evidence) else tracked & opened(evidence).keys())
     loose = read
-    for path in (evidence.spec.path, *(evidence.root / name for name in paths[:_MAX_FILES])):
+    for path in (
+        evidence.spec.path,
+        *(evidence.root / name for name in paths[:_MAX_FILES]),
+    ):
         with contextlib.suppress(Unreadable):
             text = read_text(path, evidence.root, _MAX_FILE_BYTES).lower()
             loose = [item for item in loose if item[1] not in text]
@@ -205,7 +213,9 @@ def batches_equal(evidence: Evidence) -> Finding:
     if comparison is None or "batch" not in comparison.by_kind:
         return skipped("no batch came through a torch DataLoader")
     remedy = "seed the sampler and the augmentation from the run's seed"
-    kinds = [block.kind for trace in traces_of(evidence.pair[:1]) for block in trace.blocks]
+    kinds = [
+        block.kind for trace in traces_of(evidence.pair[:1]) for block in trace.blocks
+    ]
     return differ(comparison, "batch", "batches", remedy) or passed(
         f"{kinds.count('batch')} batches were equal, in content and order"
     )

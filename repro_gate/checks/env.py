@@ -49,7 +49,10 @@ _SAME = (*_ON_GPU, "interpreter")
 _DIGEST = re.compile(r"\S+@sha256:([0-9a-f]{64})", re.IGNORECASE)
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 _CUBLAS_FACT = "cublas-workspace-at-cuda-start"
-_CUBLAS_VALUES = (":4096:8", ":16:8")  # the two that NVIDIA's documentation calls reproducible
+_CUBLAS_VALUES = (
+    ":4096:8",
+    ":16:8",
+)  # the two that NVIDIA's documentation calls reproducible
 # Different in each process of a run, or in each run, by what they are: ranks, and the rendezvous
 # that a launcher opens.
 _OF_ONE_PROCESS = re.compile(
@@ -81,7 +84,10 @@ def lockfile(evidence: Evidence) -> Finding:
         names = _undeclared(evidence)
         return undeclared(
             "no lockfile is declared, so a rerun may install other versions",
-            names or (f"{evidence.spec.path.name}: no `env.lockfile`, and no lockfile beside it",),
+            names
+            or (
+                f"{evidence.spec.path.name}: no `env.lockfile`, and no lockfile beside it",
+            ),
             f"name it in the spec: `env: {{lockfile: {(*names, 'requirements.lock')[0]}}}`",
         )
     try:
@@ -160,7 +166,10 @@ def image_digest(evidence: Evidence) -> Finding:
     """Compare digests: a tag can be moved to another image. What is declared counts only if the
     running image is known."""
     declared, running = evidence.spec.env.image, evidence.running_image
-    lines = [f"declared {declared or 'nothing'}", f"running {running or 'in no known image'}"]
+    lines = [
+        f"declared {declared or 'nothing'}",
+        f"running {running or 'in no known image'}",
+    ]
     known, digest = (_DIGEST.fullmatch(name or "") for name in (running, declared))
     example = running if known else "ghcr.io/org/train@sha256:<64 hex digits>"
     if declared is None:
@@ -169,8 +178,12 @@ def image_digest(evidence: Evidence) -> Finding:
     if digest is None:
         remedy = f"write `{example}`; `docker buildx imagetools inspect` prints the digest of a tag"
         if "@" in declared:
-            return failed("the declared image's digest is cut or misspelt", lines, remedy)
-        message = "the declared image is named by tag, which can be moved to another image"
+            return failed(
+                "the declared image's digest is cut or misspelt", lines, remedy
+            )
+        message = (
+            "the declared image is named by tag, which can be moved to another image"
+        )
         return missing(message, lines, remedy)
     if known is None:
         return missing(
@@ -204,10 +217,14 @@ def versions(evidence: Evidence) -> Finding:
             moved,
             "start every process with the same interpreter",
         )
-    drivers = {"driver": evidence.machine["driver"]} if "driver" in evidence.machine else {}
+    drivers = (
+        {"driver": evidence.machine["driver"]} if "driver" in evidence.machine else {}
+    )
     same = facts[0][1] | drivers
     has_gpu = any(on_gpu(trace) for _, trace in evidence.trained)
-    unknown = [key for key in (_ON_GPU if has_gpu else ("python",)) if not same.get(key)]
+    unknown = [
+        key for key in (_ON_GPU if has_gpu else ("python",)) if not same.get(key)
+    ]
     known = [f"{key} {value}" for key, value in same.items()]
     if unknown:
         return missing(
@@ -240,7 +257,9 @@ def cublas_workspace(evidence: Evidence) -> Finding:
         if value is not None and value not in _CUBLAS_VALUES
     ]
     if wrong:
-        is_allowed = any(item.flag == _CUBLAS for item in evidence.spec.determinism.allow)
+        is_allowed = any(
+            item.flag == _CUBLAS for item in evidence.spec.determinism.allow
+        )
         return (noticed if is_allowed else failed)(
             f"{_CUBLAS} did not hold {' or '.join(_CUBLAS_VALUES)} when CUDA started, so cuBLAS "
             "may choose other sums",
@@ -278,7 +297,9 @@ def variables(evidence: Evidence) -> Finding:
             if values[0] == values[1] or _may_differ(name, *values, evidence.pair[1]):
                 same.add(f"{name}={_value(values[0])}")
             else:
-                lines.append(f"{label}: {name} {_value(values[0])} and {_value(values[1])}")
+                lines.append(
+                    f"{label}: {name} {_value(values[0])} and {_value(values[1])}"
+                )
     if lines:
         return failed(
             f"{len(lines)} environment variables differ between two runs that should be the same",
@@ -287,10 +308,14 @@ def variables(evidence: Evidence) -> Finding:
         )
     if not same:
         return skipped("no environment variable was recorded")
-    return passed(f"{len(same)} environment variables were the same in both runs", sorted(same))
+    return passed(
+        f"{len(same)} environment variables were the same in both runs", sorted(same)
+    )
 
 
-def _may_differ(name: str, one: str | None, other: str | None, second: RunResult) -> bool:
+def _may_differ(
+    name: str, one: str | None, other: str | None, second: RunResult
+) -> bool:
     """Return whether a variable belongs to one process, or the second run is varied in it or in a
     folder that it names."""
     varied = second.request.varied
@@ -309,7 +334,8 @@ def _undeclared(evidence: Evidence) -> tuple[str, ...]:
         os.path.relpath(path, evidence.folder)
         for place in dict.fromkeys((evidence.folder, evidence.root))
         for path in sorted(place.glob("*"))
-        if (kind := kind_of(path.name)) and (kind != "requirements" or "requirements" in path.name)
+        if (kind := kind_of(path.name))
+        and (kind != "requirements" or "requirements" in path.name)
     ]
     return tuple(names[:10])
 

@@ -33,7 +33,13 @@ SAME = (
     "processors",
 )
 # what a rerun needs to know
-_GPU_FACTS = ("gpu-model", "gpu-sm-count", "gpu-memory-bytes", "gpu-capability", "driver")
+_GPU_FACTS = (
+    "gpu-model",
+    "gpu-sm-count",
+    "gpu-memory-bytes",
+    "gpu-capability",
+    "driver",
+)
 _TORCH_FACTS = ("cpu-isa", "threads")
 _GPU_STATE = re.compile(r"gpu\.\d{1,4}\.(?:mig|ecc)")
 
@@ -58,7 +64,9 @@ def device(evidence: Evidence) -> Finding:
         if any(name.lower() not in item.lower() for item in used)
     ]
     if required.gpus is not None and counts != [str(required.gpus)]:
-        wrong.append(f"exactly {required.gpus} GPUs are required, training saw {', '.join(counts)}")
+        wrong.append(
+            f"exactly {required.gpus} GPUs are required, training saw {', '.join(counts)}"
+        )
     if wrong:
         return failed(
             wrong[0],
@@ -77,7 +85,11 @@ def device(evidence: Evidence) -> Finding:
 def same_for_all(evidence: Evidence) -> Finding:
     """Compare the facts of every process; the evidence names each fact that differs, with a process
     for each value."""
-    trained = [(run, trace) for run, trace in evidence.trained if THREADS not in run.request.varied]
+    trained = [
+        (run, trace)
+        for run, trace in evidence.trained
+        if THREADS not in run.request.varied
+    ]
     known = [item for item in by_process(trained, SAME) if item[1]]
     if not known:
         return skipped("no run was traced")
@@ -109,7 +121,9 @@ def recorded(evidence: Evidence) -> Finding:
     for _, trace in evidence.trained:
         facts = {**trace.facts, **evidence.machine}
         by_torch = _TORCH_FACTS if "torch" in facts else ()
-        for key in (*_GPU_FACTS, *states) if on_gpu(trace) else (*by_torch, "cpu-model"):
+        for key in (
+            (*_GPU_FACTS, *states) if on_gpu(trace) else (*by_torch, "cpu-model")
+        ):
             if facts.get(key):
                 known[f"{key} {facts[key]}"] = None
             else:
@@ -124,7 +138,10 @@ def recorded(evidence: Evidence) -> Finding:
     return passed("the hardware that training used is recorded", list(known))
 
 
-@check("hardware/alone", "No other process computed on the GPUs before and after the timed runs.")
+@check(
+    "hardware/alone",
+    "No other process computed on the GPUs before and after the timed runs.",
+)
 def alone(evidence: Evidence) -> Finding:
     """Look at what `nvidia-smi` listed before and after each run, when none of ours is on a GPU; a
     container may not be shown all."""
@@ -143,7 +160,9 @@ def alone(evidence: Evidence) -> Finding:
             "end them, or give the job a GPU of its own; the bits do not depend on it, "
             "determinism_cost_pct does",
         )
-    return passed("no other process computed on the GPUs before and after the timed runs")
+    return passed(
+        "no other process computed on the GPUs before and after the timed runs"
+    )
 
 
 def _device_of(trace: Trace) -> str:

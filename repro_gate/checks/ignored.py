@@ -18,12 +18,21 @@ from pathlib import Path, PurePosixPath
 
 from repro_gate.checkout.inspection import ignored_files
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import declared_paths, from_root, is_below, is_source, opened
+from repro_gate.checks.opened import (
+    declared_paths,
+    from_root,
+    is_below,
+    is_source,
+    opened,
+)
 from repro_gate.files import Unreadable, is_inside, read_text
 from repro_gate.runs.launch import RunResult
 
 _MOST = 3  # paths that are named
-_FILES, _BYTES = 50, 256 * 1024  # of the training's code that is read: files, and bytes of each
+_FILES, _BYTES = (
+    50,
+    256 * 1024,
+)  # of the training's code that is read: files, and bytes of each
 _WORDS = 20_000  # of the log, the command and these files together
 _READ = (".py", ".sh", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
 _WORD = re.compile(r"[\"']([^\"'\n]{1,300})[\"']|([^\s\"'`()\[\]{},:;=<>|]{1,300})")
@@ -51,14 +60,27 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
     if evidence.tracked is None:
         return {}
     root, folder = evidence.root, evidence.working_directory
-    known = [*evidence.tracked, *declared_paths(evidence), *evidence.uncommitted, ".git"]
+    known = [
+        *evidence.tracked,
+        *declared_paths(evidence),
+        *evidence.uncommitted,
+        ".git",
+    ]
     absent: dict[str, str] = {}
     for run in evidence.runs:
         for line in run.ended.tail if run.outcome == "crashed" else ():
             match = _ABSENT.fullmatch(line.strip())
-            path = _below_root(next(filter(None, match.groups())), folder, root) if match else ""
+            path = (
+                _below_root(next(filter(None, match.groups())), folder, root)
+                if match
+                else ""
+            )
             is_copied = not path or is_below(path, known)
-            if not is_copied and is_inside(root / path, root) and (root / path).is_file():
+            if (
+                not is_copied
+                and is_inside(root / path, root)
+                and (root / path).is_file()
+            ):
                 absent.setdefault(path, run.request.name)
     return absent
 
@@ -68,7 +90,11 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
     git ignores and the checkout has; what the log names comes first. Empty if a run came to its
     end, or `code/pristine-workspace` names what was not there."""
     crashed = next((run for run in evidence.runs if run.outcome == "crashed"), None)
-    if crashed is None or evidence.tracked is None or any(run.good for run in evidence.runs):
+    if (
+        crashed is None
+        or evidence.tracked is None
+        or any(run.good for run in evidence.runs)
+    ):
         return {}
     if files_of_this_machine(evidence):
         return {}
@@ -77,7 +103,9 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
     ignored = {name for name in names if not _NO_DATA.search(name)}
     copied = (*evidence.tracked, *evidence.uncommitted)
     # with folders of which the workspaces have a .gitkeep at most
-    full = _above(path for path in copied if not posixpath.basename(path).startswith("."))
+    full = _above(
+        path for path in copied if not posixpath.basename(path).startswith(".")
+    )
     lacking = ignored | (_above(ignored) - full)
     known = {*declared_paths(evidence), ".git"}
     places: dict[str, str] = {}
@@ -99,7 +127,10 @@ def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
     the checkout's root, and where."""
     root, folder = evidence.root, evidence.working_directory
     command = evidence.spec.train.run or ""
-    lines = [(line, folder, f"the log of {crashed.request.name}") for line in crashed.ended.tail]
+    lines = [
+        (line, folder, f"the log of {crashed.request.name}")
+        for line in crashed.ended.tail
+    ]
     lines.append((command, folder, "train.run"))
     words = [from_root(word, folder, root) for _, word in _WORD.findall(command)]
     ours = {*(evidence.tracked or ()), *evidence.uncommitted}
@@ -126,4 +157,6 @@ def _below_root(name: str, folder: Path, root: Path) -> str:
 
 def _above(paths: Iterable[str]) -> set[str]:
     """Return the folders above these paths, below the root."""
-    return {str(folder) for path in paths for folder in PurePosixPath(path).parents} - {"."}
+    return {str(folder) for path in paths for folder in PurePosixPath(path).parents} - {
+        "."
+    }

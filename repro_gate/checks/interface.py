@@ -37,7 +37,9 @@ class EvidenceLine:
     """One entry of a check's evidence."""
 
     text: Annotated[str, about("What was seen: a sentence, or a value that was read.")]
-    location: Annotated[Location | None, about("The line of the checkout that it is about.")] = None
+    location: Annotated[
+        Location | None, about("The line of the checkout that it is about.")
+    ] = None
 
     def __str__(self) -> str:
         return self.text if self.location is None else f"{self.location}: {self.text}"
@@ -52,7 +54,8 @@ class CheckResult:
     status: Annotated[str, about("What came of it.", **one_of(STATUSES))]
     message: Annotated[str, about("One sentence.")]
     evidence: Annotated[
-        tuple[EvidenceLine, ...], about("What was seen, each with its line.", max_length=RECORDED)
+        tuple[EvidenceLine, ...],
+        about("What was seen, each with its line.", max_length=RECORDED),
     ] = ()
     remedy: Annotated[str, about("What to do; may be empty.")] = ""
 
@@ -101,7 +104,9 @@ class Evidence:
     control: RunResult | None = None
     comparison: Comparison | None = None
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
-    not_robust: Finding | None = None  # on what a varied run that is not the same depends
+    not_robust: Finding | None = (
+        None  # on what a varied run that is not the same depends
+    )
     # line -> call that drew from the entropy, of a diagnosis that names a cause
     blamed: Mapping[Location, str] | None = None
     # what this machine's catalog says of the operators that the training asks for
@@ -130,12 +135,16 @@ class Evidence:
     @property
     def trained(self) -> tuple[tuple[RunResult, Trace], ...]:
         """Return every process that trained, with its run."""
-        return tuple((run, trace) for run in self.runs for trace in run.traces if trace.trained)
+        return tuple(
+            (run, trace) for run in self.runs for trace in run.traces if trace.trained
+        )
 
     @property
     def deterministic(self) -> tuple[RunResult, ...]:
         """Return the runs under the flags, of every seed."""
-        return tuple(run for run in self.runs if run.request.arm.name == "deterministic")
+        return tuple(
+            run for run in self.runs if run.request.arm.name == "deterministic"
+        )
 
     @property
     def folder(self) -> Path:
@@ -150,7 +159,9 @@ class Evidence:
     @property
     def root(self) -> Path:
         """Return the checkout's root, or the spec's folder if the evidence has none."""
-        return Path(os.path.realpath(self.checkout.root)) if self.checkout else self.folder
+        return (
+            Path(os.path.realpath(self.checkout.root)) if self.checkout else self.folder
+        )
 
 
 @dataclass(frozen=True)
@@ -165,10 +176,14 @@ class Subject:
 
 CHECKOUT, RUNS = Subject("checkout"), Subject("runs")
 GIT = Subject(
-    "checkout", "there is no git repository", lambda evidence: evidence.tracked is not None
+    "checkout",
+    "there is no git repository",
+    lambda evidence: evidence.tracked is not None,
 )
 TRACED = Subject("runs", "no run was traced", lambda evidence: evidence.trained)
-PAIR = Subject("runs", "no two runs could be compared", lambda evidence: len(evidence.pair) > 1)
+PAIR = Subject(
+    "runs", "no two runs could be compared", lambda evidence: len(evidence.pair) > 1
+)
 
 
 @dataclass(frozen=True)
@@ -248,7 +263,9 @@ def at(event: Drawn | Refused | Undone, text: str) -> EvidenceLine:
     return EvidenceLine(text, Location(event.file, event.line) if event.file else None)
 
 
-def differ(comparison: Comparison, kind: str, things: str, remedy: str) -> Finding | None:
+def differ(
+    comparison: Comparison, kind: str, things: str, remedy: str
+) -> Finding | None:
     """Return the finding on quantities of one kind that differ: a fault if the runs diverge in them
     first. None if nothing differs, or these alone and nothing that counts as a divergence."""
     first, tally = comparison.first_divergence, comparison.by_kind[kind]
@@ -259,7 +276,9 @@ def differ(comparison: Comparison, kind: str, things: str, remedy: str) -> Findi
         return failed(f"{things} differ, first {place}", (place,), remedy)
     return noticed(
         f"{things} differ, after the runs had diverged for another reason",
-        (f"{tally.differing} of {tally.tensors} {things} differ; first divergence: {place}",),
+        (
+            f"{tally.differing} of {tally.tensors} {things} differ; first divergence: {place}",
+        ),
         "mend the first divergence",
     )
 

@@ -11,7 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from repro_gate.checks.interface import Evidence, EvidenceLine, Finding, missing, traces_of
+from repro_gate.checks.interface import (
+    Evidence,
+    EvidenceLine,
+    Finding,
+    missing,
+    traces_of,
+)
 from repro_gate.data.declared import data_path
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import FIRST, SECOND
@@ -19,13 +25,19 @@ from repro_gate.trace.fields import Imported, Opened
 
 # Outside the checkout these are source or settings, which `code/opened-files` judges; any other
 # file is data, for `data/undeclared-reads`.
-SOURCE = frozenset({".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh"})
+SOURCE = frozenset(
+    {".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh"}
+)
 MOST_LINES = 20  # files that are named one by one
-ABSOLUTE = "opened in the original checkout, by an absolute path, instead of in the workspace"
+ABSOLUTE = (
+    "opened in the original checkout, by an absolute path, instead of in the workspace"
+)
 IGNORED = "in the original checkout, and git ignores it: no workspace has it"
 COPY = "a copy that was installed, or another clone"
 ORIGINAL = "in the original checkout"
-NOT_ALL = "opened-not-all"  # the probe's note where a process opened more files than it lists
+NOT_ALL = (
+    "opened-not-all"  # the probe's note where a process opened more files than it lists
+)
 _WORKSPACE = re.compile(  # in the temporary folder of one gate run
     rf"^/(?:.*?/)?repro-gate-[^/]+/(?:[^/]+/){{0,2}}?(?:{FIRST.workspace}|{SECOND.workspace})/"
 )
@@ -61,7 +73,9 @@ def left_over(runs: Sequence[RunResult]) -> dict[Opened, list[str]]:
     the runs that read each."""
     readers = defaultdict[Opened, list[str]](list)
     for run in runs:
-        for item in dict.fromkeys(item for trace in run.traces for item in trace.opened):
+        for item in dict.fromkeys(
+            item for trace in run.traces for item in trace.opened
+        ):
             if item.left:
                 readers[item].append(run.request.name)
     return readers
@@ -113,7 +127,9 @@ def declared_paths(evidence: Evidence) -> Iterator[str]:
 
 def is_below(path: str, places: Iterable[str]) -> bool:
     """Return whether a path is one of these, or lies below one."""
-    return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places)
+    return any(
+        path == place or path.startswith(f"{place.rstrip('/')}/") for place in places
+    )
 
 
 def from_root(path: str, folder: Path, root: Path) -> str:
@@ -147,7 +163,9 @@ def folded(files: Iterable[tuple[Opened, str]]) -> list[EvidenceLine]:
             break
     lines = []
     for (place, fault), items in groups.items():
-        name = items[0].path if len(items) == 1 else f"{place or '.'}/: {len(items)} files"
+        name = (
+            items[0].path if len(items) == 1 else f"{place or '.'}/: {len(items)} files"
+        )
         location = items[0].by if len({item.by for item in items}) == 1 else None
         text = name if location is None else f"opens {name}"
         lines.append(EvidenceLine(f"{text}: {fault}" if fault else text, location))

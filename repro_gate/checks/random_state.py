@@ -60,7 +60,9 @@ def flags_effective(evidence: Evidence) -> Finding:
             "determinism.allow with a reason",
         )
     if not any(settings for trace in traces for settings in trace.settings):
-        return skipped("the training does not use torch, so no flag of torch was read back")
+        return skipped(
+            "the training does not use torch, so no flag of torch was read back"
+        )
     if changed["without effect"]:
         return noticed(
             "training code changed a determinism flag within a step, or after its library had read "
@@ -82,7 +84,11 @@ def _changed_flags(runs: Iterable[RunResult]) -> Mapping[str, dict[EvidenceLine,
     pairs = [(run.request.arm, trace) for run in runs for trace in run.traces]
     for arm, trace in pairs:
         for item in trace.undone:
-            if item.step >= 0 and not item.late and not moot(item.flag, trace.facts, {}):
+            if (
+                item.step >= 0
+                and not item.late
+                and not moot(item.flag, trace.facts, {})
+            ):
                 text = f"{item.flag} set to {item.value}, in step {item.step}"
                 changed["without effect"][at(item, text)] = None
         known = set[str]()
@@ -138,7 +144,10 @@ def generators_equal(evidence: Evidence) -> Finding:
     )
 
 
-@check("random-state/seed-reach", "Under another seed every generator started from another state.")
+@check(
+    "random-state/seed-reach",
+    "Under another seed every generator started from another state.",
+)
 def seed_reaches_all(evidence: Evidence) -> Finding:
     """Compare the first recorded state of each generator in the first run and in the reseeded
     control; one that is equal was seeded by the code."""
@@ -153,7 +162,9 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
         return skipped("no generator state was recorded in both")
     fixed = [name for name, is_same in started.items() if is_same]
     if fixed and reseeded_differs.look(evidence).kind == "missing":
-        return skipped("nothing differs under another seed: random-state/reseeded says so", fixed)
+        return skipped(
+            "nothing differs under another seed: random-state/reseeded says so", fixed
+        )
     if fixed:
         return missing(
             f"the seed does not reach {len(fixed)} of {len(started)} generators: they started from "
@@ -163,7 +174,9 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
             "the code seeds them with a number of its own: take the seed from the command line and "
             "write `{seed}` into train.run",
         )
-    return passed(f"another seed gave each of {len(started)} generators another state", [*started])
+    return passed(
+        f"another seed gave each of {len(started)} generators another state", [*started]
+    )
 
 
 def _generators(run: RunResult, control: RunResult) -> Iterator[tuple[str, int, bool]]:
@@ -190,10 +203,14 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     first, seed = evidence.pair[0], control.request.arm.seed
     compared = [item for item in _shared(first, control) if item[1].kind != "rng"]
     if not compared:
-        return skipped("the reseeded control recorded nothing that the first run recorded too")
+        return skipped(
+            "the reseeded control recorded nothing that the first run recorded too"
+        )
     differing = _differing(compared)
     noisy = _differing(_shared(*evidence.pair)) if len(evidence.pair) > 1 else set()
-    counts = f"{len(compared)} blocks of digests compared, {len(differing)} of which differ"
+    counts = (
+        f"{len(compared)} blocks of digests compared, {len(differing)} of which differ"
+    )
     lines = [f"seeds {first.request.arm.seed} and {seed}: {counts}"]
     if not differing:
         return missing(
@@ -303,7 +320,9 @@ def no_os_entropy(evidence: Evidence) -> Finding:
     draws = {at(item, item.source) for trace in traces for item in trace.drawn}
     lines = suspects = sorted(draws, key=str)
     if evidence.blamed is not None:
-        suspects = [EvidenceLine(call, place) for place, call in evidence.blamed.items()]
+        suspects = [
+            EvidenceLine(call, place) for place, call in evidence.blamed.items()
+        ]
     remedy = (
         "seed it from the run's seed (`default_rng(seed)`, `random.Random(seed)`); waive the check "
         "if it only names a file"
@@ -352,7 +371,11 @@ def operators_deterministic(evidence: Evidence) -> Finding:
     readings = [trace.settings[mark.flags] for trace in traces for mark in trace.steps]
     if not any(ALGORITHMS in reading for reading in readings):
         return skipped("no step was taken under the flags, or none with torch")
-    off = [item for item in readings if item.get(ALGORITHMS) is not True or item.get(WARN_ONLY)]
+    off = [
+        item
+        for item in readings
+        if item.get(ALGORITHMS) is not True or item.get(WARN_ONLY)
+    ]
     if off:
         return missing(
             f"torch refused no operator at {len(off)} of {len(readings)} steps, so none was "
@@ -360,7 +383,9 @@ def operators_deterministic(evidence: Evidence) -> Finding:
             (f"{ALGORITHMS} was off",),
             "leave the flag on, and give what it refuses a deterministic form",
         )
-    return passed(f"torch ran {len(readings)} steps and refused no operator", evidence.operators)
+    return passed(
+        f"torch ran {len(readings)} steps and refused no operator", evidence.operators
+    )
 
 
 @check(
@@ -379,7 +404,9 @@ def robust(evidence: Evidence) -> Finding:
     unvaried = [f"not varied: {text}" for text in left_alike(names)]
     other = [item for item in evidence.varied.values() if not item.same]
     if not other:
-        return passed(f"the second run was the same with another {', '.join(names)}", unvaried)
+        return passed(
+            f"the second run was the same with another {', '.join(names)}", unvaried
+        )
     if all(item.by_chance for item in other):
         return skipped(
             "two runs differ, or one of them fails, whether or not anything is varied: see the "

@@ -20,10 +20,19 @@ INSTEAD = (
     ("median", "`torch.sort`, then the middle; `median()` without its indices"),
     ("nanmedian", "`torch.sort`, then the middle; `nanmedian()` without its indices"),
     ("cumsum", "a product with a triangular matrix of ones"),
-    ("nll_loss2d", "the loss of `input.movedim(1, -1).flatten(0, -2)` and `target.flatten()`"),
+    (
+        "nll_loss2d",
+        "the loss of `input.movedim(1, -1).flatten(0, -2)` and `target.flatten()`",
+    ),
     ("grid_sampler", "the four neighbours by indexing, weighted and added"),
-    ("adaptive_avg_pool", "`mean` over the windows, as `x.mean((-2, -1))` for an output of 1 x 1"),
-    ("adaptive_max_pool", "`amax` over the windows, as `x.amax((-2, -1))` for an output of 1 x 1"),
+    (
+        "adaptive_avg_pool",
+        "`mean` over the windows, as `x.mean((-2, -1))` for an output of 1 x 1",
+    ),
+    (
+        "adaptive_max_pool",
+        "`amax` over the windows, as `x.amax((-2, -1))` for an output of 1 x 1",
+    ),
     ("avg_pool3d", "`x.unfold` along each axis, then `mean`"),
     ("fractional_max_pool", "a max pool with fixed windows"),
     ("max_pool3d", "`x.unfold` along each axis, then `amax`"),
@@ -45,10 +54,16 @@ INSTEAD = (
     ),
     ("quantized_resize", "`torch.quantize_per_tensor` of a float tensor of that size"),
 )
-_PASSES = {"forward": "", "backward": ", in the backward pass", "optimizer": ", in the optimizer"}
+_PASSES = {
+    "forward": "",
+    "backward": ", in the backward pass",
+    "optimizer": ", in the optimizer",
+}
 
 
-def lines_of(refused: Iterable[Refused], ended: Iterable[RunResult]) -> tuple[EvidenceLine, ...]:
+def lines_of(
+    refused: Iterable[Refused], ended: Iterable[RunResult]
+) -> tuple[EvidenceLine, ...]:
     """Return `train.py:41: put_, in the backward pass; instead: ...`, each once, in the order in
     which torch came to them; if none was named, what the runs that `ended` died of."""
     problems = (EvidenceLine(f"{run.request.name}: {run.problem}") for run in ended)
@@ -57,5 +72,7 @@ def lines_of(refused: Iterable[Refused], ended: Iterable[RunResult]) -> tuple[Ev
 
 def _line(item: Refused) -> EvidenceLine:
     name = item.op.lower().lstrip("_")
-    instead = next((f"; instead: {text}" for start, text in INSTEAD if name.startswith(start)), "")
+    instead = next(
+        (f"; instead: {text}" for start, text in INSTEAD if name.startswith(start)), ""
+    )
     return at(item, clip(item.op, 80) + _PASSES[item.phase] + instead)

@@ -26,11 +26,26 @@ FORMATS = (
     Format("json", "document:render", "write report.json"),
     Format("markdown", "markdown:comment", "write the Markdown of the PR comment"),
     Format("html", "html:render", "write a page for a browser, in one file"),
-    Format("sarif", "exports:sarif", "write the findings as SARIF 2.1.0, for code scanning"),
-    Format("junit", "exports:junit", "write checklist and verdict as JUnit XML, for CI servers"),
+    Format(
+        "sarif", "exports:sarif", "write the findings as SARIF 2.1.0, for code scanning"
+    ),
+    Format(
+        "junit",
+        "exports:junit",
+        "write checklist and verdict as JUnit XML, for CI servers",
+    ),
 )
 # What `selftest` puts in; `gate.faults` says what each is.
-FAULTS = ("weight", "optimizer", "batch", "buffer", "generator", "race", "flag", "checkpoint")
+FAULTS = (
+    "weight",
+    "optimizer",
+    "batch",
+    "buffer",
+    "generator",
+    "race",
+    "flag",
+    "checkpoint",
+)
 EPILOG = """exit codes:
   0  pass: the runs are bitwise identical, every required check passed, the cost is in its budget
   1  fail: the runs diverged, a required check failed, the cost is over its budget, or drift from the baseline
@@ -83,11 +98,21 @@ def _as_text(shown: str, **more: Any) -> dict[str, Any]:
 
 
 _Argument = tuple[str, dict[str, Any], str | None]
-_FILE, _NUMBER, _SWITCH = _as_path("FILE"), {"metavar": "N", "type": int}, {"action": "store_true"}
+_FILE, _NUMBER, _SWITCH = (
+    _as_path("FILE"),
+    {"metavar": "N", "type": int},
+    {"action": "store_true"},
+)
 _OFTEN = {"action": "append", "default": []}
 _OPTIONAL_SPEC = _as_text("SPEC", nargs="?", default="repro.yml")
-_SPEC = "spec", _OPTIONAL_SPEC, "repro.yml, or the folder that holds it (default: repro.yml)"
-_FORMATS: list[_Argument] = [(f"--{form.option}", _FILE, form.about) for form in FORMATS]
+_SPEC = (
+    "spec",
+    _OPTIONAL_SPEC,
+    "repro.yml, or the folder that holds it (default: repro.yml)",
+)
+_FORMATS: list[_Argument] = [
+    (f"--{form.option}", _FILE, form.about) for form in FORMATS
+]
 _SEED = "--seed", _NUMBER, "random-state.seed instead of the spec's"
 _STEPS = "--steps", _NUMBER, "train.steps instead of the spec's"
 _SET: _Argument = (
@@ -96,7 +121,11 @@ _SET: _Argument = (
     "any key of the spec, the value as YAML; may be given often",
 )
 _VERBOSE = "-v --verbose", _SWITCH, "the whole report: every check, figure and run"
-_NO_CACHE = "--no-cache", _SWITCH, "hash all declared data anew, whatever is known of it"
+_NO_CACHE = (
+    "--no-cache",
+    _SWITCH,
+    "hash all declared data anew, whatever is known of it",
+)
 _QUIET = "--quiet", _SWITCH, "no progress, only the answer"
 # command -> its help, what is printed around its arguments, the arguments
 _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
@@ -279,7 +308,11 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
                 _as_path("OLD"),
                 "an older catalog: print what changed since; CATALOG or a new measurement",
             ),
-            ("--device", {"choices": ("cpu", "cuda")}, "default: cuda where there is a GPU"),
+            (
+                "--device",
+                {"choices": ("cpu", "cuda")},
+                "default: cuda where there is a GPU",
+            ),
             (
                 "--only",
                 {"metavar": "PATTERN"},
@@ -329,7 +362,11 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
                 {"choices": ("always", "on-failure", "on-change"), "default": "always"},
                 "always, on failure, or when the finding changed",
             ),
-            ("--repository", _as_text("OWNER/NAME"), "the repository of the pull request"),
+            (
+                "--repository",
+                _as_text("OWNER/NAME"),
+                "the repository of the pull request",
+            ),
             (
                 "--pull-request",
                 _NUMBER,
@@ -376,7 +413,11 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
         {},
         [
             ("--report", _SWITCH, "the schema of report.json"),
-            ("--ops", _SWITCH, "the schema of the catalog that `repro-gate ops --json` writes"),
+            (
+                "--ops",
+                _SWITCH,
+                "the schema of the catalog that `repro-gate ops --json` writes",
+            ),
         ],
     ),
 }
@@ -394,7 +435,9 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for name, (about, around, arguments) in _COMMANDS.items():
         layout = _RAW if "epilog" in around else argparse.HelpFormatter
-        command = commands.add_parser(name, help=about, formatter_class=layout, **around)
+        command = commands.add_parser(
+            name, help=about, formatter_class=layout, **around
+        )
         for names, reading, text in arguments:
             command.add_argument(*names.split(), help=text, **reading)
     return top

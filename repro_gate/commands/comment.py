@@ -43,7 +43,9 @@ def comment_command(options: Namespace) -> int:
     if options.dry_run:
         _require_one_run(reports)
         alone = _alone(options)
-        output.print_guarded(markdown.comment(reports[0]) if alone else matrix.render(reports))
+        output.print_guarded(
+            markdown.comment(reports[0]) if alone else matrix.render(reports)
+        )
         return 0
     token = next((os.environ[name] for name in _TOKENS if os.environ.get(name)), None)
     if token is None:
@@ -80,7 +82,9 @@ def _for_event(options: Namespace, reports: Sequence[Report], token: Secret) -> 
     except NothingToDo as error:
         return Posted("skipped", error.message)
     reports = [replace(report, reproduce=see_again(report)) for report in reports]
-    return _post(api, pull.number, reports, options, view_of(job, reports[0], foreign=True))
+    return _post(
+        api, pull.number, reports, options, view_of(job, reports[0], foreign=True)
+    )
 
 
 def _for_person(options: Namespace, reports: Sequence[Report], token: Secret) -> Posted:
@@ -89,7 +93,8 @@ def _for_person(options: Namespace, reports: Sequence[Report], token: Secret) ->
     repository = options.repository or os.environ.get("GITHUB_REPOSITORY")
     if not repository:
         raise UsageError(
-            "--pull-request: of which repository?", remedy="name it: --repository OWNER/NAME"
+            "--pull-request: of which repository?",
+            remedy="name it: --repository OWNER/NAME",
         )
     server = read_server({**os.environ, "GITHUB_REPOSITORY": repository})
     placed = [

@@ -32,7 +32,8 @@ from repro_gate.trace.model import TraceError
 from repro_gate.trace.reader import read_folder
 
 _MAKE_TRACES = (
-    "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's folder in it"
+    "make traces with `repro-gate run --keep-traces "
+    "FOLDER`, and name one run's folder in it"
 )
 _MOST_SHOWN = 20
 _ANY = "(any)"  # the name of a divergence of which a report knows the step and the kind alone
@@ -55,7 +56,9 @@ def compare_command(options: Namespace) -> int:
         comparison = _traces(a, b)
     elif _is_report(a) and _is_report(b):
         reports = load(a), load(b)
-        output.print_guarded(matrix.between(*reports, (str(a), str(b)), output.view()) + "\n")
+        output.print_guarded(
+            matrix.between(*reports, (str(a), str(b)), output.view()) + "\n"
+        )
         comparison = _reports(*reports)
     else:
         comparison = _files(a, b, options.python)
@@ -70,12 +73,16 @@ def _traces(a: Path, b: Path) -> Comparison:
     for folder in (a, b):
         if not any(folder.glob("*" + SUFFIX)):
             inner = sorted(path.parent for path in folder.glob("*/*" + SUFFIX))
-            remedy = f"name one run of it, such as {inner[0]}" if inner else _MAKE_TRACES
+            remedy = (
+                f"name one run of it, such as {inner[0]}" if inner else _MAKE_TRACES
+            )
             raise UsageError(f"{folder}: holds no trace", remedy=remedy)
         try:
             runs.append(read_folder(folder, None))
         except TraceError as error:
-            raise UsageError(f"{folder}: {error}", remedy="make the traces again") from None
+            raise UsageError(
+                f"{folder}: {error}", remedy="make the traces again"
+            ) from None
     return compare_runs(runs[0], runs[1])
 
 
@@ -115,10 +122,15 @@ def _reports(a: Report, b: Report) -> Comparison:
     if differing:
         detail = f"kinds that differ in any step: {', '.join(kinds)}" if kinds else ""
         found = Divergence(
-            step=differing[0], kind=kinds[0] if kinds else "parameter", name=_ANY, detail=detail
+            step=differing[0],
+            kind=kinds[0] if kinds else "parameter",
+            name=_ANY,
+            detail=detail,
         )
     elif not equal_length:
-        found = unequal_length(sum(step >= 0 for step in left), sum(step >= 0 for step in right))
+        found = unequal_length(
+            sum(step >= 0 for step in left), sum(step >= 0 for step in right)
+        )
     return Comparison(
         identical=found is None,
         steps=sum(step >= 0 for step in shared),
@@ -135,7 +147,9 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
     one."""
     with scratch_folder() as place:
         sides = in_place(a), in_place(b)
-        if problem := next((item for side in sides for item in side if item.problem), None):
+        if problem := next(
+            (item for side in sides for item in side if item.problem), None
+        ):
             raise UsageError(f"{problem.name}: {problem.problem}")
         if len(sides[0]) != len(sides[1]):
             raise UsageError(
@@ -144,10 +158,15 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
         for name in ("empty", "tmp"):
             (place / name).mkdir()
         secrets = taken_out(os.environ)
-        environment = {name: value for name, value in os.environ.items() if name not in secrets}
+        environment = {
+            name: value for name, value in os.environ.items() if name not in secrets
+        }
         items = [item for pair in zip(*sides, strict=True) for item in pair]
         read_in, distances = read(
-            items, Interpreter(python, environment, Sandbox(), place), MAX_SECONDS, pairs=True
+            items,
+            Interpreter(python, environment, Sandbox(), place),
+            MAX_SECONDS,
+            pairs=True,
         )
     found: list[Divergence] = []
     count = 0

@@ -62,7 +62,9 @@ def diagnose(spec: Spec, options: Options, watch: Watch, lines: TextIO | None) -
     for run in results.runs:
         if run.log_matters:
             _print(f"run {run.request.name}: {run.problem}", 1_000)
-    diverged = any(not comparison.identical for comparison in results.comparisons.values())
+    diverged = any(
+        not comparison.identical for comparison in results.comparisons.values()
+    )
     if not diverged:
         _require_comparison(results)
     story.write("diagnosis", diagnosis=found)
@@ -106,7 +108,12 @@ class _Story:
         for seed, comparison in results.comparisons.items():
             first = comparison.first_divergence
             _print(f"two runs with seed {seed}: they {_showed(first)}")
-            self.write("runs", seed=seed, identical=comparison.identical, first_divergence=first)
+            self.write(
+                "runs",
+                seed=seed,
+                identical=comparison.identical,
+                first_divergence=first,
+            )
 
     def of_pair(self, purpose: str, setting: Setting, pair: Pair) -> None:
         """Tell what two further runs showed, and in which lines they differed."""
@@ -124,7 +131,9 @@ class _Story:
             operators=[len(run) for run in pair.operators],
             operator=culprit(*pair.operators),
         )
-        showed = f"failed: {pair.failed}" if pair.failed else f"they {_showed(pair.first)}"
+        showed = (
+            f"failed: {pair.failed}" if pair.failed else f"they {_showed(pair.first)}"
+        )
         _print(f"{self._pairs}. {for_terminal(purpose, 1_000)}: {showed}", 1_400)
         if setting.pinned:
             return

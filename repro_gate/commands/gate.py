@@ -73,12 +73,16 @@ def baseline_command(options: Namespace) -> int:
         sandbox=choose(os.environ),
     )
     with output.watch(options) as watch:
-        result = gate(replace(spec, cost=CostBudget(measure=False)), gate_options, watch)
+        result = gate(
+            replace(spec, cost=CostBudget(measure=False)), gate_options, watch
+        )
     verdict = result.report.verdict
     output.print_report(result.report, options.verbose)
     if verdict == "pass" and result.entry is not None:
         try:
-            replace_file(path, dump_baseline(merge(before, result.entry)).encode(), 0o644)
+            replace_file(
+                path, dump_baseline(merge(before, result.entry)).encode(), 0o644
+            )
         except OSError as error:
             raise output.unwritable(path, error) from None
         print(for_log(f"wrote {path}: review it and commit it"))
@@ -108,4 +112,8 @@ def show_command(options: Namespace) -> int:
     files = output.files_of(options, [path])
     report = load(path)
     output.remove(files)
-    return 0 if output.show(report, files, verbose=options.verbose) else UsageError.exit_code
+    return (
+        0
+        if output.show(report, files, verbose=options.verbose)
+        else UsageError.exit_code
+    )

@@ -42,14 +42,21 @@ def hash_command(options: Namespace) -> int:
     output.writable(options.json)
     names = options.diff or [options.target]
     with output.watch(options) as watch:
-        hashes = [address_at(Path(name), watch, cached=not options.no_cache) for name in names]
+        hashes = [
+            address_at(Path(name), watch, cached=not options.no_cache) for name in names
+        ]
     moves: tuple[ChangedInput, ...] = ()
     document, lines = msgspec.to_builtins(hashes[0]), tree_lines(hashes[0])
     if options.diff:
         moves = changed_inputs(*hashes)
-        document, lines = {"changed_inputs": [asdict(item) for item in moves]}, diff_lines(moves)
+        document, lines = (
+            {"changed_inputs": [asdict(item) for item in moves]},
+            diff_lines(moves),
+        )
     if options.json is not None:
-        output.write(options.json, json.dumps(document, indent=2, sort_keys=True) + "\n")
+        output.write(
+            options.json, json.dumps(document, indent=2, sort_keys=True) + "\n"
+        )
     for line in lines:
         print(for_log(line))
     return 1 if moves else 0
@@ -98,7 +105,9 @@ def load_config_hash(path: Path) -> ConfigHash:
         return made_again(claimed)
     except UsageError as error:
         message = f"{name}: {for_terminal(error.message, 600)}"
-        raise UsageError(message, remedy=error.remedy, reason_id=error.reason_id) from None
+        raise UsageError(
+            message, remedy=error.remedy, reason_id=error.reason_id
+        ) from None
 
 
 def _recorded(path: Path) -> ConfigHash:

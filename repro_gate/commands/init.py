@@ -35,7 +35,9 @@ _NO_TRAINING = re.compile(r"\..*|test_.*|(conftest|setup|noxfile)\.py")
 _NOT_ENTERED = re.compile(
     r"\..*|tests?|docs?|build|dist|v?env|virtualenv|node_modules|site-packages|.*\.egg-info"
 )
-_MAGIC = re.compile(r"^([ \t]*)[%!].*", re.MULTILINE)  # a line of a notebook that is no Python
+_MAGIC = re.compile(
+    r"^([ \t]*)[%!].*", re.MULTILINE
+)  # a line of a notebook that is no Python
 _PLAIN = re.compile(r"[\w./{} -]+", re.ASCII)  # in YAML, after the command's first word
 _LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
 
@@ -180,7 +182,9 @@ def init_command(options: Namespace) -> int:
     UsageError."""
     folder, script = options.folder, options.script
     if not folder.is_dir():
-        raise UsageError(f"{folder}: is not a folder", remedy="name the folder of the checkout")
+        raise UsageError(
+            f"{folder}: is not a folder", remedy="name the folder of the checkout"
+        )
     target = folder / "repro.yml"
     if not options.stdout and not options.force and target.exists():
         raise UsageError(
@@ -252,22 +256,31 @@ def _paths(folder: Path) -> Iterator[str]:
         if number and {"pyvenv.cfg", "conda-meta"} & {*names, *folders}:
             folders.clear()
             continue
-        folders[:] = sorted(name for name in folders if not _NOT_ENTERED.fullmatch(name))
+        folders[:] = sorted(
+            name for name in folders if not _NOT_ENTERED.fullmatch(name)
+        )
         for name in names:
-            if name.endswith((".py", notebook.SUFFIX)) and not _NO_TRAINING.fullmatch(name):
+            if name.endswith((".py", notebook.SUFFIX)) and not _NO_TRAINING.fullmatch(
+                name
+            ):
                 yield os.path.relpath(os.path.join(top, name), folder)
 
 
 def _too_large(folder: Path, most: str) -> UsageError:
     return UsageError(
-        f"{folder}: has more than {most}", remedy="name the one that trains with --script PATH"
+        f"{folder}: has more than {most}",
+        remedy="name the one that trains with --script PATH",
     )
 
 
 def _named(folder: Path, script: Path) -> Script:
     """Return the script of `--script`, a path from the checkout or from the current folder."""
     for path in (folder / script, script):
-        if path.is_file() and path.suffix in (".py", notebook.SUFFIX) and is_inside(path, folder):
+        if (
+            path.is_file()
+            and path.suffix in (".py", notebook.SUFFIX)
+            and is_inside(path, folder)
+        ):
             try:
                 return _read(folder, os.path.relpath(path.resolve(), folder.resolve()))
             except Unreadable as error:
@@ -284,10 +297,14 @@ def _read(folder: Path, path: str) -> Script:
     if not path.isprintable() or "{seed}" in path:
         raise Unreadable("has a name that no `train.run` can hold: rename it")
     is_notebook = path.endswith(notebook.SUFFIX)
-    text = read_text(folder / path, folder, notebook.MAX_BYTES if is_notebook else _MAX_BYTES)
+    text = read_text(
+        folder / path, folder, notebook.MAX_BYTES if is_notebook else _MAX_BYTES
+    )
     cells = [text]
     if is_notebook:
-        cells = [_MAGIC.sub(r"\1pass", cell) for cell in notebook.code_cells(text.encode())]
+        cells = [
+            _MAGIC.sub(r"\1pass", cell) for cell in notebook.code_cells(text.encode())
+        ]
     top: list[ast.stmt] = []
     for cell in cells:
         with (
@@ -333,11 +350,15 @@ def _draft(folder: Path, script: Script, others: list[Script]) -> str:
     if script.is_notebook:
         notes.append("Where you train, it needs nbclient and ipykernel.")
     if not script.has_seed_option:
-        notes.append("No option --seed was found: the gate seeds Python, NumPy and torch itself.")
+        notes.append(
+            "No option --seed was found: the gate seeds Python, NumPy and torch itself."
+        )
     run = script.command
     if not _PLAIN.fullmatch(run):
         run = json.dumps(run, ensure_ascii=False)
-    lockfile = next((name for name in _LOCKFILES if (folder / name).is_file()), "uv.lock")
+    lockfile = next(
+        (name for name in _LOCKFILES if (folder / name).is_file()), "uv.lock"
+    )
     return _TEXT.format(
         schemas=SCHEMAS_URL,
         docs=DOCS_URL,

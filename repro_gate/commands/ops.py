@@ -19,9 +19,13 @@ _FORMS = {"json": "json", "markdown": "md", "html": "html"}
 
 def ops_command(options: Namespace) -> int:
     """Measure and show, or only show or compare what is in files. Raises GateError."""
-    given = {name: path for name in _FORMS if (path := getattr(options, name)) is not None}
+    given = {
+        name: path for name in _FORMS if (path := getattr(options, name)) is not None
+    }
     read = [path for path in (options.catalog, options.compare) if path is not None]
-    if len({path.resolve() for path in (*given.values(), *read)}) < len(given) + len(read):
+    if len({path.resolve() for path in (*given.values(), *read)}) < len(given) + len(
+        read
+    ):
         raise UsageError("one file is named twice", remedy="name another file")
     for path in given.values():
         output.writable(path)
@@ -48,7 +52,11 @@ def ops_command(options: Namespace) -> int:
         output.write(path, command.rendered(catalog, before, _FORMS[name]))
         for name, path in given.items()
     ]
-    output.print_guarded(command.rendered(catalog, before, "txt", verbose=options.verbose))
+    output.print_guarded(
+        command.rendered(catalog, before, "txt", verbose=options.verbose)
+    )
     if not all(written):
         return UsageError.exit_code
-    return 0 if catalog.complete or options.catalog is not None else Inconclusive.exit_code
+    return (
+        0 if catalog.complete or options.catalog is not None else Inconclusive.exit_code
+    )

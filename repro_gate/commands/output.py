@@ -35,7 +35,8 @@ def files_of(options: argparse.Namespace, read: Sequence[Path] = ()) -> Files:
         other = taken.setdefault(path.resolve(), f"--{form.option}")
         if other != f"--{form.option}":
             raise UsageError(
-                f"--{form.option} {path}: is the file of {other} too", remedy="name another file"
+                f"--{form.option} {path}: is the file of {other} too",
+                remedy="name another file",
             )
     return files
 
@@ -81,7 +82,9 @@ def report_at(path: Path) -> Path:
 def watch(options: argparse.Namespace) -> AbstractContextManager[Watch]:
     """Return the display of progress on standard error."""
     is_terminal = sys.stderr.isatty()
-    return watching(sys.stderr, terminal=is_terminal, github=on_github(), quiet=options.quiet)
+    return watching(
+        sys.stderr, terminal=is_terminal, github=on_github(), quiet=options.quiet
+    )
 
 
 def view(verbose: bool = False) -> View:
@@ -101,7 +104,8 @@ def writable(path: Path | None) -> None:
         why = "its folder does not exist"
     if why:
         raise UsageError(
-            f"{path}: cannot be written: {why}", remedy="name a file in a folder that exists"
+            f"{path}: cannot be written: {why}",
+            remedy="name a file in a folder that exists",
         )
 
 
@@ -127,7 +131,8 @@ def make_empty(folder: Path | None) -> None:
         why = str(error.strerror)
     if why:
         raise UsageError(
-            f"--keep-traces {folder}: {why}", remedy="name a new folder that can be written to"
+            f"--keep-traces {folder}: {why}",
+            remedy="name a new folder that can be written to",
         )
 
 

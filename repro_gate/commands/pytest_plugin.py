@@ -59,7 +59,9 @@ def _fixture(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
     """Return the same function; a relative path starts at pytest's root folder, wherever pytest was
     started."""
 
-    def from_root(spec: str | os.PathLike[str] = "repro.yml", **options: Any) -> dict[str, Any]:
+    def from_root(
+        spec: str | os.PathLike[str] = "repro.yml", **options: Any
+    ) -> dict[str, Any]:
         __tracebackhide__ = True
         return assert_reproducible(request.config.rootpath / spec, **options)
 
@@ -74,7 +76,9 @@ def _gate(arguments: list[str]) -> tuple[int, str]:
     """
     # no module of the current folder in place of one of the gate's
     safe = ["-P"] if sys.version_info >= (3, 11) else []
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    path = os.pathsep.join(
+        [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
+    )
     process = subprocess.Popen(
         [sys.executable, *safe, "-m", "repro_gate", "run", *arguments],
         env={**os.environ, "PATH": path},

@@ -51,7 +51,9 @@ def selftest_command(options: Namespace) -> int:
 
 def as_json(found: SelfTest, spec: str) -> dict[str, Any]:
     """Return the document of a self-test."""
-    rows = [{**msgspec.to_builtins(row), "about": FAULTS[row.fault]} for row in found.rows]
+    rows = [
+        {**msgspec.to_builtins(row), "about": FAULTS[row.fault]} for row in found.rows
+    ]
     for row in rows:
         if row["put"]:
             del row["put"]["key"]  # the probe's own
@@ -77,20 +79,27 @@ def table(found: SelfTest, view: View) -> str:
             widgets.text(wording.say(row.outcome), _STYLE[row.outcome]),
             Text("\n").join(_lines(row)),
         )
-    return widgets.printed(view, rows, Text(""), widgets.text(wording.say(_sentence(found))))
+    return widgets.printed(
+        view, rows, Text(""), widgets.text(wording.say(_sentence(found)))
+    )
 
 
 def _lines(row: Row) -> Iterator[Text]:
     yield widgets.text(wording.say(FAULTS[row.fault]))
     if row.put is not None:
         put = Divergence(
-            step=row.put.step, kind=row.put.kind, name=row.put.name, process=row.put.process
+            step=row.put.step,
+            kind=row.put.kind,
+            name=row.put.name,
+            process=row.put.process,
         )
         yield widgets.text(wording.phrase("put in: {}", wording.where(put)))
     if row.found is not None:
         yield widgets.text(wording.phrase("found:  {}", wording.where(row.found)))
     if row.why:
-        yield widgets.text((("message", row.why),), "" if row.outcome == "caught" else "dim")
+        yield widgets.text(
+            (("message", row.why),), "" if row.outcome == "caught" else "dim"
+        )
 
 
 def _sentence(found: SelfTest) -> str:
@@ -99,10 +108,14 @@ def _sentence(found: SelfTest) -> str:
         outcome: ", ".join(row.fault for row in found.rows if row.outcome == outcome)
         for outcome in _STYLE
     }
-    others = faults["not applicable"] and f"; not applicable: {faults['not applicable']}"
+    others = (
+        faults["not applicable"] and f"; not applicable: {faults['not applicable']}"
+    )
     if found.exit_code == 0:
         count = sum(row.outcome == "caught" for row in found.rows)
-        return f"all {count} faults that apply were caught where they were put in{others}"
+        return (
+            f"all {count} faults that apply were caught where they were put in{others}"
+        )
     if found.exit_code == 1:
         return (
             f"not caught: {faults['not caught']}: do not trust a pass of this gate on this "

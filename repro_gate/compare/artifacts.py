@@ -10,7 +10,9 @@ from repro_gate.compare.model import Value
 
 # characters of a number: every float has fewer, and a report keeps integers of up to 30 digits
 MAX_NUMBER = 25
-WHOLE_FILE = "(file)"  # the name of the one leaf of a file that is compared by its bytes
+WHOLE_FILE = (
+    "(file)"  # the name of the one leaf of a file that is compared by its bytes
+)
 # what differs when every leaf is equal, yet containers or the types of keys are not
 _STRUCTURE = "(structure)"
 
@@ -67,14 +69,24 @@ class LeafDifference:
         return ": ".join(filter(None, (self.artifact, self.leaf)))
 
 
-def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifference, ...]:
+def compare_artifacts(
+    a: Artifact, b: Artifact, name: str
+) -> tuple[LeafDifference, ...]:
     """Return the leaves that differ in the order of `a`, then those that only `b` holds."""
     if a.digest == b.digest:
         return ()
     if a.format != b.format:
-        notes = [f"first: {a.note}"] * bool(a.note) + [f"second: {b.note}"] * bool(b.note)
-        detail = "; ".join(notes) or f"{a.format} in the first, {b.format} in the second"
-        return (LeafDifference(artifact=name, leaf=WHOLE_FILE, what="format", detail=detail),)
+        notes = [f"first: {a.note}"] * bool(a.note) + [f"second: {b.note}"] * bool(
+            b.note
+        )
+        detail = (
+            "; ".join(notes) or f"{a.format} in the first, {b.format} in the second"
+        )
+        return (
+            LeafDifference(
+                artifact=name, leaf=WHOLE_FILE, what="format", detail=detail
+            ),
+        )
     found = []
     for leaf in dict.fromkeys([*a.leaves, *b.leaves]):
         ours, theirs = a.leaves.get(leaf, _MISSING), b.leaves.get(leaf, _MISSING)
@@ -82,9 +94,14 @@ def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifferen
             found.append(_difference(name, leaf, ours, theirs))
     if not found and a.structure != b.structure:
         detail = (
-            "every value is equal, but containers, the types of keys, or what is trainable are not"
+            "every value is equal, but containers, the types of "
+            "keys, or what is trainable are not"
         )
-        found = [LeafDifference(artifact=name, leaf=_STRUCTURE, what="structure", detail=detail)]
+        found = [
+            LeafDifference(
+                artifact=name, leaf=_STRUCTURE, what="structure", detail=detail
+            )
+        ]
     return tuple(found)
 
 
@@ -95,7 +112,10 @@ def _difference(artifact: str, name: str, a: Leaf, b: Leaf) -> LeafDifference:
         if ours != theirs:
             what, detail = part, f"{part} {ours} against {theirs}"
     if _MISSING in (a, b):
-        what, detail = "missing", f"only in the {'second' if a == _MISSING else 'first'}"
+        what, detail = (
+            "missing",
+            f"only in the {'second' if a == _MISSING else 'first'}",
+        )
     known = b if a == _MISSING else a
     first, second = _value(a), _value(b)
     return LeafDifference(

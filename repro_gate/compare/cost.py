@@ -103,7 +103,8 @@ def paces(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:
 
 def _enough(sides: Sequence[Runs]) -> bool:
     return all(
-        len(runs) > 1 and all(len(times) >= FEWEST and pace(times) > 0 for times in runs)
+        len(runs) > 1
+        and all(len(times) >= FEWEST and pace(times) > 0 for times in runs)
         for runs in sides
     )
 
@@ -123,7 +124,11 @@ def interval(on: Runs, off: Runs, missed: float = MISSED) -> tuple[float, float]
 def cost_interval(on: Runs, off: Runs) -> tuple[float, float]:
     """Return the interval to report: the strict one if the runs could end for its sake, else that
     of 95 %."""
-    return interval(on, off) if needs_another_pair(on, off) else interval(on, off, MISSED_EARLY)
+    return (
+        interval(on, off)
+        if needs_another_pair(on, off)
+        else interval(on, off, MISSED_EARLY)
+    )
 
 
 def needs_another_pair(on: Runs, off: Runs) -> bool:
@@ -145,7 +150,11 @@ def student_t(freedom: int, missed: float = MISSED) -> float:
     low, high = 0.0, 1000.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _share_within(middle, freedom) < 1 - missed else (low, middle)
+        low, high = (
+            (middle, high)
+            if _share_within(middle, freedom) < 1 - missed
+            else (low, middle)
+        )
     return high
 
 
@@ -157,7 +166,11 @@ def _share_within(t: float, freedom: int) -> float:
     for power in range(2 + odd, freedom - 1, 2):
         term *= math.cos(angle) ** 2 * (power - 1) / power
         total += term
-    return (angle + math.sin(angle) * total) * 2 / math.pi if odd else math.sin(angle) * total
+    return (
+        (angle + math.sin(angle) * total) * 2 / math.pi
+        if odd
+        else math.sin(angle) * total
+    )
 
 
 def _scatter(on: Runs, off: Runs) -> float:
@@ -177,7 +190,8 @@ def pace(times: Sequence[float]) -> float:
     """Return the mean step time of the fastest stretch of a run, of one step at least."""
     length = max(1, len(times) // STRETCHES)
     return min(
-        fmean(times[start : start + length]) for start in range(0, len(times) - length + 1, length)
+        fmean(times[start : start + length])
+        for start in range(0, len(times) - length + 1, length)
     )
 
 
@@ -185,12 +199,16 @@ def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
     """Return milliseconds of each step after the warm-up; of several processes the slowest, since
     steps wait for it."""
     runs = [
-        [mark.ms for mark in trace.steps] for trace in processes(traces).values() if trace.steps
+        [mark.ms for mark in trace.steps]
+        for trace in processes(traces).values()
+        if trace.steps
     ]
     if not runs:
         return []
     length = min(len(run) for run in runs)
-    return [max(run[step] for run in runs) for step in range(min(warmup, length), length)]
+    return [
+        max(run[step] for run in runs) for step in range(min(warmup, length), length)
+    ]
 
 
 def peak_bytes(traces: Sequence[Trace]) -> int:
@@ -198,7 +216,9 @@ def peak_bytes(traces: Sequence[Trace]) -> int:
     return max((mark.peak_bytes for trace in traces for mark in trace.steps), default=0)
 
 
-def _memory_interval(on: Sequence[int], off: Sequence[int]) -> tuple[float, float] | None:
+def _memory_interval(
+    on: Sequence[int], off: Sequence[int]
+) -> tuple[float, float] | None:
     """Return what the pairs of runs say at least and at most, in percent: a run has one peak."""
     if not all(off):
         return None

@@ -24,7 +24,9 @@ def with_distance(
     figures measured for it, if any were. An artifact's is known from reading it."""
     if divergence.measured or divergence.kind == "artifact":
         return divergence
-    figures = measured.get((divergence.process, divergence.step, divergence.kind, divergence.name))
+    figures = measured.get(
+        (divergence.process, divergence.step, divergence.kind, divergence.name)
+    )
     if divergence.values is not None:
         distance = distance_of_values(*divergence.values, divergence.dtype)
     else:
@@ -85,10 +87,14 @@ def loss_gaps(
     gaps: dict[int, float] = {}
     for label in first.keys() & second.keys():
         theirs = {
-            key_of(block): block.values for block in second[label].blocks if block.kind == "loss"
+            key_of(block): block.values
+            for block in second[label].blocks
+            if block.kind == "loss"
         }
         for block in first[label].blocks:
-            for values in zip(block.values, theirs.get(key_of(block), ()), strict=False):
+            for values in zip(
+                block.values, theirs.get(key_of(block), ()), strict=False
+            ):
                 found = gap(*map(float.fromhex, values))
                 gaps[block.step] = max(gaps.get(block.step, 0.0), found)
     return tuple(sorted(gaps.items()))
@@ -129,7 +135,9 @@ def growth(second: Mapping[str, Trace]) -> tuple[GrowthPoint, ...]:
     for step, items in sorted(by_step.items()):
         whole = norm(item.l2 for item in items if item.kind == "parameter")
         ulps = [item.max_ulp for item in items if item.max_ulp is not None]
-        found.append(GrowthPoint(step=step, weight_l2=whole, max_ulp=max(ulps, default=None)))
+        found.append(
+            GrowthPoint(step=step, weight_l2=whole, max_ulp=max(ulps, default=None))
+        )
     return tuple(found)
 
 
@@ -148,7 +156,9 @@ def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None
     NaN and infinities."""
     if not (_is_number(a) and _is_number(b)):
         return None
-    packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(dtype or "")
+    packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(
+        dtype or ""
+    )
     try:
         first, second, gap = float(a), float(b), float(abs(a - b))
     except OverflowError:  # an integer beyond any float
@@ -156,10 +166,16 @@ def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None
     if not (math.isfinite(first) and math.isfinite(second)):
         return None
     try:
-        ulp = None if packing is None else abs(_place(first, packing) - _place(second, packing))
+        ulp = (
+            None
+            if packing is None
+            else abs(_place(first, packing) - _place(second, packing))
+        )
     except OverflowError:  # a trace that states a value which its dtype cannot hold
         ulp = None
-    return Distance(finite(gap), ulp, finite(gap), finite(gap / abs(first)) if first else None)
+    return Distance(
+        finite(gap), ulp, finite(gap), finite(gap / abs(first)) if first else None
+    )
 
 
 def _is_number(value: Value) -> TypeGuard[int | float]:

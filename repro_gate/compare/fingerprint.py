@@ -31,7 +31,9 @@ def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fing
                     rfc8785.dumps([[*row[:2], list(row[2])] for row in block.rows])
                 ).digest()
             content = (
-                rfc8785.dumps([label, block.step, block.kind, block.at]) + rows + block.digests
+                rfc8785.dumps([label, block.step, block.kind, block.at])
+                + rows
+                + block.digests
             )
             by_step.setdefault(block.step, hashlib.sha256()).update(content)
             by_kind.setdefault(block.kind, hashlib.sha256()).update(content)

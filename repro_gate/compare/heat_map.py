@@ -58,7 +58,9 @@ class Marks:
         self.differing: dict[Key, int] = {}
         self.levels: dict[tuple[Key, int], int] = {}  # ULP, by quantity and column
         self.by_step: dict[int, int] = {}
-        self.apart: set[tuple[str, str]] = set()  # parameters that differ where last recorded
+        self.apart: set[tuple[str, str]] = (
+            set()
+        )  # parameters that differ where last recorded
         self.unmatched: Divergence | None = None
 
     def saw(self, label: str, block: Block) -> None:
@@ -92,7 +94,9 @@ class Marks:
         found: dict[Key, int] = {}
         for (label, kind, _), (rows, columns) in self._tables.items():
             for row in rows:
-                found[label, kind, row[0]] = found.get((label, kind, row[0]), 0) | columns
+                found[label, kind, row[0]] = (
+                    found.get((label, kind, row[0]), 0) | columns
+                )
         for key, columns in self.differing.items():
             found[key] = found.get(key, 0) | columns
         return found
@@ -134,7 +138,9 @@ def heat_map(marks: Marks) -> HeatMap:
     ROWS rows. Of generators alone, what differs does not matter, and it is not identical either."""
     recorded = marks.recorded()
     if marks.only_generators and not marks.by_step:
-        recorded = {key: columns for key, columns in recorded.items() if key[1] != "rng"}
+        recorded = {
+            key: columns for key, columns in recorded.items() if key[1] != "rng"
+        }
     modules = {(label, kind, *_module(kind, name)) for label, kind, name in recorded}
     depth = deepest_fitting(modules, ROWS) or 0
     count = column_of(marks.steps, marks.steps, marks.width) + 1 if marks.steps else 1
@@ -143,7 +149,9 @@ def heat_map(marks: Marks) -> HeatMap:
         groups.setdefault(place_of(key, depth), []).append(key)
     labels = list(dict.fromkeys(label for label, _, _ in groups))
     rows = []
-    for place in sorted(groups, key=lambda it: (labels.index(it[0]), KINDS.index(it[1]))):
+    for place in sorted(
+        groups, key=lambda it: (labels.index(it[0]), KINDS.index(it[1]))
+    ):
         any_recorded = any_differing = 0
         for key in groups[place]:
             any_recorded |= recorded[key]
@@ -175,7 +183,9 @@ def _with_levels(drawn: HeatMap, levels: Iterable[tuple[Key, int, int]]) -> Heat
             level = LEVELS[min(ulps.bit_length() - 1, len(LEVELS) - 1)]
             line[column] = worst(line[column] + level)
     rows = zip(drawn.rows, cells.values(), strict=True)
-    return replace(drawn, rows=tuple(replace(row, cells="".join(line)) for row, line in rows))
+    return replace(
+        drawn, rows=tuple(replace(row, cells="".join(line)) for row, line in rows)
+    )
 
 
 def state_size(traces: Iterable[Trace], kinds: Iterable[str]) -> tuple[int, int]:

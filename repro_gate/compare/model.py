@@ -35,7 +35,16 @@ def one_of(values: Sequence[str]) -> dict[str, Any]:
     }
 
 
-KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact")
+KINDS = (
+    "rng",
+    "batch",
+    "buffer",
+    "loss",
+    "gradient",
+    "parameter",
+    "optimizer",
+    "artifact",
+)
 Kind = Annotated[str, Meta(**one_of(KINDS))]
 TimedArm = Literal["deterministic", "default"]
 STEPS = "steps"  # the name of a divergence in the number of optimizer steps
@@ -46,7 +55,9 @@ Value: TypeAlias = bool | int | float | str
 Count = Annotated[int, Meta(ge=0)]
 Step = Annotated[int, Meta(ge=-1)]
 Interval = tuple[Number, Number]
-Digest = Annotated[str, about("16 bytes of SHA-256 as hex digits.", pattern=r"^[0-9a-f]{32}\Z")]
+Digest = Annotated[
+    str, about("16 bytes of SHA-256 as hex digits.", pattern=r"^[0-9a-f]{32}\Z")
+]
 Losses = Annotated[
     tuple[tuple[Step, Number, Number], ...],
     about("Step, loss of the first run, loss of the second.", max_length=10_000),
@@ -59,14 +70,19 @@ class Distance:
     the first run's. A figure that does not exist (a NaN on one side, an integer dtype's ULP) is
     None."""
 
-    max_abs: Annotated[Number | None, about("Largest absolute difference of two elements.")] = None
+    max_abs: Annotated[
+        Number | None, about("Largest absolute difference of two elements.")
+    ] = None
     max_ulp: Annotated[
         Count | None,
-        about("Largest number of representable values of the dtype between two elements."),
+        about(
+            "Largest number of representable values of the dtype between two elements."
+        ),
     ] = None
     l2: Annotated[Number | None, about("L2 norm of the difference.")] = None
     relative_l2: Annotated[
-        Number | None, about("L2 norm of the difference over that of the first run's tensor.")
+        Number | None,
+        about("L2 norm of the difference over that of the first run's tensor."),
     ] = None
 
 
@@ -74,13 +90,19 @@ class Distance:
 class Divergence(Distance):
     """One recorded quantity in which two runs differ, and how far."""
 
-    step: Annotated[Step, about("Optimizer step, from 0; -1 is state before the first step.")]
+    step: Annotated[
+        Step, about("Optimizer step, from 0; -1 is state before the first step.")
+    ]
     kind: Annotated[Kind, about("What kind of quantity it is.")]
     name: Annotated[
-        str, about("The name that a person knows: `blocks.3.attn.weight`. Untrusted text.")
+        str,
+        about("The name that a person knows: `blocks.3.attn.weight`. Untrusted text."),
     ]
     process: Annotated[
-        str, about("The traced process, and thread in it: `main`, `rank0`, `main/Thread-1`, …")
+        str,
+        about(
+            "The traced process, and thread in it: `main`, `rank0`, `main/Thread-1`, …"
+        ),
     ] = "main"
     dtype: Annotated[str | None, about("Type of the elements.")] = None
     shape: Annotated[tuple[Count, ...] | None, about("Size of each dimension.")] = None
@@ -88,9 +110,9 @@ class Divergence(Distance):
         tuple[Value, Value] | None,
         about("Both values, where they are short: numbers, or untrusted text."),
     ] = None
-    detail: Annotated[str, about("What a digest cannot say: `missing in run 2`. May be empty.")] = (
-        ""
-    )
+    detail: Annotated[
+        str, about("What a digest cannot say: `missing in run 2`. May be empty.")
+    ] = ""
 
     @property
     def measured(self) -> bool:
@@ -160,7 +182,9 @@ class GrowthPoint:
     step: Annotated[int, about("Optimizer step; -1 before the first.", ge=-1)]
     weight_l2: Annotated[
         float | None,
-        about("L2 norm of the difference of all parameters as one vector; null: not a number."),
+        about(
+            "L2 norm of the difference of all parameters as one vector; null: not a number."
+        ),
     ]
     max_ulp: Annotated[
         Count | None,
@@ -173,15 +197,22 @@ class Totals:
     """How much of two runs was compared, and how much of it differs."""
 
     identical: Annotated[
-        bool, about("Whether every compared quantity is bitwise identical in both runs.")
+        bool,
+        about("Whether every compared quantity is bitwise identical in both runs."),
     ]
     steps: Annotated[Count, about("Optimizer steps compared.")]
-    tensors: Annotated[Count, about("Distinct named quantities compared, of all kinds.")]
+    tensors: Annotated[
+        Count, about("Distinct named quantities compared, of all kinds.")
+    ]
     differing: Annotated[Count, about("How many of `tensors` differ at any step.")]
-    differing_steps: Annotated[Count, about("Optimizer steps in which something differs.")] = 0
+    differing_steps: Annotated[
+        Count, about("Optimizer steps in which something differs.")
+    ] = 0
     first_divergence: Annotated[
         Divergence | None,
-        about("The earliest difference, in order of execution; null where there is none."),
+        about(
+            "The earliest difference, in order of execution; null where there is none."
+        ),
     ] = None
 
 
@@ -189,12 +220,15 @@ class Totals:
 class Comparison(Totals):
     """Two runs compared, all processes of each."""
 
-    by_kind: Annotated[Mapping[Kind, Tally], about("Counts for each kind of quantity.")] = field(
-        default_factory=dict
-    )
+    by_kind: Annotated[
+        Mapping[Kind, Tally], about("Counts for each kind of quantity.")
+    ] = field(default_factory=dict)
     by_step: Annotated[
         tuple[tuple[Step, Count], ...],
-        about("Each step at which something differs, and how much does.", max_length=10_000),
+        about(
+            "Each step at which something differs, and how much does.",
+            max_length=10_000,
+        ),
     ] = ()
     losses: Losses = ()  # of the first traced process
     weights: Annotated[
@@ -218,7 +252,9 @@ class Comparison(Totals):
     ] = 0
     heat_map: Annotated[
         HeatMap | None,
-        about("Where the two runs differ, modules by steps; null where nothing was traced."),
+        about(
+            "Where the two runs differ, modules by steps; null where nothing was traced."
+        ),
     ] = None
     growth: Annotated[
         tuple[GrowthPoint, ...],
@@ -237,22 +273,26 @@ class NoiseFloor:
         Number | None, about("Largest absolute difference of the losses of one step.")
     ]
     weight_l2: Annotated[
-        Number | None, about("L2 norm of the difference of all final parameters as one vector.")
+        Number | None,
+        about("L2 norm of the difference of all final parameters as one vector."),
     ]
     weight_relative_l2: Annotated[
-        Number | None, about("`weight_l2` over the L2 norm of the first run's parameters.")
+        Number | None,
+        about("`weight_l2` over the L2 norm of the first run's parameters."),
     ]
     first_step: Annotated[Step | None, about("The step at which they first diverge.")]
     first_divergence: Annotated[
         Divergence | None, about("The earliest difference; null where there is none.")
     ] = None
     losses: Losses = ()
-    heat_map: Annotated[HeatMap | None, about("Where the two runs differ, modules by steps.")] = (
-        None
-    )
+    heat_map: Annotated[
+        HeatMap | None, about("Where the two runs differ, modules by steps.")
+    ] = None
     reproducible_by: Annotated[
         str,
-        about("The one variable shown to make the first difference go away (`PYTHONHASHSEED`)."),
+        about(
+            "The one variable shown to make the first difference go away (`PYTHONHASHSEED`)."
+        ),
     ] = ""
 
 
@@ -270,7 +310,8 @@ class Fingerprint:
     digest: Annotated[
         str,
         about(
-            "What digested the tensors: `xxh3-128`, or `sha256-128` without xxhash.", max_length=100
+            "What digested the tensors: `xxh3-128`, or `sha256-128` without xxhash.",
+            max_length=100,
         ),
     ] = ""
 
@@ -280,7 +321,9 @@ class SpeedChange:
     """How much slower a step of one arm is now than before."""
 
     arm: Annotated[TimedArm, about("With the flags, or without.")]
-    slower_pct: Annotated[Number, about("In percent of the step time before; negative is faster.")]
+    slower_pct: Annotated[
+        Number, about("In percent of the step time before; negative is faster.")
+    ]
     ci95: Annotated[Interval, about("95 % interval of `slower_pct`: low, high.")]
     runs: Annotated[Count, about("Runs of either side that entered it.")]
 
@@ -290,13 +333,21 @@ class Cost:
     """What the flags cost, from interleaved runs."""
 
     determinism_cost_pct: Annotated[
-        Number, about("How much slower a step is with the flags, in percent; negative is faster.")
+        Number,
+        about(
+            "How much slower a step is with the flags, in percent; negative is faster."
+        ),
     ]
     ci95: Annotated[
-        Interval, about("95 % interval of `determinism_cost_pct`, in percent: low, high.")
+        Interval,
+        about("95 % interval of `determinism_cost_pct`, in percent: low, high."),
     ]
-    deterministic_step_ms: Annotated[Amount, about("Step time with the flags on, in milliseconds.")]
-    default_step_ms: Annotated[Amount, about("Step time with the flags off, in milliseconds.")]
+    deterministic_step_ms: Annotated[
+        Amount, about("Step time with the flags on, in milliseconds.")
+    ]
+    default_step_ms: Annotated[
+        Amount, about("Step time with the flags off, in milliseconds.")
+    ]
     timed_steps: Annotated[
         Count, about("Steps of one arm that entered the figure, warm-up left out.")
     ]
@@ -311,7 +362,9 @@ class Cost:
     ] = None
     suspicious: Annotated[
         str | None,
-        about("Why the figure is more likely a mistake of measurement (outside -50 % … +300 %)."),
+        about(
+            "Why the figure is more likely a mistake of measurement (outside -50 % … +300 %)."
+        ),
     ] = None
     memory_ci95: Annotated[
         Interval | None, about("95 % interval of `memory_cost_pct`, in percent.")

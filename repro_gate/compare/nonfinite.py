@@ -16,7 +16,9 @@ _CAUSE = "memory was read before it was written (uninitialized-memory)"
 _FILL = "the flag fill_uninitialized_memory writes NaN there"
 
 
-def nonfinite(run: Sequence[Trace], default: Sequence[Trace] | None, filled: bool) -> Iterator[str]:
+def nonfinite(
+    run: Sequence[Trace], default: Sequence[Trace] | None, filled: bool
+) -> Iterator[str]:
     """Yield one sentence for the parameters that hold NaN and one for the losses, for each process.
     `default` is a run without the flags, where there is one; `filled`: the run had the flag that
     fills uninitialized memory."""
@@ -27,7 +29,9 @@ def nonfinite(run: Sequence[Trace], default: Sequence[Trace] | None, filled: boo
         yield from _losses(trace, others.get(label), filled, inside)
 
 
-def _parameters(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Iterator[str]:
+def _parameters(
+    trace: Trace, other: Trace | None, filled: bool, inside: str
+) -> Iterator[str]:
     # name -> whether all of it was NaN before the first step, without the flags
     default = {
         name: whole
@@ -57,7 +61,9 @@ def _parameters(trace: Trace, other: Trace | None, filled: bool, inside: str) ->
         yield f"{_subject(later)} NaN from the first steps to the end{inside}"
 
 
-def _losses(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Iterator[str]:
+def _losses(
+    trace: Trace, other: Trace | None, filled: bool, inside: str
+) -> Iterator[str]:
     losses = finite_losses(trace)
     first = next((step for step, finite in losses.items() if not finite), None)
     if (
@@ -67,7 +73,8 @@ def _losses(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Ite
     ):
         return
     sentence = (
-        f"no loss is finite from step {first} to the last of {len(trace.steps)} steps{inside}"
+        f"no loss is finite from step {first} to the last "
+        f"of {len(trace.steps)} steps{inside}"
     )
     if filled and other is not None and finite_losses(other).get(first):
         sentence += f"; without the flags the loss of that step is finite: {_CAUSE}, and {_FILL}"

@@ -52,12 +52,18 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
         found.append(f"{missing.name} at step {missing.step}: {missing.detail}")
     artifact = comparison.by_kind.get("artifact")
     if artifact and artifact.differing:
-        found.append(f"{artifact.differing} of {artifact.tensors} leaves of artifacts differ")
+        found.append(
+            f"{artifact.differing} of {artifact.tensors} leaves of artifacts differ"
+        )
     return tuple(found)
 
 
 def _amount(gap: float | None) -> str:
-    return f"{gap:.3g}" if gap is not None and gap < math.inf else "an amount that is not a number"
+    return (
+        f"{gap:.3g}"
+        if gap is not None and gap < math.inf
+        else "an amount that is not a number"
+    )
 
 
 def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
@@ -82,7 +88,9 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
     )
 
 
-def beside_noise(comparison: Comparison, floor: NoiseFloor | None) -> tuple[str, float | None]:
+def beside_noise(
+    comparison: Comparison, floor: NoiseFloor | None
+) -> tuple[str, float | None]:
     """Return what a difference is beside a noise floor: `identical`, `within-noise` or
     `beyond-noise`, and how many times the floor's loss gap its own is (None where that is no
     number). The first is empty where there is no floor, or no loss to compare."""
@@ -117,5 +125,8 @@ def _weight_l2(second: Mapping[str, Trace]) -> tuple[float | None, float | None]
         for item in trace.distances
         if item.kind == "parameter" and item.step == len(trace.steps) - 1
     ]
-    l2, reference = norm(item.l2 for item in items), norm(item.reference_l2 for item in items)
+    l2, reference = (
+        norm(item.l2 for item in items),
+        norm(item.reference_l2 for item in items),
+    )
     return l2, finite(l2 / reference) if l2 is not None and reference else None

@@ -31,9 +31,14 @@ from repro_gate.trace.model import Trace
 
 # recorded before the optimizer's step; the rest may be the state at the end
 WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")
-ONLY_FIRST, ONLY_SECOND = "recorded in the first run only", "recorded in the second run only"
+ONLY_FIRST, ONLY_SECOND = (
+    "recorded in the first run only",
+    "recorded in the second run only",
+)
 
-Found = tuple[int, float, Divergence]  # step, place in the process's order, what differs
+Found = tuple[
+    int, float, Divergence
+]  # step, place in the process's order, what differs
 
 
 def compare_runs(
@@ -51,7 +56,9 @@ def compare_runs(
     first = processes(a)
     second = measured_alike(first, processes(b))
     _require_one_digest(first, second)
-    steps = max((len(trace.steps) for trace in [*first.values(), *second.values()]), default=0)
+    steps = max(
+        (len(trace.steps) for trace in [*first.values(), *second.values()]), default=0
+    )
     marks = Marks(steps)
     found = _divergences(first, second, marks)
     found += [(steps, place, item) for place, item in enumerate(artifacts)]
@@ -61,13 +68,17 @@ def compare_runs(
     if artifact_leaves or artifacts:
         names = {item.name for item in artifacts}
         by_kind["artifact"] = Tally(max(artifact_leaves, len(names)), len(names))
-    tensors = [figures for kind, figures in by_kind.items() if kind not in ("rng", "loss")]
+    tensors = [
+        figures for kind, figures in by_kind.items() if kind not in ("rng", "loss")
+    ]
     return Comparison(
         identical=not found,
         steps=steps,
         tensors=sum(item.tensors for item in tensors),
         differing=sum(item.differing for item in tensors),
-        first_divergence=None if earliest is None else with_distance(earliest, measured),
+        first_divergence=None
+        if earliest is None
+        else with_distance(earliest, measured),
         by_kind={kind: by_kind[kind] for kind in KINDS if kind in by_kind},
         by_step=tuple(sorted(marks.by_step.items())),
         # what comes after the last step is no step
@@ -91,7 +102,9 @@ def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
     first, drawn = comparison.first_divergence, comparison.heat_map
     return replace(
         comparison,
-        first_divergence=None if first is None else with_distance(first, _measured(again)),
+        first_divergence=None
+        if first is None
+        else with_distance(first, _measured(again)),
         heat_map=None if drawn is None else coloured(drawn, again),
         growth=growth(again),
     )
@@ -112,7 +125,9 @@ def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
     return labelled
 
 
-def measured_alike(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> dict[str, Trace]:
+def measured_alike(
+    first: Mapping[str, Trace], second: Mapping[str, Trace]
+) -> dict[str, Trace]:
     """Return the second run's processes, without the distances of those that took more or fewer
     steps than their counterparts: a probe measures what its run ends with, which is then the state
     of another step."""
@@ -123,7 +138,9 @@ def measured_alike(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> d
     return found
 
 
-def _require_one_digest(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> None:
+def _require_one_digest(
+    first: Mapping[str, Trace], second: Mapping[str, Trace]
+) -> None:
     """Raise Inconclusive where a process digested tensors in one way in the first run and in
     another in the second."""
     for label in first.keys() & second.keys():
@@ -136,7 +153,9 @@ def named_digest(traces: Iterable[Trace]) -> str:
     """Return what digested the tensors of these processes: a name of DIGESTS, several joined by
     `+`, or empty. What a trace says is untrusted."""
     found = {trace.facts.get("digest", "") for trace in traces}
-    return "+".join(sorted(name if name in DIGESTS else "unknown" for name in found if name))
+    return "+".join(
+        sorted(name if name in DIGESTS else "unknown" for name in found if name)
+    )
 
 
 def other_digest(what: str, first: str, second: str) -> Inconclusive:
@@ -165,7 +184,11 @@ def _divergences(
             continue
         detail = ONLY_FIRST if label in first else ONLY_SECOND
         missing = Divergence(
-            step=-1, kind="parameter", name=f"process {label}", process=label, detail=detail
+            step=-1,
+            kind="parameter",
+            name=f"process {label}",
+            process=label,
+            detail=detail,
         )
         found.append((-1, -1, missing))
         marks.unmatched = marks.unmatched or missing
@@ -232,7 +255,11 @@ def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
     """Return the divergence of two processes that took different numbers of steps."""
     detail = f"{first} optimizer steps in the first run, {second} in the second"
     return Divergence(
-        step=min(first, second), kind="optimizer", name=STEPS, process=label, detail=detail
+        step=min(first, second),
+        kind="optimizer",
+        name=STEPS,
+        process=label,
+        detail=detail,
     )
 
 
@@ -244,14 +271,25 @@ def _read_before(item: Divergence, first: Divergence) -> bool:
         and item.values is not None
         and item.name.startswith("param_groups.")
     )
-    return number and first.kind == "parameter" and not first.detail and item.step == first.step
+    return (
+        number
+        and first.kind == "parameter"
+        and not first.detail
+        and item.step == first.step
+    )
 
 
-def first_difference(label: str, a: Mapping[Key, Block], block: Block) -> Divergence | None:
+def first_difference(
+    label: str, a: Mapping[Key, Block], block: Block
+) -> Divergence | None:
     """Return in what a block of the second run, as it arrives, differs from its counterpart. A
     missing one is left to the whole comparison."""
     counterpart = a.get(key_of(block))
-    return None if counterpart is None else next(_differences(label, counterpart, block), None)
+    return (
+        None
+        if counterpart is None
+        else next(_differences(label, counterpart, block), None)
+    )
 
 
 def _differences(label: str, a: Block, b: Block | None) -> Iterator[Divergence]:
@@ -260,7 +298,9 @@ def _differences(label: str, a: Block, b: Block | None) -> Iterator[Divergence]:
         yield from (_divergence(label, a, row, detail=ONLY_FIRST) for row in a.rows)
         return
     first, second = a.digests, b.digests
-    if first == second and a.rows == b.rows:  # nearly always: without a look at each row
+    if (
+        first == second and a.rows == b.rows
+    ):  # nearly always: without a look at each row
         return
     counterparts: dict[str, deque[int]] = {}
     for index, row in enumerate(b.rows):
@@ -278,7 +318,8 @@ def _differences(label: str, a: Block, b: Block | None) -> Iterator[Divergence]:
         detail = ""
         if b.rows[at][1:] != row[1:]:
             detail = (
-                f"{row[1]} {list(row[2])} in the first run, {dtype} {list(shape)} in the second"
+                f"{row[1]} {list(row[2])} in the first run, "
+                f"{dtype} {list(shape)} in the second"
             )
         if detail or _digest(first, index) != _digest(second, at):
             yield _divergence(label, a, row, values=values, detail=detail)
@@ -339,4 +380,6 @@ def _losses(
     if main not in second:
         return ()
     ours, theirs = losses_of(first[main]), losses_of(second[main])
-    return tuple((step, ours[step], theirs[step]) for step in sorted(ours.keys() & theirs))
+    return tuple(
+        (step, ours[step], theirs[step]) for step in sorted(ours.keys() & theirs)
+    )

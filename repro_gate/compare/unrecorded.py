@@ -26,7 +26,18 @@ MAX_TEXT = 64 * 1024
 _TABLES = {".csv": ",", ".tsv": "\t"}
 TEXTS = {
     *_TABLES,
-    *(".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml", ".ini", ".md", ".html"),
+    *(
+        ".json",
+        ".jsonl",
+        ".ndjson",
+        ".txt",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".ini",
+        ".md",
+        ".html",
+    ),
     *(".xml", ".svg"),
 }
 _IGNORED = re.compile(
@@ -48,7 +59,9 @@ NAMED = r"""([^\W\d][\w.@/-]{0,39})["']?\s?[:=]\s{0,9}["']?([+-]?(?:\d+(?:\.\d*)
 _NAMED = re.compile(NAMED, re.IGNORECASE)
 _AT_THE_END = re.compile(rf"(?<!\w){NAMED}%?\Z", re.IGNORECASE)
 _MAX_LINE = 2_000  # characters of one printed line, from its end
-_STAMP = re.compile(r".*\d:\d\d\S*(?: \d{4}\b)?")  # a log line's beginning, up to the time of day
+_STAMP = re.compile(
+    r".*\d:\d\d\S*(?: \d{4}\b)?"
+)  # a log line's beginning, up to the time of day
 _FRACTION = re.compile(r"\b\d+\.\d+")
 _MOVING = re.compile(
     r"""(?<![^\W_])(?:time|timestamp|date|created|clock|dt|elapsed|remaining|eta|duration|runtime
@@ -67,9 +80,15 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     if names:
         message = f"{len(names):,} undeclared files that the runs wrote differ: {_folded(names)}"
         message += f" (looked at: {cut})" if cut else ""
-        found["unrecorded/files"] = (message, "declare under capture.artifacts what has to repeat")
+        found["unrecorded/files"] = (
+            message,
+            "declare under capture.artifacts what has to repeat",
+        )
     elif cut:
-        found["unrecorded/files"] = (f"not every file that the runs wrote was compared: {cut}", "")
+        found["unrecorded/files"] = (
+            f"not every file that the runs wrote was compared: {cut}",
+            "",
+        )
     if numbers:
         pairs = [
             f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`"
@@ -184,9 +203,12 @@ def _steady(name: str, item: Written) -> object:
     if separator is None:
         return _NAMED.sub(lambda match: match[1] if moves(match[1]) else match[0], text)
     rows = [line.split(separator) for line in text.splitlines()]
-    moving = {place for place, cell in enumerate(rows[0] if rows else ()) if moves(cell)}
+    moving = {
+        place for place, cell in enumerate(rows[0] if rows else ()) if moves(cell)
+    }
     return tuple(
-        tuple(cell for place, cell in enumerate(row) if place not in moving) for row in rows
+        tuple(cell for place, cell in enumerate(row) if place not in moving)
+        for row in rows
     )
 
 

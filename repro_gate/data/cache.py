@@ -50,7 +50,9 @@ class DataCache:
             self._entries[key] = self._entries.pop(key)
         return self._entries.get(key, {})
 
-    def keep(self, key: str, digests: dict[str, str], *, newest: int, read_at: int) -> None:
+    def keep(
+        self, key: str, digests: dict[str, str], *, newest: int, read_at: int
+    ) -> None:
         """Remember digests. `newest` is the latest time of change of what was read, `read_at` the
         time before reading, in nanoseconds."""
         if newest <= read_at - RACY_NS:
@@ -92,4 +94,6 @@ def _read(path: Path) -> _Entries:
 
 
 def _is_private(status: os.stat_result) -> bool:
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    return status.st_uid == os.geteuid() and not status.st_mode & (
+        stat.S_IRWXG | stat.S_IRWXO
+    )

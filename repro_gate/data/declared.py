@@ -55,9 +55,13 @@ class DataFinding:
         """Return what is not as declared, or cannot be read, a sentence each."""
         found = [self.problem] if self.problem else []
         if self.actual is not None and self.expected not in (None, self.actual):
-            found.append(f"{self.path}: sha256 expected {self.expected}, found {self.actual}")
+            found.append(
+                f"{self.path}: sha256 expected {self.expected}, found {self.actual}"
+            )
         if self.md5_actual is not None and self.md5_expected != self.md5_actual:
-            found.append(f"{self.path}: md5 expected {self.md5_expected}, found {self.md5_actual}")
+            found.append(
+                f"{self.path}: md5 expected {self.md5_expected}, found {self.md5_actual}"
+            )
         # the size of DVC's folder is without what DVC leaves out; its md5 is of all that counts
         of_folder = self.md5_expected is not None and self.md5_expected.endswith(".dir")
         if (
@@ -114,11 +118,16 @@ def verify_data(
     `progress(bytes done, bytes in all)` is called at most four times a second.
     """
     wanted = [
-        (data_path(item, spec_dir), ("sha256",) if item.md5 is None else ("sha256", "md5"))
+        (
+            data_path(item, spec_dir),
+            ("sha256",) if item.md5 is None else ("sha256", "md5"),
+        )
         for item in items
     ]
     readings = read_digests(dict.fromkeys(wanted), progress, cache)
-    return tuple(_finding(item, readings[key]) for key, item in zip(wanted, items, strict=True))
+    return tuple(
+        _finding(item, readings[key]) for key, item in zip(wanted, items, strict=True)
+    )
 
 
 def read_data_state(items: Sequence[DataItem], spec_dir: Path) -> DataState:
@@ -135,7 +144,9 @@ def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
         old, new = before.get(path, missing), after.get(path, missing)
         if old.digest != new.digest:
             names = {os.fsdecode(name) for name, _ in old.files ^ new.files}
-            changed += [os.path.join(path, name) if name else path for name in names] or [path]
+            changed += [
+                os.path.join(path, name) if name else path for name in names
+            ] or [path]
     return tuple(sorted(changed, key=os.fsencode))
 
 
@@ -157,9 +168,12 @@ def _finding(item: DataItem, reading: Reading) -> DataFinding:
 def _fingerprint(path: Path) -> Fingerprint:
     try:
         # not the time of change of the inode: a workspace may link the file
-        files = [(name, known._replace(ctime_ns=0)) for name, known in list_files(path).files]
+        files = [
+            (name, known._replace(ctime_ns=0)) for name, known in list_files(path).files
+        ]
     except OSError as error:
         return Fingerprint(f"unreadable: {error.strerror or error}")
     return Fingerprint(
-        digest_of_stats(files), frozenset(files) if len(files) <= _NAMED_FILES else frozenset()
+        digest_of_stats(files),
+        frozenset(files) if len(files) <= _NAMED_FILES else frozenset(),
     )

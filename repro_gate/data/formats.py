@@ -71,7 +71,9 @@ def _out(document: Document, out: Any, at: KeyPath, name: str) -> DataItem:
         raise _refused(document, at, "an out without a path")
     if "md5" in stated and not (_MD5.fullmatch(md5) and stated.get("hash") == "md5"):
         # DVC 2, which wrote no `hash`, changed line ends before it took an md5
-        raise _refused(document, (*at, "md5"), f"{quoted(md5)} is no md5 as DVC 3 takes it")
+        raise _refused(
+            document, (*at, "md5"), f"{quoted(md5)} is no md5 as DVC 3 takes it"
+        )
     stated_at: KeyPath = (*at, "md5" if md5 else "path")
     line = document.values[stated_at].start_mark.line + 1
     size = keys.get("size")
@@ -107,7 +109,9 @@ def expand_items(
     found, problems = list[DataItem](), list[DataProblem]()
     for item in items:
         path, name = data_path(item, folder), item.path
-        stands_for_others = path.name.endswith(DVC) and path.name != DVC and not path.is_dir()
+        stands_for_others = (
+            path.name.endswith(DVC) and path.name != DVC and not path.is_dir()
+        )
         if not stands_for_others:
             path, name = path.with_name(path.name + DVC), item.path.rstrip("/") + DVC
         if item.sha256 or item.md5 or not (stands_for_others or path.is_file()):
@@ -117,13 +121,17 @@ def expand_items(
             declared = _declared(path, name, top)
         except Unreadable as error:
             remedy = "restore the file, or take it out of the spec"
-            problems.append(DataProblem(Location(for_terminal(name), 0), str(error), remedy))
+            problems.append(
+                DataProblem(Location(for_terminal(name), 0), str(error), remedy)
+            )
             declared = []
         except Refused as error:
             location = Location(for_terminal(name), error.problem.line or 1)
             problems.append(DataProblem(location, str(error), error.remedy or _AGAIN))
             declared = []
-        own = [one for one in declared if data_path(one, folder) == data_path(item, folder)]
+        own = [
+            one for one in declared if data_path(one, folder) == data_path(item, folder)
+        ]
         if stands_for_others:
             found += declared
         else:
@@ -148,5 +156,7 @@ def _declared(path: Path, name: str, top: Path) -> list[DataItem]:
     above = os.path.dirname(name)
     return [
         replace(item, path=os.path.normpath(os.path.join(above, item.path)))
-        for item in _read_dvc(text, name, path.parent, top if is_inside else path.parent)
+        for item in _read_dvc(
+            text, name, path.parent, top if is_inside else path.parent
+        )
     ]

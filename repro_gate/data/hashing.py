@@ -24,7 +24,9 @@ MAX_FOLDERS = 1_000_000  # each counted as often as a path leads to it
 # dvc/ignore.py: the patterns that hold in every repository
 _DVC_IGNORES = frozenset({b".git", b".hg", b".dvc"})
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
-Wanted = tuple[Path, tuple[str, ...]]  # an absolute path, and the kinds of digest to take
+Wanted = tuple[
+    Path, tuple[str, ...]
+]  # an absolute path, and the kinds of digest to take
 
 SMALL = 1 << 20  # bytes; a smaller file is read sooner than it is looked up
 
@@ -86,10 +88,14 @@ class Reading:
 
 
 def read_digests(
-    wanted: Collection[Wanted], progress: Progress | None = None, cache: DataCache | None = None
+    wanted: Collection[Wanted],
+    progress: Progress | None = None,
+    cache: DataCache | None = None,
 ) -> dict[Wanted, Reading]:
     """Return a reading for each wanted path and kinds of digest."""
-    readings = {(path, kinds): Reading(path=path, kinds=kinds) for path, kinds in wanted}
+    readings = {
+        (path, kinds): Reading(path=path, kinds=kinds) for path, kinds in wanted
+    }
     read_at = time.time_ns()
     for reading in readings.values():
         try:
@@ -97,21 +103,33 @@ def read_digests(
             reading.size = sum(known.size for _, known in listing.files)
             if cache is not None:
                 besides = os.path.realpath(reading.path), reading.kinds, listing.linked
-                reading.key = digest_of_stats(listing.files, listing.is_folder, *besides)
+                reading.key = digest_of_stats(
+                    listing.files, listing.is_folder, *besides
+                )
                 reading.digests = cache.find(reading.key)
         except OSError as error:
             name = os.fsencode(error.filename) if error.filename else b""
-            reading.fail(name.removeprefix(os.fsencode(reading.path)).lstrip(b"/"), error)
+            reading.fail(
+                name.removeprefix(os.fsencode(reading.path)).lstrip(b"/"), error
+            )
     unread = [reading for reading in readings.values() if not reading.digests]
     _digest_all(unread, progress)
     for reading in unread:
         if reading.listing is not None and not reading.problem:
-            rows = [reading.found[number] for number in range(len(reading.listing.files))]
+            rows = [
+                reading.found[number] for number in range(len(reading.listing.files))
+            ]
             for place, kind in enumerate(reading.kinds):
                 whole = tree_sha256 if kind == "sha256" else dvc_md5
-                reading.digests[kind] = whole(reading.listing, [row[place] for row in rows])
-            if cache is not None and (reading.listing.is_folder or reading.size > SMALL):
-                times = [max(at.mtime_ns, at.ctime_ns) for _, at in reading.listing.files]
+                reading.digests[kind] = whole(
+                    reading.listing, [row[place] for row in rows]
+                )
+            if cache is not None and (
+                reading.listing.is_folder or reading.size > SMALL
+            ):
+                times = [
+                    max(at.mtime_ns, at.ctime_ns) for _, at in reading.listing.files
+                ]
                 newest = max(times, default=0)
                 cache.keep(reading.key, reading.digests, newest=newest, read_at=read_at)
         reading.found.clear()
@@ -130,7 +148,10 @@ def digest_file(
     Raise OSError where it cannot be read, with errno ESTALE where it is not, or no longer, the
     file that `expected` is of.
     """
-    hashes, done = [hashlib.new(kind, usedforsecurity=kind != "md5") for kind in kinds], 0
+    hashes, done = (
+        [hashlib.new(kind, usedforsecurity=kind != "md5") for kind in kinds],
+        0,
+    )
     with open(os.open(path, _FLAGS), "rb", buffering=0) as file:
         while done <= expected.size and (piece := file.read(_PIECE)):
             for digest in hashes:
@@ -159,7 +180,9 @@ def _digest_all(readings: Collection[Reading], progress: Progress | None) -> Non
         if reading.listing is not None
         for number, (name, known) in enumerate(reading.listing.files)
     ]
-    jobs.sort(key=lambda job: job[-1].size, reverse=True)  # none that is large is left for the end
+    jobs.sort(
+        key=lambda job: job[-1].size, reverse=True
+    )  # none that is large is left for the end
     total = sum(reading.size for reading in readings)
     shared, done, lock, stopped = iter(jobs), 0, threading.Lock(), threading.Event()
 
@@ -171,11 +194,18 @@ def _digest_all(readings: Collection[Reading], progress: Progress | None) -> Non
             done += count
 
     def work() -> None:
-        for reading, number, name, known in shared:  # one step of a list's iterator is atomic
+        for (
+            reading,
+            number,
+            name,
+            known,
+        ) in shared:  # one step of a list's iterator is atomic
             path = os.fsencode(reading.path) + (b"/" + name if name else b"")
             try:
                 if not reading.problem:
-                    reading.found[number] = digest_file(path, known, reading.kinds, advance)
+                    reading.found[number] = digest_file(
+                        path, known, reading.kinds, advance
+                    )
             except OSError as error:
                 reading.fail(name, error)
 
@@ -201,7 +231,11 @@ def _digest_all(readings: Collection[Reading], progress: Progress | None) -> Non
 def identity(status: os.stat_result) -> Identity:
     """Return the identity of a file."""
     return Identity(
-        status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_ino,
+        status.st_dev,
     )
 
 
@@ -221,7 +255,9 @@ def list_files(root: Path) -> Listing:
         status = os.stat(top + prefix)
         here = (status.st_dev, status.st_ino)
         if here in above:
-            raise OSError(f"{os.fsdecode(top + prefix)} leads back to a folder above it")
+            raise OSError(
+                f"{os.fsdecode(top + prefix)} leads back to a folder above it"
+            )
         folders += 1
         with os.scandir(top + prefix) as found:
             for entry in found:
@@ -234,7 +270,9 @@ def list_files(root: Path) -> Listing:
         if len(files) > MAX_FILES:
             raise OSError(f"more than {MAX_FILES:,} files lie below {root}")
         if folders + len(waiting) > MAX_FOLDERS:
-            raise OSError(f"more than {MAX_FOLDERS:,} folders lie below {root}, links followed")
+            raise OSError(
+                f"more than {MAX_FOLDERS:,} folders lie below {root}, links followed"
+            )
     return Listing(root, is_folder=True, files=sorted(files), linked=tuple(linked))
 
 
@@ -274,7 +312,10 @@ def dvc_md5(listing: Listing, digests: Sequence[bytes]) -> str:
         if _seen_by_dvc(listing, name)
     )
     files = [{"md5": digest, "relpath": name} for name, digest in seen]
-    return hashlib.md5(json.dumps(files).encode(), usedforsecurity=False).hexdigest() + ".dir"
+    return (
+        hashlib.md5(json.dumps(files).encode(), usedforsecurity=False).hexdigest()
+        + ".dir"
+    )
 
 
 def _seen_by_dvc(listing: Listing, name: bytes) -> bool:

@@ -47,7 +47,13 @@ from repro_gate.trace.model import Used
 _WATCHED = 3
 _CAUSES = 4  # that are needed together, at most
 _AGREEING = 3  # pairs that must agree at most, however rarely the runs diverge
-_NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")  # what operators made
+_NUMERIC = (
+    "loss",
+    "gradient",
+    "parameter",
+    "optimizer",
+    "buffer",
+)  # what operators made
 # whose every use no watcher notes; where addresses are fixed, so is what old memory holds
 _UNSEEN = ("memory", "addresses", "threads")
 _EARLY = 19  # the last step up to which the operators of all steps are recorded
@@ -55,7 +61,8 @@ _NOWHERE: Site = ("", 0)
 _NAMED = 200  # lines of which one decides, at most
 _WHOLE = tuple(factor.name for factor in PINNED if factor.name != "flags")
 _UNKNOWN = Diagnosis(
-    cause="unknown", message="no factor or operator that the gate can hold fixed explains it"
+    cause="unknown",
+    message="no factor or operator that the gate can hold fixed explains it",
 )
 
 
@@ -66,7 +73,9 @@ def diagnose(case: Case, experiments: Experiments) -> Diagnosis:
     try:
         search.run()
     except Exhausted:
-        search.evidence.append("the runs or the time that a diagnosis may take were used up")
+        search.evidence.append(
+            "the runs or the time that a diagnosis may take were used up"
+        )
     return search.diagnosis()
 
 
@@ -136,11 +145,17 @@ class _Search:
         first, *others = self.found or [self._handed_over() or _UNKNOWN]
         if self.pinned:
             last = (self.until.step if self.seen.first else self.seen.steps) - 1
-            factors = dict.fromkeys(BY_NAME[unit.factor].held for unit in sorted(self.pinned))
-            held = "with all of them held fixed" if first.one_of else " and ".join(factors)
+            factors = dict.fromkeys(
+                BY_NAME[unit.factor].held for unit in sorted(self.pinned)
+            )
+            held = (
+                "with all of them held fixed" if first.one_of else " and ".join(factors)
+            )
             proof = "confirmed" if first.confirmed else "seen"
             until = f"up to step {last}" if last >= 0 else "before the first step"
-            self.evidence.append(f"{proof}: {held}, two runs are bitwise identical {until}")
+            self.evidence.append(
+                f"{proof}: {held}, two runs are bitwise identical {until}"
+            )
         return replace(
             first,
             also=tuple(others),
@@ -153,8 +168,13 @@ class _Search:
         """Do a pair that diverges, with every use of a factor noted: cut off after that step;
         longer where it does not come back."""
         for tried in range(_WATCHED):
-            steps, stress = self.case.steps if tried else _cut(self.until), tried == _WATCHED - 1
-            pair = self.experiments.pair(Setting(steps=steps, stress=stress), again=tried > 0)
+            steps, stress = (
+                self.case.steps if tried else _cut(self.until),
+                tried == _WATCHED - 1,
+            )
+            pair = self.experiments.pair(
+                Setting(steps=steps, stress=stress), again=tried > 0
+            )
             first = pair.first
             if not stress:
                 diverged = self.rate.diverged + (first is not None)
@@ -184,13 +204,19 @@ class _Search:
         everything = frozenset([*map(Unit, _WHOLE), *flags])
         is_outside = any(item.use.direct for item in outside(suspected))
         if is_outside and not self._sufficient(everything):
-            self.ruled_out.append("every factor that can be held fixed, held, does not change it")
+            self.ruled_out.append(
+                "every factor that can be held fixed, held, does not change it"
+            )
             return self._operator()
-        direct = [item.unit for item in differing if item.use.direct and item.use.site[0]]
+        direct = [
+            item.unit for item in differing if item.use.direct and item.use.site[0]
+        ]
         # luck may hide a race from any other pair
         races = [Unit("threads")] if self._races() else []
         likeliest = flags + races + direct
-        others = [item.unit for item in differing if not item.use.direct and item.unit.site]
+        others = [
+            item.unit for item in differing if not item.use.direct and item.unit.site
+        ]
         if not likeliest and self._operator():
             return True
         name = "what lines of the training asked for"
@@ -199,7 +225,10 @@ class _Search:
         if likeliest and self._operator():
             return True
         # those that no watcher sees, then those that differed at no line of the workspace
-        unseen = [*_UNSEEN, *sorted(item.unit.factor for item in differing if not item.unit.site)]
+        unseen = [
+            *_UNSEEN,
+            *sorted(item.unit.factor for item in differing if not item.unit.site),
+        ]
         whole = [Unit(name) for name in (*unseen, *_WHOLE) if name in _WHOLE]
         return self._explained(whole, differing, "every factor as a whole", alone=2)
 
@@ -223,13 +252,24 @@ class _Search:
         """Tell of the likeliest line that received other bytes from outside, if there is one."""
         for item in differing[:1]:
             is_left = item.unit.factor == LEFTOVERS.name and item.other is None
-            what = f"{item.use.source}, which an earlier run wrote" if is_left else answers(item)
+            what = (
+                f"{item.use.source}, which an earlier run wrote"
+                if is_left
+                else answers(item)
+            )
             cause, evidence = self._cause(item.unit, [item]), (f"observed: {what}",)
-            self.found.append(replace(cause, confirmed=False, observed=True, evidence=evidence))
+            self.found.append(
+                replace(cause, confirmed=False, observed=True, evidence=evidence)
+            )
         return bool(differing)
 
     def _explained(
-        self, units: Sequence[Unit], differing: Sequence[Suspect], name: str, *, alone: int
+        self,
+        units: Sequence[Unit],
+        differing: Sequence[Suspect],
+        name: str,
+        *,
+        alone: int,
     ) -> bool:
         """Tell whether one of these units, or all together, make the divergence go; what does is
         held from here on."""
@@ -275,7 +315,11 @@ class _Search:
         """Return how many pairs must agree: those that all agree by luck in less than one case of
         ten, by how often pairs diverge; two for a race."""
         share = self.rate.diverged / self.rate.pairs
-        by_rate = 1 if share == 1 or self.stress else math.ceil(math.log(0.1) / math.log(1 - share))
+        by_rate = (
+            1
+            if share == 1 or self.stress
+            else math.ceil(math.log(0.1) / math.log(1 - share))
+        )
         return min(max(by_rate, 2 if self._races() else 1), _AGREEING)
 
     def _pair(self, pinned: frozenset[Unit], *, again: bool = False) -> Pair:
@@ -298,11 +342,16 @@ class _Search:
                 return replace(self._cause(at.unit, [at]), confirmed=False, evidence=())
         return None
 
-    def _hold(self, chosen: Sequence[Unit], differing: Sequence[Suspect], *, known: bool) -> None:
+    def _hold(
+        self, chosen: Sequence[Unit], differing: Sequence[Suspect], *, known: bool
+    ) -> None:
         """Tell of what is sufficient, and go on with it held. Where it is not `known` that all of
         it is needed, any may be innocent."""
         moved = self._pair(self.pinned | frozenset(chosen))
-        causes = [self._cause(unit, differing) for unit in chosen[: _CAUSES if known else _NAMED]]
+        causes = [
+            self._cause(unit, differing)
+            for unit in chosen[: _CAUSES if known else _NAMED]
+        ]
         if not known:
             lines = tuple(map(use_of, causes)) if len(causes) > 1 else ()
             likely = causes[0]
@@ -331,16 +380,22 @@ class _Search:
         factor = BY_NAME[unit.factor]
         suspect = next((item for item in differing if item.unit == unit), None)
         use = suspect and suspect.use
-        if not (factor.by_line or (use and use.site[0])):  # else single lines were ruled out before
+        if not (
+            factor.by_line or (use and use.site[0])
+        ):  # else single lines were ruled out before
             use = next(iter(started(self.seen.uses[0], unit.factor)), use)
         site = unit.site or (use.site if use else _NOWHERE)
         call = (use.call or use.source) if use else ""
         if factor.name == "flags":
-            call = next(item.flag for item in self.case.undone if item.site == unit.site)
+            call = next(
+                item.flag for item in self.case.undone if item.site == unit.site
+            )
         if not site[0]:
             site, call = self._place(unit)
         did = HANDED_OVER if use and use.source.endswith(HANDED) else factor.did
-        return located(factor, site, call, did, *([answers(suspect)] if suspect else []))
+        return located(
+            factor, site, call, did, *([answers(suspect)] if suspect else [])
+        )
 
     def _place(self, unit: Unit) -> tuple[Site, str]:
         """Return the line that a factor reached, where no use of it names one: the first line whose
@@ -364,7 +419,9 @@ class _Search:
         """Return a pair with its operators recorded, those of the divergence's step; of one that
         moves, those of all early steps."""
         step = self.until.step if self.stable else max(self.until.step, _EARLY)
-        setting = Setting(steps=max(step, 0) + 1, pinned=self.pinned, operators=True, step=step)
+        setting = Setting(
+            steps=max(step, 0) + 1, pinned=self.pinned, operators=True, step=step
+        )
         return setting, self.experiments.pair(setting)
 
     def _operator(self) -> bool:
@@ -396,7 +453,9 @@ class _Search:
             first, second = self.experiments.pair(replay).operators
         except Exhausted:
             first = second = ()
-        distinct = next((item.distinct for item in (*first, *second) if item.distinct), {})
+        distinct = next(
+            (item.distinct for item in (*first, *second) if item.distinct), {}
+        )
         self.found.append(nondeterministic(record, shown.equal_before, distinct))
         return True
 
@@ -404,4 +463,8 @@ class _Search:
 def _cut(until: Divergence) -> int | None:
     """Return how many steps a run makes that ends right after the divergence; None: all, where that
     is at its end."""
-    return None if until.kind == "artifact" or until.name == STEPS else max(until.step, 0) + 1
+    return (
+        None
+        if until.kind == "artifact" or until.name == STEPS
+        else max(until.step, 0) + 1
+    )

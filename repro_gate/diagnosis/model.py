@@ -101,10 +101,16 @@ class ShownOperator:
 
     name: Annotated[str, about("Its name: `aten.index_put_.default`.")]
     phase: Annotated[str, about("`forward`, `backward` or `optimizer`.")]
-    file: Annotated[str, about("File of the line that called it; empty where none is known.")] = ""
+    file: Annotated[
+        str, about("File of the line that called it; empty where none is known.")
+    ] = ""
     line: Annotated[int, about("That line, from 1; 0 where none is known.", ge=0)] = 0
-    same_inputs: Annotated[bool, about("Whether both runs gave it the same bits.")] = True
-    same_outputs: Annotated[bool, about("Whether it gave the same bits in both runs.")] = True
+    same_inputs: Annotated[bool, about("Whether both runs gave it the same bits.")] = (
+        True
+    )
+    same_outputs: Annotated[
+        bool, about("Whether it gave the same bits in both runs.")
+    ] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +121,19 @@ class Diagnosis:
     cause: Annotated[Cause, about("The cause; each has a page in `docs/causes/`.")]
     factor: Annotated[
         str | None,
-        about("The factor that was held fixed: `entropy`, `clock`, …; null where it is none."),
+        about(
+            "The factor that was held fixed: `entropy`, `clock`, …; null where it is none."
+        ),
     ] = None
     op: Annotated[
         str | None,
-        about("The operator that gave other bits: `aten.index_put_`; null where it is none."),
+        about(
+            "The operator that gave other bits: `aten.index_put_`; null where it is none."
+        ),
     ] = None
-    call: Annotated[str, about("Source text of the call, or the flag; may be empty.")] = ""
+    call: Annotated[
+        str, about("Source text of the call, or the flag; may be empty.")
+    ] = ""
     file: Annotated[
         str,
         about(
@@ -151,7 +163,9 @@ class Diagnosis:
         ),
     ] = False
     message: Annotated[str, about("One sentence.")] = ""
-    evidence: Annotated[tuple[str, ...], about("What was seen, in order.", max_length=100)] = ()
+    evidence: Annotated[
+        tuple[str, ...], about("What was seen, in order.", max_length=100)
+    ] = ()
     remedy: Annotated[str, about("What to do; may be empty.")] = ""
     ruled_out: Annotated[
         tuple[str, ...], about("What was shown not to be the cause.", max_length=100)
@@ -195,7 +209,9 @@ class Diagnosis:
 
 def use_of(cause: Diagnosis) -> ShownUse:
     """Return the line of a cause, as one of several that may decide."""
-    return ShownUse(factor=cause.factor or "", call=cause.call, file=cause.file, line=cause.line)
+    return ShownUse(
+        factor=cause.factor or "", call=cause.call, file=cause.file, line=cause.line
+    )
 
 
 def numbered(
@@ -241,7 +257,9 @@ def gone(pair: Pair, until: Divergence) -> bool:
     if pair.failed:
         return False
     if pair.first is None:
-        return pair.steps > until.step or until.kind == "artifact" or until.name == STEPS
+        return (
+            pair.steps > until.step or until.kind == "artifact" or until.name == STEPS
+        )
     return _place(pair.first) > _place(until)
 
 

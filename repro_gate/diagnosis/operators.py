@@ -39,14 +39,18 @@ class Culprit:
     between: str = ""
 
 
-def culprit(first: Sequence[OperatorLine], second: Sequence[OperatorLine]) -> Culprit | None:
+def culprit(
+    first: Sequence[OperatorLine], second: Sequence[OperatorLine]
+) -> Culprit | None:
     """Return the first record that explains the divergence, in the order of the first run; None
     where all that can be compared is equal."""
     equal, previous = 0, None
     for record, twin in _paired(first, second):
         if record.op.startswith(_COLLECTIVES):
             continue
-        if record.inputs != twin.inputs or (record.outputs != twin.outputs and record.simple):
+        if record.inputs != twin.inputs or (
+            record.outputs != twin.outputs and record.simple
+        ):
             after = "the beginning of the step" if previous is None else previous.op
             between = (
                 f"something that torch does not dispatch wrote between {after} and {record.op}; "
@@ -65,7 +69,11 @@ def around(
     """Return the first operator that gave other bits, with some before and behind it; empty
     where none did."""
     paired = _paired(first, second)
-    differs = (number for number, (one, other) in enumerate(paired) if one.outputs != other.outputs)
+    differs = (
+        number
+        for number, (one, other) in enumerate(paired)
+        if one.outputs != other.outputs
+    )
     at = next(differs, None)
     shown = paired[max(0, at - _AROUND) : at + _AROUND + 1] if at is not None else ()
     return tuple(
@@ -88,11 +96,14 @@ def nondeterministic(
     how they were run (0: it raised)."""
     where = f", the {record.phase} of {place(*record.site)}," if record.site[0] else ""
     replayed = ", ".join(
-        f"{_WAYS.get(name, name)} {count or 'it raises'}" for name, count in distinct.items()
+        f"{_WAYS.get(name, name)} {count or 'it raises'}"
+        for name, count in distinct.items()
     )
     evidence = [f"{equal_before:,} operators before it agree in both runs"]
     if replayed:
-        evidence.append(f"distinct outputs of {REPLAYS} replays on its own inputs: {replayed}")
+        evidence.append(
+            f"distinct outputs of {REPLAYS} replays on its own inputs: {replayed}"
+        )
     return Diagnosis(
         cause="nondeterministic-op",
         op=record.op,

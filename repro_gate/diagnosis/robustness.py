@@ -51,8 +51,12 @@ SURROUNDINGS = {
         "hash-order", "the order of a set, which PYTHONHASHSEED decides", _HASHES
     ),
     "path": Surrounding("process-identity", "the path of the checkout", _RELATIVE),
-    "hostname": Surrounding("process-identity", "the host's name", BY_NAME["identity"].remedy),
-    "clock": Surrounding("wall-clock", "the time of day and durations", BY_NAME["clock"].remedy),
+    "hostname": Surrounding(
+        "process-identity", "the host's name", BY_NAME["identity"].remedy
+    ),
+    "clock": Surrounding(
+        "wall-clock", "the time of day and durations", BY_NAME["clock"].remedy
+    ),
     "file-times": Surrounding("wall-clock", "the times of files", _TIMES),
     "tmpdir": Surrounding(
         "process-identity", "the path of the folder for temporary files", _RELATIVE
@@ -67,7 +71,9 @@ SURROUNDINGS = {
     "timezone": Surrounding("wall-clock", "the time zone", "read times in UTC"),
     "locale": Surrounding("external-input", "the locale", _ARGUMENT),
     "umask": Surrounding("process-identity", "the umask", _UMASK),
-    "environment": Surrounding("external-input", "the order of the environment", _VARIABLES),
+    "environment": Surrounding(
+        "external-input", "the order of the environment", _VARIABLES
+    ),
 }
 # What the uses of a name are called in a trace; none are seen of a hash seed.
 _CALLED = {"hostname": "identity", "hash-seed": ""}
@@ -78,7 +84,8 @@ _HOST = ("os.uname", "socket.gethostname", "socket.getfqdn", "platform.node")
 _NAMED = 3  # names that a message holds
 _USED_UP = "the runs or the time of the search were used up before it was known which"
 _VARY_LESS = (
-    "vary less under `robustness.vary` to find out, or let `repro-gate diagnose` take its time"
+    "vary less under `robustness.vary` to find out, or "
+    "let `repro-gate diagnose` take its time"
 )
 
 
@@ -97,7 +104,10 @@ def called(name: str) -> str:
 
 
 def diagnose(
-    names: Sequence[str], until: int, where: str, run: Callable[[frozenset[str]], Outcome]
+    names: Sequence[str],
+    until: int,
+    where: str,
+    run: Callable[[frozenset[str]], Outcome],
 ) -> Diagnosis | None:
     """Return by which of `names` the varied run diverged, up to step `until`; None where it was
     chance: varied in all of them again, a run is the same. `where` says where it did; `run` does
@@ -120,19 +130,26 @@ def diagnose(
             return None
         asked = {
             name: min(
-                map(remoteness, differing(unvaried.uses, everything.uses, called(name), until)),
+                map(
+                    remoteness,
+                    differing(unvaried.uses, everything.uses, called(name), until),
+                ),
                 default=1 if name in _UNWATCHED else 3,
             )
             for name in names
         }
         # first what a call of the training itself asked for, then a library on its behalf, or what
         # needs no call; what nobody asked for comes last
-        likeliest = sorted(names, key=lambda name: (asked[name], [*SURROUNDINGS].index(name)))
+        likeliest = sorted(
+            names, key=lambda name: (asked[name], [*SURROUNDINGS].index(name))
+        )
         found, shown = _halved(likeliest, lambda some: outcome(frozenset(some)).differs)
     except Exhausted:
         return _unknown(_USED_UP)
     varied = known.get(frozenset(found), everything)
-    told = [_dependence(name, unvaried.uses, varied.uses, until, where) for name in found]
+    told = [
+        _dependence(name, unvaried.uses, varied.uses, until, where) for name in found
+    ]
     return told[0] if shown else _one_of(told)
 
 
@@ -177,7 +194,12 @@ def _one_of(left: Sequence[Diagnosis]) -> Diagnosis:
     message = f"repeatable, but not robust: {which}"
     remedy = "; or ".join(text for text in (first.remedy, _VARY_LESS) if text)
     return replace(
-        first, message=message, confirmed=False, evidence=(), one_of=lines, remedy=remedy
+        first,
+        message=message,
+        confirmed=False,
+        evidence=(),
+        one_of=lines,
+        remedy=remedy,
     )
 
 
@@ -203,10 +225,14 @@ def _dependence(
         factor=name,
         confirmed=True,
         message=f"repeatable, but not robust: the training depends on {said.what}",
-        evidence=(f"confirmed: varied in {name} alone, a run diverges from the first {where}",),
+        evidence=(
+            f"confirmed: varied in {name} alone, a run diverges from the first {where}",
+        ),
         remedy=said.remedy,
     )
-    return at_line(found, name, next(iter(differing(unvaried, varied, called(name), until)), None))
+    return at_line(
+        found, name, next(iter(differing(unvaried, varied, called(name), until)), None)
+    )
 
 
 def differing(
@@ -216,7 +242,11 @@ def differing(
     execution. Lines of the training that asked themselves come first, of those the ones that asked
     another number of times: a loop that waits for a time."""
     known = {_place(use): use for use in unvaried}
-    told = [use for use in varied if use.factor == factor and use.step <= until and use.site[0]]
+    told = [
+        use
+        for use in varied
+        if use.factor == factor and use.step <= until and use.site[0]
+    ]
     # a process number is another one in each run
     told = [use for use in told if factor != "identity" or use.source in _HOST]
 
@@ -225,7 +255,11 @@ def differing(
         return remoteness(use), twin is None or twin.count == use.count, use.step
 
     return sorted(
-        (use for use in told if getattr(known.get(_place(use)), "digest", "") != use.digest),
+        (
+            use
+            for use in told
+            if getattr(known.get(_place(use)), "digest", "") != use.digest
+        ),
         key=last,
     )
 

@@ -27,7 +27,9 @@ class Suspect:
     other: Used | None
 
 
-def suspects(first: Sequence[Used], second: Sequence[Used], until: int) -> list[Suspect]:
+def suspects(
+    first: Sequence[Used], second: Sequence[Used], until: int
+) -> list[Suspect]:
     """Return the lines whose answers differed at or before step `until`: calls by the training's
     own code first, those of libraries on its behalf, what is asked while a library is imported;
     then by factor and time. A line that only asked if a file is there gives way to one that read
@@ -38,10 +40,15 @@ def suspects(first: Sequence[Used], second: Sequence[Used], until: int) -> list[
     pairs += [(use, None) for use in twins.values()]
     found: dict[object, Suspect] = {}
     for use, twin in sorted(pairs, key=lambda pair: _later(pair[0])):
-        is_same = twin is not None and (twin.count, twin.digest) == (use.count, use.digest)
+        is_same = twin is not None and (twin.count, twin.digest) == (
+            use.count,
+            use.digest,
+        )
         if use.step <= until and not is_same:
             unit = _unit(use, same_lines)
-            found.setdefault((unit, use.outside), Suspect(unit=unit, use=use, other=twin))
+            found.setdefault(
+                (unit, use.outside), Suspect(unit=unit, use=use, other=twin)
+            )
     read = {item.use.source + ASKED for item in found.values()}
     return sorted(
         (item for item in found.values() if item.use.source not in read),
@@ -73,7 +80,9 @@ def line_uses(first: Sequence[Used], second: Sequence[Used]) -> tuple[ShownUse, 
         )
         for (factor, (file, line), call), count in counts.items()
     ]
-    uses.sort(key=lambda it: (not it.differs, not it.file, _RANK[it.factor], it.file, it.line))
+    uses.sort(
+        key=lambda it: (not it.differs, not it.file, _RANK[it.factor], it.file, it.line)
+    )
     return tuple(uses[:_MOST])
 
 
@@ -91,7 +100,10 @@ def started(uses: Sequence[Used], factor: str) -> list[Used]:
     """Return the lines that used a factor at all, whatever came back: those that take results as
     they come first, then calls by the training's own code, the nearest in time first."""
     own = [use for use in uses if use.factor == factor and use.site[0]]
-    return sorted(own, key=lambda use: (not use.source.endswith(HANDED), not use.direct, -use.step))
+    return sorted(
+        own,
+        key=lambda use: (not use.source.endswith(HANDED), not use.direct, -use.step),
+    )
 
 
 def answers(suspect: Suspect) -> str:
@@ -101,12 +113,16 @@ def answers(suspect: Suspect) -> str:
     if other is None:
         return f"{when} {use.source} was called in one run only"
     if other.count != use.count:
-        counts = f"{use.count:,} times in one run and {other.count:,} times in the other"
+        counts = (
+            f"{use.count:,} times in one run and {other.count:,} times in the other"
+        )
         return f"{when} {use.source} was called {counts}"
     return f"{when} {use.source} gave {use.digest} in one run and {other.digest} in the other"
 
 
-def located(factor: Factor, site: Site, call: str, did: str, *evidence: str) -> Diagnosis:
+def located(
+    factor: Factor, site: Site, call: str, did: str, *evidence: str
+) -> Diagnosis:
     """Return the diagnosis that a factor decides, at a line that did what completes the
     sentence."""
     where = f" in {place(*site)}" if site[0] else ""
@@ -142,7 +158,10 @@ def first_difference(first: Sequence[Used], second: Sequence[Used]) -> Used | No
     """
     names = {item.process for item in first}
     for process in sorted(names, key=lambda name: (name != "main", name)):
-        a, b = ([item for item in lines if item.process == process] for lines in (first, second))
+        a, b = (
+            [item for item in lines if item.process == process]
+            for lines in (first, second)
+        )
         pairs = [*zip(a, b, strict=False)]
         for index, (one, other) in enumerate(pairs):
             if one.site != other.site:

@@ -15,7 +15,11 @@ from repro_gate.checkout.git import GitFailed
 from repro_gate.checkout.refs import export
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import IGNORED, imported_from_elsewhere, why_runs_are_unusable
+from repro_gate.checks.opened import (
+    IGNORED,
+    imported_from_elsewhere,
+    why_runs_are_unusable,
+)
 from repro_gate.compare.cost import speed_changes
 from repro_gate.compare.tolerance import beside_noise
 from repro_gate.data.declared import DataFinding, verify_data
@@ -51,7 +55,9 @@ def compare_with_ref(
     try:
         _require_identical(here, evidence)
         if hashed is None:
-            raise _Undecided("this checkout has no config hash, so no input can be compared")
+            raise _Undecided(
+                "this checkout has no config hash, so no input can be compared"
+            )
         there, data = _run(job, other, evidence, here)
         _require_identical(there, evidence, other.ref)
         before = config_hash_of_runs(replace(evidence, data=data), there)
@@ -72,7 +78,11 @@ def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> N
     foreign = why_runs_are_unusable(evidence, results.runs)
     if foreign and ref:
         foreign = f"{ref}: {foreign}"
-    bad = [f"{run.request.name}: {run.problem}" for run in results.runs if ref and not run.good]
+    bad = [
+        f"{run.request.name}: {run.problem}"
+        for run in results.runs
+        if ref and not run.good
+    ]
     differ = ""
     if comparison is None or not comparison.identical:
         differ = (
@@ -102,7 +112,9 @@ def _run(
         cache_root=options.cache_root,
         tell=tell,
     ) as outer:
-        folder = replace(here.folder, snapshot=copy, outer=outer)  # at the same paths as ours
+        folder = replace(
+            here.folder, snapshot=copy, outer=outer
+        )  # at the same paths as ours
         return do_runs(spec, folder, job.watch, of_other_ref(spec)), data
 
 
@@ -128,7 +140,9 @@ def _data_of(
     data = (*verify_data(held, folder), *verify_data(linked, here))
     unsound_item = first_unsound(data)
     if unsound_item is not None:
-        raise _Undecided(f"the data is not what {other.ref} declares: {unsound_item.mismatches[0]}")
+        raise _Undecided(
+            f"the data is not what {other.ref} declares: {unsound_item.mismatches[0]}"
+        )
     order = [item.path for item in items]
     return replace(other.spec, data=linked), tuple(
         sorted(data, key=lambda item: order.index(item.path))
@@ -153,24 +167,33 @@ def _finding(
     first = comparison.first_divergence
     if not comparison.identical:
         status = "changed"
-        message = what if inputs else "no input (code, data, lockfile, seed, flags) changed"
+        message = (
+            what if inputs else "no input (code, data, lockfile, seed, flags) changed"
+        )
         message += f", results diverge from those of {ref}"
         message += f" {place_of(first, comparison.steps)}" if first else ""
         if relation and times is None:
-            message += f"; {ref} repeats its losses without the flags too, so this is no noise"
+            message += (
+                f"; {ref} repeats its losses without the flags too, so this is no noise"
+            )
         elif relation and times is not None:
             side = "within" if relation == "within-noise" else "beyond"
             figure = f"{numbers.small(times)} times its loss gap"
             message += f"; {side} the noise floor of {ref} ({figure})"
     elif inputs:
-        status, message = "no-op", f"{what}, results are bitwise identical to those of {ref}"
+        status, message = (
+            "no-op",
+            f"{what}, results are bitwise identical to those of {ref}",
+        )
     else:
         status, recipe = "unchanged", "same recipe (code, data, lockfile, seed, flags)"
         message = f"{recipe} as {ref}, bitwise identical results"
     shared = imported_from_elsewhere(evidence, there.runs).get(IGNORED, ())
     if shared:
         module = shortened(escaped(shared[0].module))
-        message += f"; both ran the same {module} ({len(shared)} modules that git ignores)"
+        message += (
+            f"; both ran the same {module} ({len(shared)} modules that git ignores)"
+        )
     return AgainstFinding(
         ref=ref,
         commit=other.commit,

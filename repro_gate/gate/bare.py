@@ -42,7 +42,11 @@ def bare_run(results: Results, watch: Watch) -> RunResult | None:
     ):
         return None
     ended = crashed.ended
-    exited = crashed.outcome == "crashed" and ended.exit_code not in (None, 0, *CANNOT_START)
+    exited = crashed.outcome == "crashed" and ended.exit_code not in (
+        None,
+        0,
+        *CANNOT_START,
+    )
     if not exited and (ended.signal is None or not crashed_by_itself(crashed)):
         return None
     watch.said(
@@ -52,7 +56,9 @@ def bare_run(results: Results, watch: Watch) -> RunResult | None:
     train = results.spec.train
     seconds = min(train.timeout, max(_LEAST, _TIMES * ended.seconds))
     limited = replace(results.spec, train=replace(train, timeout=seconds))
-    request = RunRequest(name="bare", arm=Arm("bare", crashed.request.arm.seed), bare=True)
+    request = RunRequest(
+        name="bare", arm=Arm("bare", crashed.request.arm.seed), bare=True
+    )
     bare = _run(limited, results, request)
     if bare is None or bare.ended.timed_out:
         return bare
@@ -63,7 +69,9 @@ def bare_run(results: Results, watch: Watch) -> RunResult | None:
 def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
     """Return what torch refuses up to ten steps after the first refusal; nothing if no run ended by
     one."""
-    ended = next((item for item in results.runs if item.reason_id == NO_DETERMINISTIC), None)
+    ended = next(
+        (item for item in results.runs if item.reason_id == NO_DETERMINISTIC), None
+    )
     if ended is None or results.interrupted:
         return ()
     watch.said(
@@ -78,7 +86,11 @@ def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
         probe={"refused": steps, "every": steps + 1},
     )
     refused = _run(results.spec, results, request)
-    return tuple(item for trace in refused.traces for item in trace.refused) if refused else ()
+    return (
+        tuple(item for trace in refused.traces for item in trace.refused)
+        if refused
+        else ()
+    )
 
 
 def _run(spec: Spec, results: Results, request: RunRequest) -> RunResult | None:

@@ -36,7 +36,9 @@ class EffectivePolicy(Resolved):
     notes: tuple[str, ...] = ()
 
 
-def effective_policy(head: Spec, checkout: Checkout, options: Options) -> EffectivePolicy:
+def effective_policy(
+    head: Spec, checkout: Checkout, options: Options
+) -> EffectivePolicy:
     """Return the spec and the baseline that judge. Raises UsageError for a base that cannot be read
     if it has to judge, and for a baseline that cannot be used."""
     # the base branch of the pull request that a GitHub job runs for
@@ -45,13 +47,15 @@ def effective_policy(head: Spec, checkout: Checkout, options: Options) -> Effect
     if not ref:
         if options.policy == "base":
             raise UsageError(
-                "--policy base: no base is known", remedy="name it: `--base origin/main`"
+                "--policy base: no base is known",
+                remedy="name it: `--base origin/main`",
             )
         return _own(head)
     try:
         if not checkout.is_git:
             raise UsageError(
-                f"--base {ref}: {checkout.root} is not a git checkout", remedy="leave --base out"
+                f"--base {ref}: {checkout.root} is not a git checkout",
+                remedy="leave --base out",
             )
         root = outermost(checkout.root)
         try:
@@ -62,10 +66,14 @@ def effective_policy(head: Spec, checkout: Checkout, options: Options) -> Effect
     except UsageError as error:
         if options.base is not None or "base" in (options.policy, head.policy):
             raise
-        return _own(head, notes=(f"cannot list weakened checks: {error.message}; {error.remedy}",))
+        return _own(
+            head,
+            notes=(f"cannot list weakened checks: {error.message}; {error.remedy}",),
+        )
     name = _name_in(root, head.path)
     base, start = (
-        CommitFiles(root, commit, name, head.path) for commit in (tip, merge_base(root, tip))
+        CommitFiles(root, commit, name, head.path)
+        for commit in (tip, merge_base(root, tip))
     )
     written = base.spec()
     policy = options.policy or ("head" if written is None else written.spec.policy)
@@ -107,10 +115,18 @@ def _name_in(root: Path, path: Path) -> str:
     """Return the spec's path in the repository as it is written, links not followed: a change must
     not choose by a link which of the base's files is read. Raises UsageError if a link of the
     repository's stands in it."""
-    home = next((folder for folder in path.parents if os.path.realpath(folder) == str(root)), None)
+    home = next(
+        (folder for folder in path.parents if os.path.realpath(folder) == str(root)),
+        None,
+    )
     through = f"from outside {root}"
     for part in () if home is None else (path, *path.parents):
-        if home is not None and part.is_relative_to(home) and part != home and part.is_symlink():
+        if (
+            home is not None
+            and part.is_relative_to(home)
+            and part != home
+            and part.is_symlink()
+        ):
             home, through = None, f"through the link {part}"
     if home is None:
         raise UsageError(
@@ -121,13 +137,17 @@ def _name_in(root: Path, path: Path) -> str:
     return os.path.relpath(path, home)
 
 
-def _weakened(base: CommitFiles, path: Path) -> tuple[tuple[WeakenedCheck, ...], tuple[str, ...]]:
+def _weakened(
+    base: CommitFiles, path: Path
+) -> tuple[tuple[WeakenedCheck, ...], tuple[str, ...]]:
     """Return the checks that the checkout's files weaken compared with the base's, and what could
     not be compared."""
     try:
         before = base.spec()
         if before is None:
-            return (), (f"the base has no {base.name}: nothing to compare this one with",)
+            return (), (
+                f"the base has no {base.name}: nothing to compare this one with",
+            )
         old_baseline = base.baseline()
     except GateError as error:
         note = "the base's own spec or baseline cannot be read, so weakened checks are not listed"
@@ -136,8 +156,13 @@ def _weakened(base: CommitFiles, path: Path) -> tuple[tuple[WeakenedCheck, ...],
 
     def line_of(key: KeyPath) -> Location:
         parts = range(len(key), 0, -1)
-        return Location(name, next((lines[key[:n]] for n in parts if key[:n] in lines), 0))
+        return Location(
+            name, next((lines[key[:n]] for n in parts if key[:n] in lines), 0)
+        )
 
     # as the file says it, whatever the command line lays over it
-    head, baseline = resolve(load_spec(path)).spec, read_baseline(path.parent / FILE_NAME)
+    head, baseline = (
+        resolve(load_spec(path)).spec,
+        read_baseline(path.parent / FILE_NAME),
+    )
     return weakened(before.spec, head, old_baseline, baseline, line_of), ()

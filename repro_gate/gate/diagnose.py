@@ -41,8 +41,13 @@ from repro_gate.trace import notebook
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import OperatorLine, Trace, Undone, Used
 
-LINES = ("line",)  # what the probe calls a line of the workspace among the uses of factors
-_AROUND, _SOURCE = 2, 1 << 20  # lines before and behind that of a cause; bytes of its file
+LINES = (
+    "line",
+)  # what the probe calls a line of the workspace among the uses of factors
+_AROUND, _SOURCE = (
+    2,
+    1 << 20,
+)  # lines before and behind that of a cause; bytes of its file
 _NAN_STEPS = 3  # after which a NaN that comes from memory shows
 # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges
 # later is seen too
@@ -147,7 +152,9 @@ class _Pairs:
         pair = self._pair(setting)
         if setting.operators and setting.replay is None:
             self.dispatched = pair
-        elif not (setting.pinned or setting.lines or pair.failed or self.watched.uses[0]):
+        elif not (
+            setting.pinned or setting.lines or pair.failed or self.watched.uses[0]
+        ):
             self.watched = pair
         outcome = "they agree"
         if pair.failed:
@@ -202,7 +209,9 @@ def _request(spec: Spec, seed: int, setting: Setting, name: str) -> RunRequest:
     that the setting names."""
     whole = {unit.factor for unit in setting.pinned if unit.site is None}
     pins: dict[str, list[list[object]] | None] = dict.fromkeys(whole)
-    for site, factor in sorted((unit.site, unit.factor) for unit in setting.pinned if unit.site):
+    for site, factor in sorted(
+        (unit.site, unit.factor) for unit in setting.pinned if unit.site
+    ):
         if factor not in whole:
             pins[factor] = [*(pins.get(factor) or ()), [*site]]
     watch = not setting.operators and not setting.lines
@@ -220,7 +229,9 @@ def _request(spec: Spec, seed: int, setting: Setting, name: str) -> RunRequest:
         collect=True,
         probe=probe,
         stress=setting.stress,
-        environment={key: value for factor in factors for key, value in factor.pinned.items()},
+        environment={
+            key: value for factor in factors for key, value in factor.pinned.items()
+        },
         fixed_addresses=any(factor.fixed_addresses for factor in factors),
     )
 
@@ -272,7 +283,11 @@ def _excerpt(
         text = "".join(notebook.code_cells(text.encode())[cell - 1 : cell])
     lines = [*enumerate(text.splitlines(), 1)]
     near = lines[max(line - _AROUND, 1) - 1 : line + _AROUND]
-    return tuple((number, clip(text, 300)) for number, text in near) if line <= len(lines) else ()
+    return (
+        tuple((number, clip(text, 300)) for number, text in near)
+        if line <= len(lines)
+        else ()
+    )
 
 
 def _undone(runs: Sequence[RunResult]) -> list[Undone]:

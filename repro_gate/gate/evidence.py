@@ -168,7 +168,9 @@ def entry_of_runs(
     if (
         hashed is None
         or why_runs_are_unusable(evidence, results.runs)
-        or not all(seed in comparisons and comparisons[seed].identical for seed in seeds)
+        or not all(
+            seed in comparisons and comparisons[seed].identical for seed in seeds
+        )
     ):
         return None
     recorded = []
@@ -176,7 +178,9 @@ def entry_of_runs(
         run = results.pair(seed)[0]
         files = [item for item in run.artifacts.values() if item.readable]
         contents = results.reader.contents(files)
-        digests = {item.name: content for item, content in zip(files, contents, strict=True)}
+        digests = {
+            item.name: content for item, content in zip(files, contents, strict=True)
+        }
         recorded.append(result_of(run, digests))
     return entry_of(
         hashed,

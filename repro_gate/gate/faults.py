@@ -64,7 +64,9 @@ _GENERATORS = ("torch", "cuda:0", "numpy", "python")
 _CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 _TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".log")
 _TEXT_END = 65_536  # bytes of a text in which a digit is looked for
-_FROM_THE_END = 8  # bytes: the lowest of one element, whatever size its kind of number has
+_FROM_THE_END = (
+    8  # bytes: the lowest of one element, whatever size its kind of number has
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +142,14 @@ def _eligible(rows: Sequence[Row], kind: str) -> Sequence[Row]:
         return rows
     filled = [row for row in rows if math.prod(row[2])]
     floats = [row for row in filled if row[1] in _FLOATS]
-    floats = [row for row in floats if row[2]] or floats  # a step count says less than a moment
+    floats = [
+        row for row in floats if row[2]
+    ] or floats  # a step count says less than a moment
     if floats or kind not in ("batch", "buffer"):
         return floats
-    return [row for row in filled if row[1] in _INTEGERS and (row[1] != "bool" or row[2])]
+    return [
+        row for row in filled if row[1] in _INTEGERS and (row[1] != "bool" or row[2])
+    ]
 
 
 def _drawn_from(blocks: Sequence[Block]) -> str:
@@ -171,7 +177,11 @@ def damaged(run: RunResult, name: str) -> RunResult:
     item = run.artifacts.get(name)
     if item is None or not item.readable:
         raise OSError("this run did not write it")
-    members = [path for path in item.path.iterdir() if path.is_file()] if item.path.is_dir() else []
+    members = (
+        [path for path in item.path.iterdir() if path.is_file()]
+        if item.path.is_dir()
+        else []
+    )
     flip_in_file(max(members, key=os.path.getsize, default=item.path))
     return replace(run, artifacts={**run.artifacts, name: with_digest(item)})
 
@@ -187,7 +197,11 @@ def flip_in_file(path: Path) -> None:
         if path.suffix in _TEXTS:
             file.seek(max(size - _TEXT_END, 0))
             start = file.tell()
-            digits = [at for at, byte in enumerate(file.read(), start) if byte in b"0123456789"]
+            digits = [
+                at
+                for at, byte in enumerate(file.read(), start)
+                if byte in b"0123456789"
+            ]
             at = digits[-1] if digits else size
         at = min(max(at, 0), size - 1)
         file.seek(at)

@@ -104,7 +104,9 @@ def _require_gpus(
     `environment`."""
     visible, required = _visible(environment, facts), spec.hardware.gpus or 1
     if not facts.devices:
-        message = "this machine shows no GPU: there is no /dev/nvidia0, /dev/kfd or /dev/dxg"
+        message = (
+            "this machine shows no GPU: there is no /dev/nvidia0, /dev/kfd or /dev/dxg"
+        )
         remedy = (
             f"start the container with GPUs ({_PAGE}#preflightdevice)"
             if facts.container
@@ -113,9 +115,13 @@ def _require_gpus(
     elif visible == 0:
         listed = for_terminal(environment["CUDA_VISIBLE_DEVICES"], 80)
         message = f"CUDA_VISIBLE_DEVICES is {listed!r}, which hides every GPU"
-        remedy = 'take it out of the job\'s `env:` and of train.env, or name GPUs: `"0"`'
+        remedy = (
+            'take it out of the job\'s `env:` and of train.env, or name GPUs: `"0"`'
+        )
     elif visible is not None and visible < required:
-        message = f"{required} GPUs are required (hardware.gpus), and {visible} can be seen"
+        message = (
+            f"{required} GPUs are required (hardware.gpus), and {visible} can be seen"
+        )
         remedy = f"take a runner with {required} GPUs, or name them all in CUDA_VISIBLE_DEVICES"
     else:
         return

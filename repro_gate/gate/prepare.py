@@ -68,7 +68,9 @@ def gate_folder(job: Job) -> Iterator[GateFolder]:
     that runs untrusted code as well."""
     spec, root, options, tell = job.spec, job.checkout.root, job.options, job.watch.said
     outer, sandbox = options.environment, options.sandbox
-    installs = spec.env.install or (job.other is not None and job.other.spec.env.install)
+    installs = spec.env.install or (
+        job.other is not None and job.other.spec.env.install
+    )
     reach = [environments_root(outer, options.cache_root, sandbox)] if installs else []
     with (
         open_gate_folder(spec, job.checkout, outer, sandbox, reach, tell) as folder,

@@ -63,7 +63,9 @@ def report_of(
     checklist = run_checks(evidence, date.today())
     cost = measure_cost(*results.timed_runs(), results.spec.train.warmup)
     baseline = compare_entry(recorded, entry) if recorded and entry else None
-    is_uncompared = recorded is not None and entry is None and not options.record_baseline
+    is_uncompared = (
+        recorded is not None and entry is None and not options.record_baseline
+    )
     verdict, reasons, own_notes = decide(
         Findings(
             results=results,
@@ -90,7 +92,10 @@ def report_of(
             *own_notes,
             *dict.fromkeys((*job.notes, *explains(log, job.facts))),
             *notes,
-            *(Reason("sandbox/same-user", it, SAME_USER_REMEDY) for it in options.sandbox.notes),
+            *(
+                Reason("sandbox/same-user", it, SAME_USER_REMEDY)
+                for it in options.sandbox.notes
+            ),
         ),
         determinism=_determinism(results),
         diagnosis=diagnosis,
@@ -146,7 +151,9 @@ def _subject(options: Options, evidence: Evidence) -> Subject:
         uncommitted=evidence.uncommitted,
         seeds=spec.random_state.seeds,
         versions={
-            name: value for name, value in facts.items() if name not in ("process", "interpreter")
+            name: value
+            for name, value in facts.items()
+            if name not in ("process", "interpreter")
         },
         sandbox=options.sandbox.level,
     )
@@ -172,7 +179,10 @@ def _non_finite(run: RunResult) -> tuple[tuple[int, str], ...]:
 def _summary(run: RunResult) -> RunSummary:
     """Return one run as the report lists it; of its processes, the times are of the slowest."""
     times = [
-        (sum(mark.ms for mark in trace.steps), sum(mark.probe_ms for mark in trace.steps))
+        (
+            sum(mark.ms for mark in trace.steps),
+            sum(mark.probe_ms for mark in trace.steps),
+        )
         for trace in run.traces
     ]
     step_ms, probe_ms = max(times, default=(0.0, 0.0))

@@ -60,11 +60,14 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> OtherRef | No
         return None
     if not checkout.is_git:
         raise UsageError(
-            f"--against {ref}: {checkout.root} is not a git checkout", remedy="leave --against out"
+            f"--against {ref}: {checkout.root} is not a git checkout",
+            remedy="leave --against out",
         )
     commit = commit_of(checkout.root, ref, "--against")
     name = os.path.relpath(os.path.realpath(spec.path), checkout.root)
-    own = CommitFiles(checkout.root, commit, name, spec.path).spec(options) or Resolved(spec)
+    own = CommitFiles(checkout.root, commit, name, spec.path).spec(options) or Resolved(
+        spec
+    )
     train = replace(
         own.spec.train,
         timeout=spec.train.timeout,
@@ -126,4 +129,6 @@ class CommitFiles:
         used."""
         name = os.path.join(os.path.dirname(self.name), FILE_NAME)
         raw = file_at(self.root, self.commit, name, MAX_BYTES)
-        return None if raw is None else parse_baseline(raw, f"{self.commit[:12]}:{name}")
+        return (
+            None if raw is None else parse_baseline(raw, f"{self.commit[:12]}:{name}")
+        )

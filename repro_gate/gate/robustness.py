@@ -34,7 +34,9 @@ from repro_gate.runs.series import run
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Used
 
-_FOR_THE_VERDICT = 2  # experiments that are always done: varied in nothing, and in all of it again
+_FOR_THE_VERDICT = (
+    2  # experiments that are always done: varied in nothing, and in all of it again
+)
 _WATCH = {"watch": True, "surroundings": True}
 _USES = {called(name) for name in SURROUNDINGS}  # the names of those uses in a trace
 _NOTHING = frozenset[str]()
@@ -86,9 +88,16 @@ class _Experiment(Outcome):
 class _Search:
     """The experiments about one varied run. A `brief` one only tells chance from dependence."""
 
-    def __init__(self, results: Results, broken: Varied, watch: Watch, *, brief: bool) -> None:
+    def __init__(
+        self, results: Results, broken: Varied, watch: Watch, *, brief: bool
+    ) -> None:
         spec, compared, request = results.spec, broken.comparison, broken.run.request
-        self.results, self.broken, self.watch, self.varied = results, broken, watch, request.varied
+        self.results, self.broken, self.watch, self.varied = (
+            results,
+            broken,
+            watch,
+            request.varied,
+        )
         self.began, self.done = monotonic(), 0
         self.experiments = dict[frozenset[str], _Experiment]()
         self.tolerance = spec.determinism.tolerance
@@ -122,7 +131,9 @@ class _Search:
         except KeyboardInterrupt:
             return None, replace(results, interrupted=INTERRUPTED)
         except (Inconclusive, OSError) as error:
-            return None, replace(results, interrupted=f"the series ended early: {error}")
+            return None, replace(
+                results, interrupted=f"the series ended early: {error}"
+            )
         plain = self.experiments[_NOTHING]
         if plain.differs:
             return None, self.by_chance(plain.run, plain.comparison)
@@ -150,15 +161,21 @@ class _Search:
         )
         return self.experiments[varied]
 
-    def run(self, varied: frozenset[str], probe: Mapping[str, object], seconds: float) -> RunResult:
+    def run(
+        self, varied: frozenset[str], probe: Mapping[str, object], seconds: float
+    ) -> RunResult:
         """Do one run. Raises Exhausted if no more may be done."""
         late = self.done >= self.most or monotonic() - self.began > seconds
         if late and self.done >= _FOR_THE_VERDICT:
             raise Exhausted
         self.done += 1
-        self.watch.said(f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied")
+        self.watch.said(
+            f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied"
+        )
         arm, results = self.first.request.arm, self.results
-        final = self.tolerance is not None  # which asks how far the final weights are apart
+        final = (
+            self.tolerance is not None
+        )  # which asks how far the final weights are apart
         request = RunRequest(
             name=f"robustness-{arm.seed}-{self.done}",
             arm=replace(arm, steps=self.steps or arm.steps),
@@ -207,7 +224,9 @@ class _Search:
         that the report has its log."""
         results, broken, seed = self.results, self.broken, self.first.request.arm.seed
         added = () if result.good or result in results.runs else (result,)
-        name = {seed: result.request.name} if result is broken.run and result.good else {}
+        name = (
+            {seed: result.request.name} if result is broken.run and result.good else {}
+        )
         return replace(
             results,
             runs=(*results.runs, *added),

@@ -65,7 +65,9 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         refused = refused_operators(results, watch)
         bare = None if options.fail_fast else bare_run(results, watch)
         evidence, control = ahead.result(), results.control
-        catalog = look_up(control.traces if control else (), evidence.machine, options.environment)
+        catalog = look_up(
+            control.traces if control else (), evidence.machine, options.environment
+        )
         evidence = replace(
             with_runs(evidence, results),
             not_robust=not_robust(dependence),
@@ -76,7 +78,9 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         hashed = config_hash_of_runs(evidence, results)
         # nobody else asks for an entry, and artifacts need not be read
         compared = options.record_baseline or job.policy.baseline is not None
-        entry = entry_of_runs(evidence, results, hashed, job.started) if compared else None
+        entry = (
+            entry_of_runs(evidence, results, hashed, job.started) if compared else None
+        )
         against = compare_with_ref(job, evidence, results, hashed)
         remove_copies(folder, watch.said)
         report = report_of(

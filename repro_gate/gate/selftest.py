@@ -69,8 +69,14 @@ class SelfTest:
         outcomes = [row.outcome for row in self.rows]
         if "not caught" in outcomes:
             return 1
-        no_weight = any(row.fault == "weight" and row.outcome != "caught" for row in self.rows)
-        return 3 if "inconclusive" in outcomes or no_weight or "caught" not in outcomes else 0
+        no_weight = any(
+            row.fault == "weight" and row.outcome != "caught" for row in self.rows
+        )
+        return (
+            3
+            if "inconclusive" in outcomes or no_weight or "caught" not in outcomes
+            else 0
+        )
 
 
 def selftest(
@@ -84,7 +90,9 @@ def selftest(
     runs are not the same."""
     began, job = monotonic(), prepare(written, options, watch)
     with gate_folder(job) as folder:
-        whole = replace(job.spec, determinism=replace(job.spec.determinism, tolerance=None))
+        whole = replace(
+            job.spec, determinism=replace(job.spec.determinism, tolerance=None)
+        )
         steps = steps or min(whole.train.steps or STEPS, STEPS)
         spec = replace(whole, train=replace(whole.train, steps=steps))
         clean = _clean(spec, folder, watch)
@@ -92,12 +100,16 @@ def selftest(
         return SelfTest(
             seed=spec.random_state.seeds[0],
             steps=clean.runs[0].steps,
-            rows=tuple(trial.row(fault) for fault in FAULTS if fault in (faults or FAULTS)),
+            rows=tuple(
+                trial.row(fault) for fault in FAULTS if fault in (faults or FAULTS)
+            ),
             seconds=round(monotonic() - began, 3),
         )
 
 
-def judge(fault: str, put: Place, comparison: Comparison, clean: Results, faulty: RunResult) -> Row:
+def judge(
+    fault: str, put: Place, comparison: Comparison, clean: Results, faulty: RunResult
+) -> Row:
     """Return whether the gate's verdict on a clean and a faulty run names the fault where it was
     put in."""
     first, pair = comparison.first_divergence, (clean.runs[0], faulty)
@@ -118,7 +130,9 @@ def judge(fault: str, put: Place, comparison: Comparison, clean: Results, faulty
         reader=clean.reader,
         comparisons={seed: comparison},
     )
-    verdict, reasons, _ = decide(Findings(results=results, checklist=(flags, generators)))
+    verdict, reasons, _ = decide(
+        Findings(results=results, checklist=(flags, generators))
+    )
     ids = tuple(item.id for item in reasons) if verdict == "fail" else ()
     row = Row(fault, "not caught", put=put, found=first, reasons=ids)
     if put.kind == "flag":
@@ -126,9 +140,15 @@ def judge(fault: str, put: Place, comparison: Comparison, clean: Results, faulty
         return _by_check(replace(row, found=None), flags, line)
     if put.kind == "rng" and first is None:
         name = put.name if put.process == "main" else f"{put.process}: {put.name}"
-        row = replace(row, why="a warning: no recorded number depends on this generator")
+        row = replace(
+            row, why="a warning: no recorded number depends on this generator"
+        )
         return _by_check(row, generators, f"{name}: differs from step {put.step} on")
-    if first is not None and "determinism/diverged" in row.reasons and _there(put, first):
+    if (
+        first is not None
+        and "determinism/diverged" in row.reasons
+        and _there(put, first)
+    ):
         return replace(row, outcome="caught")
     where = "no difference" if first is None else "it in another place"
     return replace(row, why=f"the gate finds {where}")
@@ -167,7 +187,9 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
         remedy = "free space, or set TMPDIR to a folder that can be written"
     elif clean.comparison is not None and clean.comparison.first_divergence is not None:
         place = sentence(clean.comparison.first_divergence)
-        why = f"two clean runs diverge {place}, so that no fault of ours would stand out"
+        why = (
+            f"two clean runs diverge {place}, so that no fault of ours would stand out"
+        )
     elif bad is not None:
         why, remedy = f"the clean runs: {for_terminal(bad.problem, 1_000)}", bad.remedy
     elif clean.comparison is None:
@@ -191,7 +213,9 @@ class _Trial:
         began = monotonic()
         self.watch.said(f"{fault}: {FAULTS[fault]}")
         row = self._checkpoint() if fault == "checkpoint" else self._by_probe(fault)
-        self.watch.said(f"  {row.outcome}{': ' * bool(row.why)}{for_terminal(row.why, 300)}")
+        self.watch.said(
+            f"  {row.outcome}{': ' * bool(row.why)}{for_terminal(row.why, 300)}"
+        )
         return replace(row, seconds=round(monotonic() - began, 3))
 
     def _by_probe(self, fault: str) -> Row:
@@ -245,9 +269,13 @@ class _Trial:
     def _run(self, spec: Spec, name: str, probe: Mapping[str, object]) -> RunResult:
         first = self.clean.runs[0].request
         arm = replace(first.arm, steps=spec.train.steps)
-        return run(spec, self.clean.folder, replace(first, name=name, arm=arm, probe=probe))
+        return run(
+            spec, self.clean.folder, replace(first, name=name, arm=arm, probe=probe)
+        )
 
-    def _judged(self, fault: str, put: Place, clean: RunResult, faulty: RunResult) -> Row:
+    def _judged(
+        self, fault: str, put: Place, clean: RunResult, faulty: RunResult
+    ) -> Row:
         comparison, _ = compare_pair(clean, faulty, self.clean.reader)
         return judge(fault, put, comparison, self.clean, faulty)
 

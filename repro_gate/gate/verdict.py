@@ -28,7 +28,10 @@ from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
 from repro_gate.runs.results import Results
 
-_OF_ALL_RUNS = ("steps", "whole-run")  # notes of the probe that say the same of every run
+_OF_ALL_RUNS = (
+    "steps",
+    "whole-run",
+)  # notes of the probe that say the same of every run
 _SHOWN = 3  # lines of a check's evidence in its reason
 _CAUSES = f"({DOCS_URL}/causes/README.md)"
 _NOT_COMPARED = (
@@ -54,10 +57,16 @@ class Findings:
     # data that git ignores -> where a training that crashed names it
     ignored: Mapping[str, str] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None  # why the first seed that diverged did so
-    baseline: BaselineFinding | None = None  # None as well if the result is to be recorded
-    not_compared: bool = False  # a baseline that is there says nothing about this gate run
+    baseline: BaselineFinding | None = (
+        None  # None as well if the result is to be recorded
+    )
+    not_compared: bool = (
+        False  # a baseline that is there says nothing about this gate run
+    )
     against: AgainstFinding | None = None
-    remarks: tuple[str, ...] = ()  # what the workspaces lack, what could not be read, and why
+    remarks: tuple[
+        str, ...
+    ] = ()  # what the workspaces lack, what could not be read, and why
 
 
 def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
@@ -67,7 +76,10 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
     diverged = [*_diverged(findings)]
     proofs = [
         *diverged,
-        *(Reason("determinism/nonfinite", text, _NONFINITE) for text in never_finite(results)),
+        *(
+            Reason("determinism/nonfinite", text, _NONFINITE)
+            for text in never_finite(results)
+        ),
         *(item for item in failed if item.id != REQUIRED_DEVICE),
         *_too_slow(findings),
         *_changed(findings),
@@ -99,7 +111,10 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
     flags = f"all determinism flags on{' but ' * bool(allowed)}{allowed}"
     remedy = "" if findings.diagnosis is None else remedy_of(findings.diagnosis)
     for seed, comparison in results.comparisons.items():
-        first, runs = comparison.first_divergence, f"two runs with seed {seed} and {flags}"
+        first, runs = (
+            comparison.first_divergence,
+            f"two runs with seed {seed} and {flags}",
+        )
         if first is None:
             continue
         # a crash in one of the runs, or in each at another step, is all that tells them apart
@@ -126,7 +141,8 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
                 yield Reason(
                     "determinism/outside-tolerance",
                     f"seed {seed}: {sentence}",
-                    remedy or "lower the difference, or raise the tolerance with a reason",
+                    remedy
+                    or "lower the difference, or raise the tolerance with a reason",
                 )
 
 
@@ -134,7 +150,9 @@ def never_finite(results: Results) -> tuple[str, ...]:
     """Return a sentence for each kind of number that was never finite in a deterministic run: it
     repeats whatever the training does, so such a run shows nothing. None if the spec allows it."""
     good = [run for run in results.runs if run.good]
-    default = next((run.traces for run in good if run.request.arm.name == "default"), None)
+    default = next(
+        (run.traces for run in good if run.request.arm.name == "default"), None
+    )
     sentences = (
         sentence
         for run in good
@@ -145,7 +163,11 @@ def never_finite(results: Results) -> tuple[str, ...]:
             bool(run.request.arm.flags.get(FILL)),
         )
     )
-    return () if results.spec.determinism.allow_nonfinite else tuple(dict.fromkeys(sentences))
+    return (
+        ()
+        if results.spec.determinism.allow_nonfinite
+        else tuple(dict.fromkeys(sentences))
+    )
 
 
 def _too_slow(findings: Findings) -> Iterator[Reason]:
@@ -172,12 +194,18 @@ def _too_slow(findings: Findings) -> Iterator[Reason]:
 
 
 def _above(
-    identifier: str, what: str, interval: tuple[float, float], most: float | None, remedy: str
+    identifier: str,
+    what: str,
+    interval: tuple[float, float],
+    most: float | None,
+    remedy: str,
 ) -> Iterator[Reason]:
     """Yield the reason if the whole interval lies above a limit."""
     low, high = interval
     if most is not None and low > most:
-        message = f"{what} (95 % interval {low:+.1f} … {high:+.1f} %), {most:g} % is allowed"
+        message = (
+            f"{what} (95 % interval {low:+.1f} … {high:+.1f} %), {most:g} % is allowed"
+        )
         yield Reason(identifier, message, remedy)
 
 
@@ -188,7 +216,9 @@ def _changed(findings: Findings) -> Iterator[Reason]:
     if baseline is not None:
         differs = baseline.status == "changed" or baseline.unknown_recipe
         if baseline.status == "drift" or (strict and differs):
-            yield Reason(f"baseline/{baseline.status}", baseline.message, baseline.remedy)
+            yield Reason(
+                f"baseline/{baseline.status}", baseline.message, baseline.remedy
+            )
     if against is not None and against.status == "changed" and strict:
         yield Reason(
             "against/changed",
@@ -228,7 +258,9 @@ def _not_run(findings: Findings, known: Sequence[Reason]) -> Iterator[Reason]:
             "no two runs recorded anything but generator states that could be compared",
             "record what is to be the same: repro_gate.record(name, value)",
         )
-    elif results.runs and results.spec.cost.max_percent is not None and not is_explained:
+    elif (
+        results.runs and results.spec.cost.max_percent is not None and not is_explained
+    ):
         yield from _cost_not_measured(findings)
     for note in results.artifact_notes:
         yield Reason(
@@ -237,7 +269,9 @@ def _not_run(findings: Findings, known: Sequence[Reason]) -> Iterator[Reason]:
             "correct capture.artifacts, or leave train.steps out where the file is written at the "
             "end",
         )
-    yield from (_uncompared(item) for item in results.uncompared if empty or not item.same)
+    yield from (
+        _uncompared(item) for item in results.uncompared if empty or not item.same
+    )
 
 
 def _uncompared(item: Uncompared) -> Reason:
@@ -258,13 +292,19 @@ def _ended_badly(findings: Findings) -> list[Reason]:
     for run in findings.results.runs:
         if run.log_matters and run.request.name not in findings.results.fragile:
             clause, remedy = _without_gate(run, findings.bare)
-            raised = last_exception(run.ended.tail) if run.outcome == "crashed" else None
+            raised = (
+                last_exception(run.ended.tail) if run.outcome == "crashed" else None
+            )
             text = run.problem + clause + (f": {raised}" if raised else "")
             names.setdefault((run.reason_id, text, remedy or run.remedy), []).append(
                 run.request.name
             )
     crashes = [
-        Reason(identifier, f"run{'s' * (len(runs) > 1)} {' and '.join(runs)}: {text}", remedy)
+        Reason(
+            identifier,
+            f"run{'s' * (len(runs) > 1)} {' and '.join(runs)}: {text}",
+            remedy,
+        )
         for (identifier, text, remedy), runs in names.items()
     ]
     ignored, bare = findings.ignored, findings.bare
@@ -285,13 +325,19 @@ def _without_gate(run: RunResult, bare: RunResult | None) -> tuple[str, str]:
     """Return whether a crash shows without the gate too, as a clause, and what to do then; empty if
     nobody knows."""
     # the run without the gate has the seed of the deterministic ones
-    is_like_it = run.request.arm.name == "deterministic" and run.outcome in ("crashed", "killed")
+    is_like_it = run.request.arm.name == "deterministic" and run.outcome in (
+        "crashed",
+        "killed",
+    )
     if bare is None or not is_like_it:
         return "", ""
     if _crashes(bare):
         ours, theirs = last_exception(run.ended.tail), last_exception(bare.ended.tail)
         other = f", there by {theirs}" if theirs and ours != theirs else ""
-        return ", without the gate too", f"it crashes without the gate too{other}; {run.remedy}"
+        return (
+            ", without the gate too",
+            f"it crashes without the gate too{other}; {run.remedy}",
+        )
     end = "it came to its end"
     if bare.ended.timed_out:
         end = f"it was still running after {bare.ended.seconds:.0f} s"
@@ -315,7 +361,9 @@ def _recorded_nothing(results: Results) -> bool:
     empty = [
         item
         for item in results.comparisons.values()
-        if not any(tally.tensors for kind, tally in item.by_kind.items() if kind != "rng")
+        if not any(
+            tally.tensors for kind, tally in item.by_kind.items() if kind != "rng"
+        )
     ]
     return bool(empty) and all(item.identical for item in empty)
 
@@ -323,7 +371,11 @@ def _recorded_nothing(results: Results) -> bool:
 def _cost_not_measured(findings: Findings) -> Iterator[Reason]:
     """Yield the reason if the cost was to be measured and could not be."""
     spec = findings.results.spec
-    if findings.cost is None and spec.cost.measure and not findings.results.stopped_early:
+    if (
+        findings.cost is None
+        and spec.cost.measure
+        and not findings.results.stopped_early
+    ):
         yield Reason(
             "cost/not-measured",
             f"the cost was not measured: each run needs 3 steps after the {spec.train.warmup} of "
@@ -359,12 +411,18 @@ def _notes(findings: Findings) -> Iterator[Reason]:
         if count := run.ended.left_running:
             message = f"run {run.request.name} left {count} processes running; they were ended"
             yield Reason("run/left-running", message)
-        for identifier, message in (note for trace in run.traces for note in trace.notes):
+        for identifier, message in (
+            note for trace in run.traces for note in trace.notes
+        ):
             about = "" if identifier in _OF_ALL_RUNS else f"run {run.request.name}: "
             yield Reason(f"probe/{identifier}", about + message)
     tolerance = spec.determinism.tolerance
     for seed, comparison in results.comparisons.items():
-        if tolerance is not None and not comparison.identical and alike(comparison, tolerance):
+        if (
+            tolerance is not None
+            and not comparison.identical
+            and alike(comparison, tolerance)
+        ):
             yield Reason(
                 "determinism/within-tolerance",
                 f"seed {seed}: the runs are not bitwise identical, but within the tolerance (loss "
@@ -372,10 +430,14 @@ def _notes(findings: Findings) -> Iterator[Reason]:
             )
     if results.stopped_early:
         unmeasured = ", so the cost was not measured" if findings.cost is None else ""
-        message = f"the runs after the divergence were left out (--fail-fast){unmeasured}"
+        message = (
+            f"the runs after the divergence were left out (--fail-fast){unmeasured}"
+        )
         yield Reason("run/fail-fast", message)
     good = not results.interrupted and all(run.good for run in results.runs)
     if good and spec.cost.max_percent is None:
         yield from _cost_not_measured(findings)
     for flag in spec.determinism.allow:
-        yield Reason("determinism/flag-allowed", f"{flag.flag} is left off: {flag.reason}")
+        yield Reason(
+            "determinism/flag-allowed", f"{flag.flag} is left off: {flag.reason}"
+        )

@@ -21,7 +21,12 @@ from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 
 _MOST = 20  # names of one key that are listed, so that a flood of them hides nothing
-_OUTCOME = ("steps", "losses", "weights", "optimizer")  # of a seed, beside its artifacts
+_OUTCOME = (
+    "steps",
+    "losses",
+    "weights",
+    "optimizer",
+)  # of a seed, beside its artifacts
 _PARTS = 5  # parts of a recorded result in a sentence
 
 
@@ -53,13 +58,25 @@ def _is_granted(before: Any, after: Any) -> bool:
 # (key of the spec, rule, sentence): who judges and how strictly, then what is run and recorded.
 # `{}` is the name of an item below the key.
 _TABLE = (
-    ("baseline.on-change", _falls("notice", "fail"), "other results than recorded no longer fail"),
+    (
+        "baseline.on-change",
+        _falls("notice", "fail"),
+        "other results than recorded no longer fail",
+    ),
     ("policy", _falls("head", "base"), "a change would be judged by its own spec"),
-    ("checklist.profile", _falls("basic", "strict"), "what is missing warns and no longer fails"),
+    (
+        "checklist.profile",
+        _falls("basic", "strict"),
+        "what is missing warns and no longer fails",
+    ),
     ("checklist.waive", _is_granted, "{} is waived, or for longer"),
     ("checklist.severity", _falls("warn", None, "fail"), "{} has a lower severity"),
     ("determinism.allow", _is_granted, "now leaves off {}"),
-    ("determinism.allow-nonfinite", _falls(True, False), "losses need no longer be finite"),
+    (
+        "determinism.allow-nonfinite",
+        _falls(True, False),
+        "losses need no longer be finite",
+    ),
     ("determinism.repeat", _drops, "fewer deterministic runs are compared"),
     ("determinism.compare", _is_granted, "the tolerance for {} was raised"),
     ("robustness.vary", _is_another, "the second run is no longer varied in {}"),
@@ -71,12 +88,24 @@ _TABLE = (
     ("random-state.seeds", _drops, "fewer seeds are declared"),
     ("capture.every", _rises, "compared steps are further apart"),
     ("capture.artifacts", _is_another, "no longer compares every file of {}"),
-    ("cost.measure", _falls(False, True), "what determinism costs is no longer measured"),
+    (
+        "cost.measure",
+        _falls(False, True),
+        "what determinism costs is no longer measured",
+    ),
     ("cost.max-percent", _rises, "the budget of determinism was raised"),
     ("cost.max-regression-percent", _rises, "the budget of a regression was raised"),
     ("env.lockfile", _is_another, "this lockfile is no longer required"),
-    ("env.image", _falls(None, "by tag", "by digest"), "the image is no longer required"),
-    ("hardware.device", _falls(None, "cpu", "cuda"), "this device is no longer required"),
+    (
+        "env.image",
+        _falls(None, "by tag", "by digest"),
+        "the image is no longer required",
+    ),
+    (
+        "hardware.device",
+        _falls(None, "cpu", "cuda"),
+        "this device is no longer required",
+    ),
     ("hardware.gpus", _is_another, "this number of GPUs is no longer required"),
     ("hardware.gpu-model", _is_another, "this GPU model is no longer required"),
     ("data", _is_another, "the bytes of {} are no longer verified"),
@@ -99,11 +128,17 @@ def weakened(
     old, new = _demands(base), _demands(head)
     for key, rule, sentence in _TABLE:
         path, before, after = tuple(key.split(".")), old[key], new[key]
-        names = [name for name in {**before, **after} if rule(before.get(name), after.get(name))]
+        names = [
+            name
+            for name in {**before, **after}
+            if rule(before.get(name), after.get(name))
+        ]
         for name in names[:_MOST]:
             message = sentence.format(_text(name))
             change = _change(before.get(name), after.get(name))
-            found.append(WeakenedCheck(key, f"{message}: {change}", line_of((*path, name))))
+            found.append(
+                WeakenedCheck(key, f"{message}: {change}", line_of((*path, name)))
+            )
         if left := and_more(len(names) - _MOST):
             found.append(WeakenedCheck(key, left, line_of(path)))
     return tuple(found)
@@ -112,10 +147,14 @@ def weakened(
 def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
     """Return what a spec asks for under each key of the table, by name; '' if the key has none."""
     tolerance, image = spec.determinism.tolerance, spec.env.image
-    waived = {item.check: item.until for item in reversed(spec.checklist.waive)}  # the first counts
+    waived = {
+        item.check: item.until for item in reversed(spec.checklist.waive)
+    }  # the first counts
     demands: dict[str, Mapping[str, object]] = {
         # as text: words are greater than dates
-        "checklist.waive": {check: str(until or "for ever") for check, until in waived.items()},
+        "checklist.waive": {
+            check: str(until or "for ever") for check, until in waived.items()
+        },
         "checklist.severity": spec.checklist.severity,
         "determinism.allow": {item.flag: "off" for item in spec.determinism.allow},
         "determinism.compare": vars(tolerance) if tolerance else {},
@@ -146,7 +185,9 @@ def _baseline(base: Baseline | None, head: Baseline) -> Iterator[WeakenedCheck]:
         else:
             how = "renewed: inputs changed and other results are recorded"
         if lost:
-            parts = listed([shortened(escaped(part)) for part, _ in sorted(lost)], _PARTS)
+            parts = listed(
+                [shortened(escaped(part)) for part, _ in sorted(lost)], _PARTS
+            )
             message = f"the entry of platform {platform[:19]} is {how}: {parts}"
             yield WeakenedCheck(FILE_NAME, message, Location(FILE_NAME))
 

@@ -33,27 +33,36 @@ def main(arguments: Sequence[str]) -> int:
         phase = " ".join(arguments) or "action"
         if phase not in PHASES:
             raise UsageError(
-                f"{phase}: is no phase of the action", remedy=f"one of {', '.join(PHASES)}"
+                f"{phase}: is no phase of the action",
+                remedy=f"one of {', '.join(PHASES)}",
             )
         if phase in TRAINING:
             start_anew(os.environ, keep=secret_names(os.environ))
         # all of them are taken out of the report; the gate itself needs no more than the token
         secrets = handed_over()
         needed = {name: value for name, value in secrets.items() if name in NEEDED}
-        return _run(phase, {**os.environ, **needed}, known_secrets({**os.environ, **secrets}))
+        return _run(
+            phase, {**os.environ, **needed}, known_secrets({**os.environ, **secrets})
+        )
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  no mistake of ours is a finding
         from repro_gate.report.exports import Annotation, command
 
         shown = for_person(error)
         # an annotation without a file: the first thing that a person sees of a red step
-        note = Annotation(level="error", title="Repro Gate", message=shown.diagnostics())
+        note = Annotation(
+            level="error", title="Repro Gate", message=shown.diagnostics()
+        )
         print(command(note), flush=True)
         return shown.exit_code
 
 
 def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
     from repro_gate.github.activity import decide, decide_comment
-    from repro_gate.github.publish_phase import publish_problem, publish_report, read_report
+    from repro_gate.github.publish_phase import (
+        publish_problem,
+        publish_report,
+        read_report,
+    )
     from repro_gate.github.report_folder import leave_error
     from repro_gate.github.settings import read_inputs, read_job
 
@@ -72,7 +81,9 @@ def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> in
     else:
         outcome = read_report(inputs, job, decision, known)
     if phase == "gate":
-        return 0  # the outcome lies in the report folder, and the next step publishes it
+        return (
+            0  # the outcome lies in the report folder, and the next step publishes it
+        )
     if isinstance(outcome, GateError):
         return publish_problem(outcome, inputs, job, sys.stdout)
     return publish_report(outcome, inputs, job, decision, sys.stdout)

@@ -47,7 +47,9 @@ class Decision:
     pull: PullRequest | None = None
     # its number, or the commit that is an open pull request's head; None: there is none
     find_by: int | str | None = None
-    tested_sha: str = ""  # that this job tests, by its event; empty: whatever is checked out
+    tested_sha: str = (
+        ""  # that this job tests, by its event; empty: whatever is checked out
+    )
     workflow_run: WorkflowRun | None = None
     only_posts: bool = False  # the report of another job
 
@@ -55,7 +57,9 @@ class Decision:
     def foreign(self) -> bool:
         """Return whether code from elsewhere may have written the report: another workflow run's,
         or that of a fork's pull request."""
-        return self.workflow_run is not None or (self.pull is not None and self.pull.fork)
+        return self.workflow_run is not None or (
+            self.pull is not None and self.pull.fork
+        )
 
 
 def decide(inputs: Inputs, job: Job) -> Decision:
@@ -102,7 +106,9 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     event = payload_of(job.event, job.event_name, PullRequestEvent)
     pull, target = event.pull_request, job.event_name == "pull_request_target"
     if "closed" in (pull.state, event.action):
-        raise _nothing(f"pull request {pull.number} is closed: there is nothing to gate")
+        raise _nothing(
+            f"pull request {pull.number} is closed: there is nothing to gate"
+        )
     if inputs.pull_request not in (None, pull.number):
         raise _refused(
             f"`pull_request: {inputs.pull_request}` is not the pull request of this event, which "

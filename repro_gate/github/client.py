@@ -25,7 +25,12 @@ MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments
 _VIEWER = "query { viewer { login } }"
 _UNPROCESSABLE = 422
 # refusals that leave open who the token is
-_IDENTITY_UNKNOWN = ("github/api", "github/closed", "github/permission", "github/redirect")
+_IDENTITY_UNKNOWN = (
+    "github/api",
+    "github/closed",
+    "github/permission",
+    "github/redirect",
+)
 _T = TypeVar("_T")
 
 
@@ -41,7 +46,9 @@ class Comment(msgspec.Struct, frozen=True):
     id: Number
     url: Annotated[str, Meta(max_length=2048)] = field(name="html_url")
     # GitHub's own limit is 65,536
-    text: Annotated[str, Meta(max_length=2**18)] | None = field(name="body", default=None)
+    text: Annotated[str, Meta(max_length=2**18)] | None = field(
+        name="body", default=None
+    )
     user: Account | None = None
 
     @property
@@ -69,7 +76,10 @@ class Api:
     def __init__(self, token: Secret, server: Server) -> None:
         self._graphql = server.graphql_url
         self._repository = f"{server.api_url}/repos/{server.repository}"
-        repeatable = {server.api_url: ("GET", "PATCH", "DELETE"), server.graphql_url: ("POST",)}
+        repeatable = {
+            server.api_url: ("GET", "PATCH", "DELETE"),
+            server.graphql_url: ("POST",),
+        }
         self._transport = Transport(token, repeatable)
 
     def viewer(self) -> str | None:
@@ -77,7 +87,9 @@ class Api:
         `[bot]`, as REST spells it. A wrong token, a rate limit and trouble at GitHub's are raised:
         not to know for now is not to know at all."""
         try:
-            data = self._ask(Call("POST", self._graphql, body={"query": _VIEWER}), _Viewer).data
+            data = self._ask(
+                Call("POST", self._graphql, body={"query": _VIEWER}), _Viewer
+            ).data
         except ApiError as error:
             if error.reason_id not in _IDENTITY_UNKNOWN:
                 raise
@@ -88,7 +100,9 @@ class Api:
         """Return a pull request by its number; None if there is none, or none that this token may
         see."""
         try:
-            return self._ask(Call("GET", f"{self._repository}/pulls/{number:d}"), PullRequest)
+            return self._ask(
+                Call("GET", f"{self._repository}/pulls/{number:d}"), PullRequest
+            )
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise
@@ -100,7 +114,9 @@ class Api:
         if not is_commit(sha):  # `..` would name another endpoint
             return []
         try:
-            return list(self._pages(f"{self._repository}/commits/{sha}/pulls", PullRequest))
+            return list(
+                self._pages(f"{self._repository}/commits/{sha}/pulls", PullRequest)
+            )
         except ApiError as error:
             if error.status not in {NOT_FOUND, _UNPROCESSABLE}:
                 raise

@@ -104,7 +104,8 @@ def post(
     line = marker_line(marker)  # before anything is asked
     desired = Desired(marker=marker, when=when, news=news)
     unposted = Posted(
-        "refused", "other runs, or people, kept changing the comment while this one wrote"
+        "refused",
+        "other runs, or people, kept changing the comment while this one wrote",
     )
     try:
         desired = replace(desired, author=api.viewer() or ACTIONS_BOT)
@@ -127,7 +128,9 @@ def post(
             sleep(SETTLE)
     except ApiError as error:
         unposted = Posted.refused(error)
-    if desired.written:  # it was posted; what could not be made sure of, the next run sets right
+    if (
+        desired.written
+    ):  # it was posted; what could not be made sure of, the next run sets right
         return Posted(desired.written, url=desired.url)
     return unposted
 
@@ -137,7 +140,11 @@ def _existing(api: Api, number: int, desired: Desired) -> list[Existing]:
     existing = []
     for comment in api.comments(number):
         marker, author = read_marker(comment.body), comment.author.lower()
-        if marker and marker.key == desired.marker.key and author == desired.author.lower():
+        if (
+            marker
+            and marker.key == desired.marker.key
+            and author == desired.author.lower()
+        ):
             existing.append(Existing(comment, marker))
     return existing
 
@@ -148,7 +155,9 @@ def decide(
     """Return what to write next, or the end, from what was just read. `existing` holds all comments
     of ours under this key."""
     if pull is None:
-        return Posted("refused", "there is no such pull request, or the token may not read it")
+        return Posted(
+            "refused", "there is no such pull request, or the token may not read it"
+        )
     late = _too_late(pull, desired.marker)
     if late and not desired.written:
         return Posted("skipped", late)
@@ -156,7 +165,9 @@ def decide(
         # after a write: GitHub's list is behind, or a person took the comment away at once
         if desired.written:
             return Posted(desired.written, url=desired.url)
-        quiet = {"on-failure": True, "on-change": not desired.news}.get(desired.when, False)
+        quiet = {"on-failure": True, "on-change": not desired.news}.get(
+            desired.when, False
+        )
         is_silent = quiet and desired.marker.verdict == "pass"
         return Posted("skipped") if is_silent else Write(text=desired.text)
     ours = sorted(existing, key=lambda item: item.comment.id)
@@ -165,11 +176,16 @@ def decide(
     ahead = _rank(newest.marker, pull) > _rank(desired.marker, pull)
     replaces = not ahead and not late and _is_needed(desired, newest.marker)
     text = desired.text if replaces else newest.comment.body
-    stands, surplus = _same(keep.body, text), tuple(item.comment.id for item in ours[1:])
+    stands, surplus = (
+        _same(keep.body, text),
+        tuple(item.comment.id for item in ours[1:]),
+    )
     if surplus or not stands:
         return Write(keep.id, None if stands else text, surplus)
     if ahead:
-        return Posted("skipped", "a newer run has posted on this pull request already", keep.url)
+        return Posted(
+            "skipped", "a newer run has posted on this pull request already", keep.url
+        )
     return Posted(desired.written or "unchanged", url=keep.url)
 
 
@@ -184,7 +200,9 @@ def _act(api: Api, number: int, step: Write, desired: Desired) -> Desired:
         if step.text is not None:
             url = api.update_comment(step.keep, step.text).url
             if step.text == desired.text:
-                desired = replace(desired, url=url, written=desired.written or "updated")
+                desired = replace(
+                    desired, url=url, written=desired.written or "updated"
+                )
         for surplus in step.surplus:
             api.delete_comment(surplus)
     except ApiError as error:
@@ -208,7 +226,10 @@ def _is_needed(desired: Desired, newest: Marker) -> bool:
     """Return whether this run's text should replace that of `newest`, a run that is not newer."""
     # two jobs of one run under one key: the last to write stays, or they would write in turns
     if desired.written:
-        return _run(newest) != _run(desired.marker) or newest.head_sha != desired.marker.head_sha
+        return (
+            _run(newest) != _run(desired.marker)
+            or newest.head_sha != desired.marker.head_sha
+        )
     return (
         desired.when != "on-change"
         or desired.marker.verdict != "pass"

@@ -43,7 +43,9 @@ class Marker(
     head_sha: Commit = field(name="head")
     run_id: Number = field(name="run")
     run_attempt: Number = field(name="attempt")
-    state: Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}\Z")]  # digest of what `on-change` compares
+    state: Annotated[
+        str, Meta(pattern=r"^[0-9a-f]{0,64}\Z")
+    ]  # digest of what `on-change` compares
     verdict: Annotated[str, Meta(pattern=r"^(pass|fail|inconclusive)?\Z")] = ""
     cost: tuple[Tenths, Tenths] | None = (
         None  # interval of the determinism cost, in tenths of a percent
@@ -96,7 +98,9 @@ def read_marker(body: str) -> Marker | None:
         marker = decode_json(data, Marker)
     except Malformed:
         return None
-    return marker if msgspec.json.encode(marker) == data else None  # another order, a field twice
+    return (
+        marker if msgspec.json.encode(marker) == data else None
+    )  # another order, a field twice
 
 
 def costs_differ(one: Marker, other: Marker) -> bool:
@@ -143,7 +147,10 @@ def state_of(report: Report) -> str:
     first = determinism and determinism.first_divergence
     state = [
         against
-        and [against.status, sorted([item.arm, _sign(item.ci95)] for item in against.speed)],
+        and [
+            against.status,
+            sorted([item.arm, _sign(item.ci95)] for item in against.speed),
+        ],
         report.verdict,
         sorted({item.id for item in report.reasons}),
         first and [first.step, first.kind, first.name],

@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from repro_gate.errors import GateError, Inconclusive
-from repro_gate.escape import commands_disabled, for_markdown, for_terminal, for_workflow_log
+from repro_gate.escape import (
+    commands_disabled,
+    for_markdown,
+    for_terminal,
+    for_workflow_log,
+)
 from repro_gate.github import workflow
 from repro_gate.github.activity import Decision, NothingToDo
 from repro_gate.github.client import Api
@@ -71,7 +76,9 @@ def _read(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) ->
         )
     report = redact(load(path), known)
     origin = report.origin
-    earliest = job.run_attempt if own else 1  # a job that only posts may be started again alone
+    earliest = (
+        job.run_attempt if own else 1
+    )  # a job that only posts may be started again alone
     if decision.workflow_run is not None:
         check(decision.workflow_run, job.repository, origin)
     elif (
@@ -96,7 +103,11 @@ def publish_report(
     posted = _comment(report, inputs, job, decision, view)
     # for whoever opens the step's log
     with commands_disabled(out):
-        out.write(terminal.render(report, View(encoding=getattr(out, "encoding", None) or "utf-8")))
+        out.write(
+            terminal.render(
+                report, View(encoding=getattr(out, "encoding", None) or "utf-8")
+            )
+        )
     comment = f"comment {posted.outcome}{posted.url and f': {posted.url}'}"
     if posted == Posted("skipped"):
         comment = "no comment was due"
@@ -110,12 +121,18 @@ def publish_report(
     )
     if posted.reason:
         level = "notice" if expected else "warning"
-        note = Annotation(level=level, title="Repro Gate: no comment", message=posted.reason)
+        note = Annotation(
+            level=level, title="Repro Gate: no comment", message=posted.reason
+        )
         print(command(note), file=out)
     if decision.only_posts:
         outputs = {"verdict": report.verdict, "comment_url": posted.url}
         workflow.write_outputs(job.output_file, outputs)
-        return Inconclusive.exit_code if posted.outcome == "refused" and not expected else 0
+        return (
+            Inconclusive.exit_code
+            if posted.outcome == "refused" and not expected
+            else 0
+        )
     if inputs.summary:
         text = markdown.summary(report, view)
         if posted.reason:
@@ -158,7 +175,9 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
     return outputs
 
 
-def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, view: View) -> Posted:
+def _comment(
+    report: Report, inputs: Inputs, job: Job, decision: Decision, view: View
+) -> Posted:
     """Post the comment, if one is asked for and possible. Errors of the API become what `Posted`
     says."""
     if inputs.comment == "never":
@@ -179,7 +198,9 @@ def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, view:
         pull = _pull(api, job, decision)
         if pull is None:
             return Posted("skipped")
-        return post_report(api, pull.number, report, key, when=inputs.comment, view=view)
+        return post_report(
+            api, pull.number, report, key, when=inputs.comment, view=view
+        )
     except NothingToDo as error:
         return Posted("skipped", error.message)
     except GateError as error:
@@ -197,7 +218,10 @@ def _untested(report: Report, job: Job, decision: Decision) -> str:
     tested, commit = decision.tested_sha, report.subject.commit
     if decision.workflow_run is not None or commit is None or not tested:
         return ""
-    merges = job.event_name.startswith("pull_request") and job.event_name != "pull_request_target"
+    merges = (
+        job.event_name.startswith("pull_request")
+        and job.event_name != "pull_request_target"
+    )
     if commit == tested or (merges and commit == job.sha):
         return ""
     return (
@@ -216,7 +240,11 @@ def _pull(api: Api, job: Job, decision: Decision) -> PullRequest | None:
         return decision.pull
     if isinstance(sha, int):
         return api.pull(sha)
-    pulls = [pull for pull in api.pulls_at(sha) if (pull.state, pull.head.sha) == ("open", sha)]
+    pulls = [
+        pull
+        for pull in api.pulls_at(sha)
+        if (pull.state, pull.head.sha) == ("open", sha)
+    ]
     return pulls[0] if len(pulls) == 1 else None
 
 
@@ -235,7 +263,9 @@ def post_report(
             return markdown.line(report, fitting)
         before = earlier.cost if costs_differ(marker, earlier) else None
         cost_before = before and (before[0] / 10, before[1] / 10)
-        return markdown.line(report, fitting, before=earlier.verdict, cost_before=cost_before)
+        return markdown.line(
+            report, fitting, before=earlier.verdict, cost_before=cost_before
+        )
 
     return post(api, number, marker, body, when=when, news=is_news(report))
 
@@ -254,12 +284,18 @@ def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -
     file, line = location_of(problem.message)
     level = "error" if problem.exit_code else "notice"
     note = Annotation(
-        level=level, title="Repro Gate", message=problem.diagnostics(), file=file, line=line
+        level=level,
+        title="Repro Gate",
+        message=problem.diagnostics(),
+        file=file,
+        line=line,
     )
     print(command(note), file=out)
     inconclusive = problem.exit_code == Inconclusive.exit_code
     if inputs.summary:
-        paragraphs = [f"## Repro Gate: {'inconclusive' if inconclusive else 'nothing was gated'}"]
+        paragraphs = [
+            f"## Repro Gate: {'inconclusive' if inconclusive else 'nothing was gated'}"
+        ]
         paragraphs += map(for_markdown, problem.message.split("\n"))
         if problem.remedy:
             paragraphs.append(f"**Remedy:** {for_markdown(problem.remedy)}")
@@ -274,6 +310,10 @@ def location_of(message: str) -> tuple[str | None, int | None]:
     """Return the file and line that an error begins with, `repro.yml:4:3: …`; (None, None) if it
     names none inside the checkout."""
     place = _PLACE.match(message)
-    if place is None or ".." in Path(place[1]).parts or for_terminal(place[1]) != place[1]:
+    if (
+        place is None
+        or ".." in Path(place[1]).parts
+        or for_terminal(place[1]) != place[1]
+    ):
         return None, None
     return place[1], int(place[2])

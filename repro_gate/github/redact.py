@@ -27,8 +27,12 @@ from repro_gate.report.model import EXIT_CODES
 from repro_gate.sandbox.reexec import is_secret
 
 MARK = "[redacted]"
-SHORTEST = 6  # characters of a known secret: anything shorter stands in every other word
-_SHORTEST_BASE64 = 8  # characters of its base64 that do not depend on what stands next to it
+SHORTEST = (
+    6  # characters of a known secret: anything shorter stands in every other word
+)
+_SHORTEST_BASE64 = (
+    8  # characters of its base64 that do not depend on what stands next to it
+)
 _SHORTEST_LINE = 16  # characters of one line of a secret of several lines
 
 _NO_SECRET_NAME = re.compile(
@@ -94,23 +98,36 @@ def _redacted(value: Any, known: re.Pattern[str] | None) -> Any:
             return value
         return _TOKEN.sub(MARK, known.sub(MARK, value) if known else value)
     if isinstance(value, tuple | list):
-        rows = (MARK if hidden else _redacted(row, known) for row, hidden in _key_lines(value))
+        rows = (
+            MARK if hidden else _redacted(row, known)
+            for row, hidden in _key_lines(value)
+        )
         return type(value)(rows)
     if isinstance(value, Mapping):
-        return {_redacted(name, known): _redacted(item, known) for name, item in value.items()}
+        return {
+            _redacted(name, known): _redacted(item, known)
+            for name, item in value.items()
+        }
     if isinstance(value, Struct):
         return structs.replace(value, **_parts(value, value.__struct_fields__, known))
     if isinstance(value, GateError):
-        message, remedy = _redacted(value.message, known), _redacted(value.remedy, known)
+        message, remedy = (
+            _redacted(value.message, known),
+            _redacted(value.remedy, known),
+        )
         error = GateError(message, remedy=remedy, reason_id=value.reason_id)
         error.exit_code = value.exit_code
         return error
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **_parts(value, [item.name for item in fields(value)], known))
+        return replace(
+            value, **_parts(value, [item.name for item in fields(value)], known)
+        )
     return value
 
 
-def _parts(record: Any, names: Iterable[str], known: re.Pattern[str] | None) -> dict[str, Any]:
+def _parts(
+    record: Any, names: Iterable[str], known: re.Pattern[str] | None
+) -> dict[str, Any]:
     return {name: _redacted(getattr(record, name), known) for name in names}
 
 
@@ -130,7 +147,11 @@ def _pattern(known: frozenset[str]) -> re.Pattern[str] | None:
     """Return a pattern of every spelling of the known secrets, the longest first; None if there is
     nothing to look for."""
     spellings = {text for secret in known for text in _spellings(secret.strip())}
-    return re.compile("|".join(map(re.escape, _longest_first(spellings)))) if spellings else None
+    return (
+        re.compile("|".join(map(re.escape, _longest_first(spellings))))
+        if spellings
+        else None
+    )
 
 
 def _spellings(secret: str) -> Iterator[str]:
@@ -140,7 +161,11 @@ def _spellings(secret: str) -> Iterator[str]:
         return
     lines = map(str.strip, secret.splitlines())
     for text in (secret, *(line for line in lines if len(line) >= _SHORTEST_LINE)):
-        yield from (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+        yield from (
+            text,
+            json.dumps(text)[1:-1],
+            json.dumps(text, ensure_ascii=False)[1:-1],
+        )
         url = text.encode(errors="replace")
         for quoted in (quote(url, safe=""), quote_plus(url), quote(url)):
             yield quoted

@@ -26,7 +26,12 @@ from repro_gate.report import document, exports, html, markdown
 from repro_gate.report.document import ReportError
 from repro_gate.report.model import Report, View
 
-REPORT, MARKDOWN, HTML, SARIF = "report.json", "report.md", "report.html", "report.sarif"
+REPORT, MARKDOWN, HTML, SARIF = (
+    "report.json",
+    "report.md",
+    "report.html",
+    "report.sarif",
+)
 PROBLEM = "problem.json"
 _TEXT = 10_000  # characters of an error's text that are kept
 _PROBLEM_BYTES = 2**20
@@ -59,7 +64,9 @@ class Folder:
             0o644,
             dir_fd=self.descriptor,
         )
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        with os.fdopen(
+            handle, "w", encoding="utf-8", errors="backslashreplace"
+        ) as file:
             file.write(text)
             file.flush()
             _chown(handle, self.owner)
@@ -76,7 +83,8 @@ class Folder:
         """Write the error that stands in for a report."""
         # a path in it may be no UTF-8
         message, remedy = (
-            clip(for_encoding(text, "utf-8"), _TEXT) for text in (error.message, error.remedy)
+            clip(for_encoding(text, "utf-8"), _TEXT)
+            for text in (error.message, error.remedy)
         )
         code: Literal[2, 3] = 2 if error.exit_code == UsageError.exit_code else 3
         problem = _Problem(message, remedy, code, error.reason_id)
@@ -198,7 +206,9 @@ def find_report(workspace: Path, name: str) -> Path:
     what is published.
     """
     path = workspace / name / REPORT
-    below = [place for place in (path, *path.parents) if place.is_relative_to(workspace)]
+    below = [
+        place for place in (path, *path.parents) if place.is_relative_to(workspace)
+    ]
     if any(place.is_symlink() for place in below if place != workspace):
         raise _unusable("report", name, "it is a link, or behind one")
     return path

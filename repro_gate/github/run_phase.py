@@ -69,7 +69,9 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
     name = spec_path(inputs)
     spec = load_spec(Path(name), inputs.overrides)
     cache = None if inputs.cache is None else job.workspace / inputs.cache
-    environment = environment if cache is None else {**environment, "XDG_CACHE_HOME": str(cache)}
+    environment = (
+        environment if cache is None else {**environment, "XDG_CACHE_HOME": str(cache)}
+    )
     options = Options(
         spec_as_given=name,
         overrides=inputs.overrides,

@@ -73,7 +73,9 @@ class Secret:
         return "Secret(***)"
 
 
-class Inputs(Struct, frozen=True, kw_only=True, rename=lambda name: f"INPUT_{name.upper()}"):
+class Inputs(
+    Struct, frozen=True, kw_only=True, rename=lambda name: f"INPUT_{name.upper()}"
+):
     """The action's inputs. The names are those of `action.yml`."""
 
     working_directory: str = "."  # relative to the workspace, inside it
@@ -81,13 +83,17 @@ class Inputs(Struct, frozen=True, kw_only=True, rename=lambda name: f"INPUT_{nam
     token: Secret | None = None
     comment: Literal["always", "on-failure", "on-change", "never"] = "on-change"
     # the verdicts that turn the step red; empty for `never`
-    fail_on: frozenset[Literal["fail", "inconclusive"]] = frozenset(("fail", "inconclusive"))
+    fail_on: frozenset[Literal["fail", "inconclusive"]] = frozenset(
+        ("fail", "inconclusive")
+    )
     # the folder of report.json, report.md, report.html and report.sarif
     report: str = "repro-gate-report"
     policy: Literal["head", "base"] | None = None  # as `run --policy`
     base: _Reference | None = None  # as `run --base`
     against: _Reference | None = None  # as `run --against`
-    overrides: tuple[_Override, ...] = field(name="INPUT_SET", default=())  # one `key=value` a line
+    overrides: tuple[_Override, ...] = field(
+        name="INPUT_SET", default=()
+    )  # one `key=value` a line
     pull_request: Number | None = None  # to comment on, if the event names none
     allow_forks: bool = False
     annotations: bool = True
@@ -96,7 +102,9 @@ class Inputs(Struct, frozen=True, kw_only=True, rename=lambda name: f"INPUT_{nam
     cache: str | None = None
 
 
-class Server(Struct, frozen=True, kw_only=True, rename=lambda name: f"GITHUB_{name.upper()}"):
+class Server(
+    Struct, frozen=True, kw_only=True, rename=lambda name: f"GITHUB_{name.upper()}"
+):
     """A repository, and the GitHub that it is at."""
 
     repository: RepositoryName
@@ -115,7 +123,9 @@ class Job(Server, frozen=True, kw_only=True):
     run_attempt: Number = 1
     workspace: Path
     workflow: str = ""
-    name: str = field(name="GITHUB_JOB", default="")  # the same in each cell of a matrix
+    name: str = field(
+        name="GITHUB_JOB", default=""
+    )  # the same in each cell of a matrix
     output_file: Path | None = field(name="GITHUB_OUTPUT", default=None)
     summary_file: Path | None = field(name="GITHUB_STEP_SUMMARY", default=None)
     self_hosted: bool = True  # whatever is not known to be GitHub's own runner
@@ -144,7 +154,9 @@ def read_job(environment: Mapping[str, str]) -> Job:
     Raises UsageError outside a workflow, for a variable that is not as the runner sets it, and for
     a payload that cannot be read.
     """
-    if not environment.get("GITHUB_REPOSITORY") or not environment.get("GITHUB_EVENT_NAME"):
+    if not environment.get("GITHUB_REPOSITORY") or not environment.get(
+        "GITHUB_EVENT_NAME"
+    ):
         raise UsageError(
             "this is meant to run in a GitHub workflow, and GITHUB_REPOSITORY or GITHUB_EVENT_NAME "
             "is not set",
@@ -187,11 +199,19 @@ def _addresses(environment: Mapping[str, str]) -> dict[str, str]:
 
     site = address("GITHUB_SERVER_URL", GITHUB)
     api = address("GITHUB_API_URL", GITHUB_API if site == GITHUB else "")
-    graphql = address("GITHUB_GRAPHQL_URL", re.sub("/api/v3$", "/api", api) + "/graphql")
-    return {"GITHUB_SERVER_URL": site, "GITHUB_API_URL": api, "GITHUB_GRAPHQL_URL": graphql}
+    graphql = address(
+        "GITHUB_GRAPHQL_URL", re.sub("/api/v3$", "/api", api) + "/graphql"
+    )
+    return {
+        "GITHUB_SERVER_URL": site,
+        "GITHUB_API_URL": api,
+        "GITHUB_GRAPHQL_URL": graphql,
+    }
 
 
-def _read(kind: type[_Kind], environment: Mapping[str, str], remedy: str, reason_id: str) -> _Kind:
+def _read(
+    kind: type[_Kind], environment: Mapping[str, str], remedy: str, reason_id: str
+) -> _Kind:
     """Return a record of the variables that its fields name. Raises UsageError for one that its
     field's type does not allow."""
     values = {}
@@ -204,7 +224,11 @@ def _read(kind: type[_Kind], environment: Mapping[str, str], remedy: str, reason
             found = _READERS.get(variable, str)(text)
             values[item.name] = msgspec.convert(found, item.type, dec_hook=_made)
         except (ValueError, msgspec.ValidationError) as error:
-            name = variable if kind is not Inputs else variable.removeprefix("INPUT_").lower()
+            name = (
+                variable
+                if kind is not Inputs
+                else variable.removeprefix("INPUT_").lower()
+            )
             expected = _EXPECTED.get(variable, for_terminal(str(error), 200))
             raise UsageError(
                 f"{name}: `{for_terminal(text, 100)}`: {expected}",
@@ -246,7 +270,11 @@ def _own_folder(text: str) -> str:
 
 def _cache_folder(text: str) -> str:
     """Return such a folder, or an absolute path: what `actions/cache` keeps may lie anywhere."""
-    return posixpath.normpath(_visible(text)) if text.startswith("/") else _own_folder(text)
+    return (
+        posixpath.normpath(_visible(text))
+        if text.startswith("/")
+        else _own_folder(text)
+    )
 
 
 def _verdicts(text: str) -> list[str]:
@@ -290,7 +318,11 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "INPUT_AGAINST": _visible,
     "INPUT_SET": _overrides,
     "INPUT_CACHE": _cache_folder,
-    **dict.fromkeys(("INPUT_ALLOW_FORKS", "INPUT_ANNOTATIONS", "INPUT_SUMMARY"), _switch),
-    **dict.fromkeys(("INPUT_PULL_REQUEST", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"), _number),
+    **dict.fromkeys(
+        ("INPUT_ALLOW_FORKS", "INPUT_ANNOTATIONS", "INPUT_SUMMARY"), _switch
+    ),
+    **dict.fromkeys(
+        ("INPUT_PULL_REQUEST", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"), _number
+    ),
     "GITHUB_WORKSPACE": _folder,
 }

@@ -115,7 +115,9 @@ class _Patience(urllib3.Retry):
     GitHub's `Retry-After` says; a fault on GitHub's side, of what may be repeated, after a pause
     that doubles."""
 
-    def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
+    def is_retry(
+        self, method: str, status_code: int, has_retry_after: bool = False
+    ) -> bool:
         """Return whether an answer of this status is worth another try."""
         if status_code >= 500:
             return method in (self.allowed_methods or ())
@@ -177,9 +179,14 @@ class Transport:
                 for chunk in response.iter_content(_CHUNK):
                     body += chunk
                     if len(body) > MOST_BYTES:
-                        raise ValueError(f"the answer is larger than {MOST_BYTES:,} bytes")
+                        raise ValueError(
+                            f"the answer is larger than {MOST_BYTES:,} bytes"
+                        )
                 return Answer(
-                    response.status_code, response.headers, bytes(body), "next" in response.links
+                    response.status_code,
+                    response.headers,
+                    bytes(body),
+                    "next" in response.links,
                 )
         # every error of requests is an OSError
         except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
@@ -205,7 +212,10 @@ def refused(call: Call, answer: Answer, message: str) -> ApiError:
     text = f"GitHub answered {status} to {call}"
     text += f": {for_terminal(message, _MESSAGE)}" if message else ""
     reason_id, remedy = "github/api", ""
-    lacking = status in {FORBIDDEN, NOT_FOUND} and _LACKS_PERMISSION.search(message) is not None
+    lacking = (
+        status in {FORBIDDEN, NOT_FOUND}
+        and _LACKS_PERMISSION.search(message) is not None
+    )
     if not lacking and is_limited(answer, message):
         reason_id = "github/rate-limit"
         remedy = f"run the job again{_when(answer.headers)}, or have fewer jobs share the token"
@@ -236,7 +246,9 @@ def refused(call: Call, answer: Answer, message: str) -> ApiError:
                 "`repro-gate/repro-gate/comment`"
             )
     elif status == NOT_FOUND:
-        remedy = "see that the number is right and that the token may read this repository"
+        remedy = (
+            "see that the number is right and that the token may read this repository"
+        )
     kind = call.error if status >= 500 else ApiError
     return kind(text, remedy=remedy, reason_id=reason_id, status=status)
 
@@ -245,7 +257,9 @@ def is_limited(answer: Answer, message: str) -> bool:
     """Return whether GitHub refused for a rate limit."""
     spent = answer.headers.get("x-ratelimit-remaining") == "0"
     named = "retry-after" in answer.headers or _LIMITED.search(message) is not None
-    return answer.status == TOO_MANY or (answer.status == FORBIDDEN and (spent or named))
+    return answer.status == TOO_MANY or (
+        answer.status == FORBIDDEN and (spent or named)
+    )
 
 
 def _when(headers: Mapping[str, str]) -> str:

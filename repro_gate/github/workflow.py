@@ -40,7 +40,9 @@ def write_summary(path: Path | None, markdown: str) -> None:
     _append(path, "GITHUB_STEP_SUMMARY", markdown, SUMMARY_BYTES)
 
 
-def _append(path: Path | None, variable: str, text: str, limit: float = math.inf) -> None:
+def _append(
+    path: Path | None, variable: str, text: str, limit: float = math.inf
+) -> None:
     """Append to one of the runner's files, on a line of its own, if it then has at most `limit`
     bytes: whoever wrote before may have left a line open.
 
@@ -56,7 +58,9 @@ def _append(path: Path | None, variable: str, text: str, limit: float = math.inf
         with os.fdopen(os.open(path, flags, 0o644), "ab") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                raise OSError(errno.EPERM, "it is not a regular file, or has a second name")
+                raise OSError(
+                    errno.EPERM, "it is not a regular file, or has a second name"
+                )
             size = status.st_size
             if size + len(data) > limit:
                 return

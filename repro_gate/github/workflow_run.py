@@ -43,7 +43,9 @@ def find_pull(api: Api, run: WorkflowRun, repository: str) -> PullRequest:
     tested = [pull for pull in pulls if pull.head.sha == run.head_sha]
     if len(tested) == 1:
         return tested[0]
-    head = for_terminal(f"{run.head_repository}:{run.head_branch} at {run.head_sha[:7]}", 250)
+    head = for_terminal(
+        f"{run.head_repository}:{run.head_branch} at {run.head_sha[:7]}", 250
+    )
     if tested:
         raise UsageError(
             f"several pull requests have {head} as their head: "
@@ -98,4 +100,6 @@ def see_again(report: Report) -> str:
     spec, determinism = report.subject.spec, report.determinism
     if not _PLAIN_PATH.fullmatch(spec):
         return ""
-    return " ".join(["repro-gate run", spec, *(determinism.narrowed if determinism else ())])
+    return " ".join(
+        ["repro-gate run", spec, *(determinism.narrowed if determinism else ())]
+    )

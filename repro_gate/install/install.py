@@ -24,7 +24,14 @@ from uv import find_uv_bin
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import cache_folder, make_folder
-from repro_gate.install.lockfiles import REMEDY, Lock, LockfileError, applies, read_lock, text_of
+from repro_gate.install.lockfiles import (
+    REMEDY,
+    Lock,
+    LockfileError,
+    applies,
+    read_lock,
+    text_of,
+)
 from repro_gate.runs.interpreter import training_interpreter
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.cleanup import fixed_folder
@@ -111,33 +118,48 @@ def installed(
         place.chmod(0o755)
         tell(f"installing what {for_terminal(lock.path, 200)} pins ({len(lock.pins)})")
         _install(place, base, files, outer, sandbox)
-        environment = {name: value for name, value in outer.items() if name != "PYTHONHOME"}
-        search = os.pathsep.join([str(place / "venv" / "bin"), outer.get("PATH", os.defpath)])
+        environment = {
+            name: value for name, value in outer.items() if name != "PYTHONHOME"
+        }
+        search = os.pathsep.join(
+            [str(place / "venv" / "bin"), outer.get("PATH", os.defpath)]
+        )
         yield {**environment, "PATH": search, "VIRTUAL_ENV": str(place / "venv")}
 
 
 def installable(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
     """Return what `env.lockfile` pins, and the files to install from, by name. Raises UsageError if
     an entry cannot be installed by version and hash; the checkout's own code is not installed."""
-    folder, root = Path(os.path.realpath(spec.path.parent)), Path(os.path.realpath(root))
+    folder, root = (
+        Path(os.path.realpath(spec.path.parent)),
+        Path(os.path.realpath(root)),
+    )
     path = Path(os.path.normpath(folder / (spec.env.lockfile or "")))
     try:
         lock = read_lock(path, root)
         for pin in lock.pins:
             if not pin.own and not pin.requirement:
-                why = pin.fault or "is no version with hashes; name an index in UV_INDEX"
+                why = (
+                    pin.fault or "is no version with hashes; name an index in UV_INDEX"
+                )
                 raise LockfileError(f"{pin.place}: {pin.name or 'an option'}: {why}")
-        files = {"requirements.txt": "".join(f"{pin.requirement}\n" for pin in lock.pins)}
+        files = {
+            "requirements.txt": "".join(f"{pin.requirement}\n" for pin in lock.pins)
+        }
         for name in ("uv.lock", "pyproject.toml") if lock.kind == "uv" else ():
             files[name] = text_of(path.with_name(name), root)
         if "$" in files["requirements.txt"] + files.get("uv.lock", ""):
-            raise LockfileError(f"{lock.path}: has a `$`, and variables are not filled in")
+            raise LockfileError(
+                f"{lock.path}: has a `$`, and variables are not filled in"
+            )
     except LockfileError as error:
         message = f"env.install: {error}"
         raise UsageError(message, remedy=REMEDY, reason_id="install/lockfile") from None
     versions: dict[str, list[str | None]] = {}
     for pin in lock.pins:
-        if "python" in pin.marker or applies(pin.marker, None):  # the training's may be another
+        if "python" in pin.marker or applies(
+            pin.marker, None
+        ):  # the training's may be another
             versions.setdefault(pin.name, []).append(pin.version)
     return lock, {**files, "locked.json": json.dumps(versions)}
 
@@ -151,11 +173,15 @@ def environments_root(
     others, so a training with a user of its own has its environments in /var/cache. Raises
     Inconclusive if the training's user could not get there, or others could write to it.
     """
-    root = cache_root or (SYSTEM_CACHE if sandbox.own_user else cache_folder(environment))
+    root = cache_root or (
+        SYSTEM_CACHE if sandbox.own_user else cache_folder(environment)
+    )
     folder = Path(os.path.abspath(root or "/")) / "environments"
     try:
         if root is None:
-            raise PermissionError("there is no HOME and no XDG_CACHE_HOME to keep it below")
+            raise PermissionError(
+                "there is no HOME and no XDG_CACHE_HOME to keep it below"
+            )
         if not root.exists():
             root.mkdir(parents=True, mode=0o700)
             root.chmod(0o755 if sandbox.own_user else 0o700)
@@ -165,26 +191,43 @@ def environments_root(
             raise PermissionError(f"it is a link, a file, or of user {status.st_uid}")
         folder.chmod(0o755)
         if closed := barrier_to(sandbox, folder):
-            raise PermissionError(f"{closed} is closed to the training's user: `chmod o+x` it")
+            raise PermissionError(
+                f"{closed} is closed to the training's user: `chmod o+x` it"
+            )
     except OSError as error:
         raise _failed("install/cache", f"the cache folder {folder}: {error}") from None
     return folder
 
 
 def _install(
-    place: Path, base: str, files: Mapping[str, str], outer: Mapping[str, str], sandbox: Sandbox
+    place: Path,
+    base: str,
+    files: Mapping[str, str],
+    outer: Mapping[str, str],
+    sandbox: Sandbox,
 ) -> None:
     """Make `place / "venv"`: of wheels in the cache, else of wheels, else, if no address has a
     password that could be read meanwhile, of source archives that are built, too."""
     try:
         shutil.copy(find_uv_bin(), place)  # where every user can start it
     except OSError as error:
-        raise _failed("install/failed", f"uv is missing, `pip install uv`: {error}") from None
+        raise _failed(
+            "install/failed", f"uv is missing, `pip install uv`: {error}"
+        ) from None
     for name, text in files.items():
         (place / name).write_text(text, encoding="utf-8")
-    environment = {name: value for name, value in outer.items() if _PASSED.fullmatch(name)}
-    shared, work, wheels = place.parent / "uv", place / "work", ["--only-binary", ":all:"]
-    attempts = [(_INSTALLER, shared, [*wheels, "--offline"]), (_INSTALLER, shared, wheels)]
+    environment = {
+        name: value for name, value in outer.items() if _PASSED.fullmatch(name)
+    }
+    shared, work, wheels = (
+        place.parent / "uv",
+        place / "work",
+        ["--only-binary", ":all:"],
+    )
+    attempts = [
+        (_INSTALLER, shared, [*wheels, "--offline"]),
+        (_INSTALLER, shared, wheels),
+    ]
     if not any(map(_PASSWORD.search, environment.values())):
         attempts.append((_BUILDER, work / "cache", []))
     environment |= {"HOME": str(work), "TMPDIR": str(work)}
@@ -203,7 +246,12 @@ def _install(
         command = ["/bin/sh", "-euc", _SCRIPT, "sh", base, _ON_TOP, *flags]
         environment["UV_CACHE_DIR"] = str(cache)
         ended = supervise(
-            command, cwd=place, env=environment, timeout=SECONDS, tick=lambda _: None, sandbox=user
+            command,
+            cwd=place,
+            env=environment,
+            timeout=SECONDS,
+            tick=lambda _: None,
+            sandbox=user,
         )
         if not ended.exit_code and not ended.timed_out:
             break
@@ -212,7 +260,9 @@ def _install(
         message = f"uv ended after {ended.seconds:.0f} s: {lines}"
     else:
         raise _failed("install/failed", message)
-    if not sandbox.own_user:  # this stops mistakes alone, such as writing into uv's hard links
+    if (
+        not sandbox.own_user
+    ):  # this stops mistakes alone, such as writing into uv's hard links
         subprocess.run(["chmod", "-R", "a-w", place / "venv"], check=False)
 
 
@@ -222,4 +272,6 @@ def _failed(reason: str, why: str) -> Inconclusive:
         "install/failed": "lock wheels for this Python and platform, name their index in UV_INDEX, "
         "and let the job reach it; what the cache holds needs no index",
     }
-    return Inconclusive(f"env.install: {why}", remedy=remedies[reason], reason_id=reason)
+    return Inconclusive(
+        f"env.install: {why}", remedy=remedies[reason], reason_id=reason
+    )

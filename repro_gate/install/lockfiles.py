@@ -31,7 +31,9 @@ _KINDS = re.compile(
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _HASH = re.compile(r"--hash(?:=|\s+)(\S+)")
 # MD5 and SHA-1 can be forged, so they pin nothing.
-_STRONG = re.compile(r"sha(?:256:[0-9a-f]{64}|384:[0-9a-f]{96}|512:[0-9a-f]{128})", re.IGNORECASE)
+_STRONG = re.compile(
+    r"sha(?:256:[0-9a-f]{64}|384:[0-9a-f]{96}|512:[0-9a-f]{128})", re.IGNORECASE
+)
 _COMMIT = re.compile(r"(?:.*#)?(?:[0-9a-f]{40}|[0-9a-f]{64})", re.IGNORECASE)
 _FOLDERS = ("editable", "virtual", "directory")  # in uv.lock
 _HEADER = re.compile(r"\s*\[\[\s*packages?\s*\]\]")
@@ -50,7 +52,9 @@ class Pin:
     place: str  # `path:line`
     fault: str = ""  # why it is not pinned
     marker: str = ""
-    requirement: str = ""  # with hashes, as one line to install it by; empty: it cannot be
+    requirement: str = (
+        ""  # with hashes, as one line to install it by; empty: it cannot be
+    )
     own: bool = False  # its code lies in the checkout
 
 
@@ -66,7 +70,9 @@ class Lock:
     def faults(self) -> tuple[str, ...]:
         """Return `path:line: name: why it is not pinned` of each entry that is open."""
         open_pins = (pin for pin in self.pins if pin.fault)
-        return tuple(f"{pin.place}: {pin.name or 'an option'}: {pin.fault}" for pin in open_pins)
+        return tuple(
+            f"{pin.place}: {pin.name or 'an option'}: {pin.fault}" for pin in open_pins
+        )
 
 
 class _File(msgspec.Struct):
@@ -105,7 +111,9 @@ def read_lock(path: Path, root: Path) -> Lock:
     LockfileError."""
     name, kind = os.path.relpath(path, root), kind_of(path.name)
     if kind is None:
-        raise LockfileError(f"{name}: is no requirements, pylock.toml or uv.lock: {REMEDY}")
+        raise LockfileError(
+            f"{name}: is no requirements, pylock.toml or uv.lock: {REMEDY}"
+        )
     text = text_of(path, root)
     try:
         is_toml = kind != "requirements"
@@ -164,17 +172,30 @@ def _requirements(text: str, name: str) -> Iterator[Pin]:
 def _requirement(line: str, place: str) -> Pin:
     """Return the entry that one logical line is. Raises LockfileError for what is none."""
     if line.startswith(("-r", "--requirement")):
-        raise LockfileError(f"{place}: `{line[:80]}`: other files are not read: {REMEDY}")
+        raise LockfileError(
+            f"{place}: `{line[:80]}`: other files are not read: {REMEDY}"
+        )
     if line.startswith("-"):
-        fault = f"`{line[:80]}` has no hash" if line.startswith(("-e", "--editable")) else ""
+        fault = (
+            f"`{line[:80]}` has no hash"
+            if line.startswith(("-e", "--editable"))
+            else ""
+        )
         return Pin(name="", version=None, place=place, fault=fault)
-    text, *options = (part.strip() for part in re.split(r"(?<!\S)(?=--)", line, maxsplit=1))
+    text, *options = (
+        part.strip() for part in re.split(r"(?<!\S)(?=--)", line, maxsplit=1)
+    )
     try:
         parsed = Requirement(text if len(text) <= MAX_REQUIREMENT else "")
     except (ValueError, RecursionError):
-        raise LockfileError(f"{place}: `{text[:80]}` is no requirement: {REMEDY}") from None
+        raise LockfileError(
+            f"{place}: `{text[:80]}` is no requirement: {REMEDY}"
+        ) from None
     hashes = _HASH.findall("".join(options))
-    exact, fault = re.fullmatch(r"===?([^,*]+)", str(parsed.specifier)), _unpinned(hashes)
+    exact, fault = (
+        re.fullmatch(r"===?([^,*]+)", str(parsed.specifier)),
+        _unpinned(hashes),
+    )
     if parsed.url is not None and not parsed.url.startswith(("https://", "http://")):
         fault = f"{parsed.url[:80]} is a path or a repository, which has no hash"
     elif parsed.url is None and exact is None:
@@ -194,18 +215,30 @@ def _packages(text: str, path: Path, root: Path) -> Iterator[Pin]:
     document = msgspec.convert(parse_toml(text), _Document)
     packages = document.package + document.packages
     # tomllib keeps no lines, so headers are counted; if they do not add up, no place has a line
-    lines = [f":{number}" for number, line in enumerate(text.split("\n"), 1) if _HEADER.match(line)]
+    lines = [
+        f":{number}"
+        for number, line in enumerate(text.split("\n"), 1)
+        if _HEADER.match(line)
+    ]
     lines = lines if len(lines) == len(packages) else [""] * len(packages)
     for item, line in zip(packages, lines, strict=True):
         place = os.path.relpath(path, root) + line
         commit = item.vcs.get("commit-id") or item.source.get("git")
-        inner = next(filter(None, map(item.source.get, _FOLDERS)), item.directory.get("path"))
+        inner = next(
+            filter(None, map(item.source.get, _FOLDERS)), item.directory.get("path")
+        )
         files = (item.sdist, item.archive, *item.wheels)
         digests = [_digest(file) for file in files if file is not None]
         if inner is not None:
-            fault = "" if is_inside(path.parent / str(inner), root) else "its folder lies outside"
+            fault = (
+                ""
+                if is_inside(path.parent / str(inner), root)
+                else "its folder lies outside"
+            )
         elif commit is not None:
-            fault = "" if _COMMIT.fullmatch(str(commit)) else "a repository at no commit"
+            fault = (
+                "" if _COMMIT.fullmatch(str(commit)) else "a repository at no commit"
+            )
         elif item.version:
             marker = f" ; {item.marker}" if item.marker else ""
             hashes = "".join(f" --hash={digest}" for digest in digests)

@@ -32,14 +32,18 @@ DEAR = 1.25  # a price is told from here on, with the whole interval above
 ENDED = {"crash", "timeout"}
 Device = Literal["cpu", "cuda"]
 Direction = Literal["forward", "backward"]
-Outcome = Literal["repeats", "differs", "raises", "no-kernel", "uninitialised", "crash", "timeout"]
+Outcome = Literal[
+    "repeats", "differs", "raises", "no-kernel", "uninitialised", "crash", "timeout"
+]
 
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, Meta(max_length=300)]
 Text = Annotated[str, Meta(max_length=1_000)]
 Milliseconds = Annotated[float, Meta(ge=0, le=1e9)]
-Times = Annotated[tuple[Milliseconds, ...], about("Only while it is measured.", max_length=99)]
+Times = Annotated[
+    tuple[Milliseconds, ...], about("Only while it is measured.", max_length=99)
+]
 Key = tuple[Name, Name, Direction]  # case, dtype, direction
 
 
@@ -56,7 +60,9 @@ class Platform(_Record, frozen=True, kw_only=True):
     device_name: Annotated[Name, about("Model of the GPU, or of the CPU.")]
     python: Annotated[Name, about("Version of Python.")] = ""
     threads: Annotated[Count, about("Threads that torch computes with on the CPU.")] = 0
-    isa: Annotated[Name, about("Vector instructions of torch's CPU kernels: `AVX512`.")] = ""
+    isa: Annotated[
+        Name, about("Vector instructions of torch's CPU kernels: `AVX512`.")
+    ] = ""
     driver: Annotated[Name, about("Version of the NVIDIA driver.")] = ""
     cuda: Annotated[Name, about("CUDA that torch was built for.")] = ""
     cudnn: Annotated[Name, about("cuDNN, as torch numbers it.")] = ""
@@ -68,35 +74,48 @@ class Arm(_Record, frozen=True, kw_only=True):
 
     outcome: Annotated[
         Outcome,
-        about("`repeats`: equal bits each time; `uninitialised`: memory was read before written."),
+        about(
+            "`repeats`: equal bits each time; `uninitialised`: memory was read before written."
+        ),
     ]
     runs: Annotated[Count, about("Executions compared.")] = 0
-    differing: Annotated[Count, about("Executions whose bits were not those of the first.")] = 0
+    differing: Annotated[
+        Count, about("Executions whose bits were not those of the first.")
+    ] = 0
     max_ulp: Annotated[
         Count | None,
-        about("Largest distance of two elements, in representable values of the dtype."),
+        about(
+            "Largest distance of two elements, in representable values of the dtype."
+        ),
     ] = None
     message: Annotated[
         Text, about("The exception's text, or how the process ended. Untrusted.")
     ] = ""
     digests: Annotated[
-        tuple[Name, ...], about("Of each size's first result; only while measured.", max_length=9)
+        tuple[Name, ...],
+        about("Of each size's first result; only while measured.", max_length=9),
     ] = ()
 
     def __str__(self) -> str:
         if self.outcome == "differs":
-            far = "" if self.max_ulp is None else f", up to {numbers.ulps(self.max_ulp)}"
+            far = (
+                "" if self.max_ulp is None else f", up to {numbers.ulps(self.max_ulp)}"
+            )
             return f"differs in {numbers.of(self.differing, self.runs)} runs{far}"
         if self.outcome == "repeats":
             return f"repeats in {numbers.count(self.runs, 'run')}"
-        return f"{self.outcome}: {self.message}" if self.outcome in ENDED else self.outcome
+        return (
+            f"{self.outcome}: {self.message}" if self.outcome in ENDED else self.outcome
+        )
 
 
 class Price(_Record, frozen=True, kw_only=True):
     """The time with the flags on over the time with them off."""
 
     ratio: Annotated[float, about("Of the geometric means, over both processes.", gt=0)]
-    low: Annotated[float, about("The lower end of the two processes' 95 % intervals.", gt=0)]
+    low: Annotated[
+        float, about("The lower end of the two processes' 95 % intervals.", gt=0)
+    ]
     high: Annotated[float, about("Their upper end.", gt=0)]
 
     def __str__(self) -> str:
@@ -106,25 +125,39 @@ class Price(_Record, frozen=True, kw_only=True):
 class Row(_Record, frozen=True, kw_only=True):
     """One case in one dtype and direction."""
 
-    case: Annotated[Name, about("Source and operator: `kernel/index_add_`, `opinfo/addmm`.")]
+    case: Annotated[
+        Name, about("Source and operator: `kernel/index_add_`, `opinfo/addmm`.")
+    ]
     dtype: Annotated[Name, about("dtype of its inputs.")]
-    direction: Annotated[Direction, about("Whether the operator or its gradient was executed.")]
+    direction: Annotated[
+        Direction, about("Whether the operator or its gradient was executed.")
+    ]
     off: Annotated[Arm, about("With the flags off.")]
     on: Annotated[Arm, about("With the flags on.")]
     kernel: Annotated[
-        Name, about("The dispatched operator that the row is about: `aten.index_put_.default`.")
+        Name,
+        about(
+            "The dispatched operator that the row is about: `aten.index_put_.default`."
+        ),
     ] = ""
     form: Annotated[
-        Name, about("Its arguments that choose the algorithm: `accumulate=True`; may be empty.")
+        Name,
+        about(
+            "Its arguments that choose the algorithm: `accumulate=True`; may be empty."
+        ),
     ] = ""
     documented: Annotated[
         Literal["", "deterministic", "raises"],
-        about("What torch documents of it under the flag; empty if it is not on torch's list."),
+        about(
+            "What torch documents of it under the flag; empty if it is not on torch's list."
+        ),
     ] = ""
     price: Annotated[
         Price | None, about("What the flags cost; null unless both processes timed it.")
     ] = None
-    inputs: Annotated[Name, about("Digest of its inputs; only while it is measured.")] = ""
+    inputs: Annotated[
+        Name, about("Digest of its inputs; only while it is measured.")
+    ] = ""
     off_ms: Times = ()
     on_ms: Times = ()
 
@@ -157,23 +190,31 @@ class Row(_Record, frozen=True, kw_only=True):
 class Catalog(_Record, frozen=True, kw_only=True):
     """The whole file."""
 
-    schema: Annotated[Literal["repro-gate/ops/v1"], about("Name and major version of this format.")]
+    schema: Annotated[
+        Literal["repro-gate/ops/v1"], about("Name and major version of this format.")
+    ]
     repro_gate: Annotated[Name, about("Version of repro-gate.")]
     date: Annotated[Name, about("When it was begun: UTC, ISO 8601.")]
     command: Annotated[Text, about("The command that measured it.")]
     seconds: Annotated[
-        float, about("Wall time, in seconds; that of interrupted starts is not in it.", ge=0)
+        float,
+        about("Wall time, in seconds; that of interrupted starts is not in it.", ge=0),
     ]
     complete: Annotated[
-        bool, about("False if it was interrupted: the rows are those measured until then.")
+        bool,
+        about("False if it was interrupted: the rows are those measured until then."),
     ]
     scope: Annotated[
         Literal["all", "quick", "some"],
-        about("`quick`: fewer dtypes and executions; `some`: chosen by `--only` or `--op`."),
+        about(
+            "`quick`: fewer dtypes and executions; `some`: chosen by `--only` or `--op`."
+        ),
     ]
     platform: Platform
     rows: Annotated[tuple[Row, ...], about("What was measured.", max_length=MAX_ROWS)]
-    notes: Annotated[tuple[Text, ...], about("What was not measured.", max_length=100)] = ()
+    notes: Annotated[
+        tuple[Text, ...], about("What was not measured.", max_length=100)
+    ] = ()
 
 
 _DECODER = msgspec.json.Decoder(Catalog)
@@ -243,7 +284,9 @@ def cached_path(environment: Mapping[str, str], platform: Platform) -> Path | No
         parts += [platform.driver, platform.cuda, platform.cudnn]
     else:
         parts += [platform.isa, f"{platform.threads} threads"]
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
+    digest = hashlib.sha256(
+        "\0".join(parts).encode("utf-8", "backslashreplace")
+    ).hexdigest()
     name = re.sub(r"[^A-Za-z0-9.+]+", "-", "-".join(parts))[:80]
     return home / "ops" / f"{name}-{digest[:12]}.json"
 

@@ -61,7 +61,9 @@ _SETTINGS: Mapping[bool, Mapping[str, object]] = {  # by --quick
 _AGAIN = {"repeats": 1, "contended": 0, "first": False}  # is the first the same?
 _CONTROL = {"repeats": 12}
 _EXPECTED = {"control/races": "differs", "control/repeats": "repeats"}
-_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # without it, the flags refuse cuBLAS
+_WORKSPACE = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8"
+}  # without it, the flags refuse cuBLAS
 _PARTIAL = msgspec.json.Decoder(tuple[Literal[0, 1], Row])
 
 
@@ -93,12 +95,18 @@ class Choice:
         return shlex.join(words)[:1_000]
 
 
-def rendered(catalog: Catalog, before: Catalog | None, form: str, *, verbose: bool = True) -> str:
+def rendered(
+    catalog: Catalog, before: Catalog | None, form: str, *, verbose: bool = True
+) -> str:
     """Return the catalog as `json`, or a page of it or of what changed since `before` as `txt`,
     `md` or `html`."""
     if form == "json":
         return text(catalog)
-    page = pages.page_of(catalog) if before is None else pages.page_of_both(before, catalog)
+    page = (
+        pages.page_of(catalog)
+        if before is None
+        else pages.page_of_both(before, catalog)
+    )
     return pages.render(page, form, verbose=verbose)
 
 
@@ -113,17 +121,24 @@ def measured(choice: Choice, environment: Mapping[str, str], watch: Watch) -> Ca
         try:
             write(path, found)
         except OSError as error:
-            watch.said(for_terminal(f"{path}: cannot be written: {error.strerror}", 300))
+            watch.said(
+                for_terminal(f"{path}: cannot be written: {error.strerror}", 300)
+            )
     return found
 
 
-def measure(choice: Choice, outer: Mapping[str, str], sandbox: Sandbox, watch: Watch) -> Catalog:
+def measure(
+    choice: Choice, outer: Mapping[str, str], sandbox: Sandbox, watch: Watch
+) -> Catalog:
     """Measure, on a Ctrl-C too: `complete` is then False, and what was done is left for the next
     start of the same command.
 
     Raises Inconclusive if there is no torch or a control is wrong, UsageError if no case fits.
     """
-    started, date = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
+    started, date = (
+        time.monotonic(),
+        datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
     device: Device = choice.device or ("cuda" if gpu_devices() else "cpu")
     settings = _SETTINGS[choice.quick]
     request = {
@@ -151,7 +166,9 @@ def measure(choice: Choice, outer: Mapping[str, str], sandbox: Sandbox, watch: W
         )
         # what is somebody's own may be another by the next start
         path = None if choice.own else cached_path(outer, platform)
-        identity = zlib.crc32(f"{__version__} {choice.python} {choice.command}".encode())
+        identity = zlib.crc32(
+            f"{__version__} {choice.python} {choice.command}".encode()
+        )
         path = path and path.with_name(f"{path.stem}-{identity}.partial")
         partial, complete = Partial(path, watch.said, fresh=choice.fresh), True
         try:
@@ -179,17 +196,25 @@ def measure(choice: Choice, outer: Mapping[str, str], sandbox: Sandbox, watch: W
 
 
 def _worker(
-    choice: Choice, device: Device, outer: Mapping[str, str], sandbox: Sandbox, folder: Path
+    choice: Choice,
+    device: Device,
+    outer: Mapping[str, str],
+    sandbox: Sandbox,
+    folder: Path,
 ) -> Worker:
     arm = arms.Arm("default", 0, {}, _WORKSPACE if device == "cuda" else {})
     environment = unprobed(arm, outer, sandbox, folder, {}, device)
-    environment["PYTHONHASHSEED"] = "0"  # some of PyTorch's samples come in the order of a set
+    environment["PYTHONHASHSEED"] = (
+        "0"  # some of PyTorch's samples come in the order of a set
+    )
     if choice.python and shutil.which(choice.python, path=environment["PATH"]) is None:
         raise UsageError(
             f"--python {choice.python}: is no program",
             remedy="name the interpreter of the environment that you train in",
         )
-    python = interpreter_on(environment["PATH"], [choice.python] if choice.python else [])
+    python = interpreter_on(
+        environment["PATH"], [choice.python] if choice.python else []
+    )
     return Worker(python, environment, folder, sandbox)
 
 
@@ -234,7 +259,9 @@ def _measure_rows(
     first, done = partial.phases[0], partial.phases[phase]
     due = listed
     if phase == 1:
-        due = [key for key in listed if key in first and "repeats" in first[key].outcomes]
+        due = [
+            key for key in listed if key in first and "repeats" in first[key].outcomes
+        ]
     pending = dict.fromkeys(key for key in due if key not in done)
     reported = time.monotonic()
 
@@ -254,7 +281,10 @@ def _measure_rows(
     while pending:
         before = len(pending)
         batch = itertools.islice(pending, BATCH)
-        rows = [(*key, _timed_pairs(bool(request["quick"]), first.get(key))) for key in batch]
+        rows = [
+            (*key, _timed_pairs(bool(request["quick"]), first.get(key)))
+            for key in batch
+        ]
         ask(worker, {**request, "rows": rows}, take)
         if len(pending) == before:
             raise Inconclusive(
@@ -277,7 +307,9 @@ class Partial:
     of the same command goes on from there. `path` is None if there can be no file; if it cannot be
     written, `tell` is told why. A line of it that cannot be read is measured again."""
 
-    def __init__(self, path: Path | None, tell: Callable[[str], None], *, fresh: bool) -> None:
+    def __init__(
+        self, path: Path | None, tell: Callable[[str], None], *, fresh: bool
+    ) -> None:
         self.phases: tuple[dict[Key, Row], dict[Key, Row]] = {}, {}
         self._path = path
         if path is None:

@@ -35,10 +35,15 @@ def merged(row: Row, again: Row | None) -> Row:
     """Return the catalog's row: `again` is what the second process measured of it, if it did."""
     off, on, price = row.off, row.on, None
     if again is not None:
-        if again.inputs in (row.inputs, ""):  # of what ended its process nothing is known
+        if again.inputs in (
+            row.inputs,
+            "",
+        ):  # of what ended its process nothing is known
             off, on = _both(row.off, again.off), _both(row.on, again.on)
         if {off.outcome, on.outcome} <= {"repeats", "differs", "uninitialised"}:
-            price = _widest(price_of(row.on_ms, row.off_ms), price_of(again.on_ms, again.off_ms))
+            price = _widest(
+                price_of(row.on_ms, row.off_ms), price_of(again.on_ms, again.off_ms)
+            )
     off, on = replace(off, digests=()), replace(on, digests=())
     return replace(row, off=off, on=on, price=price, inputs="", off_ms=(), on_ms=())
 
@@ -55,14 +60,17 @@ def _both(here: Arm, there: Arm) -> Arm:
     if there.outcome in ("raises", "no-kernel"):
         message = f"it ran in one process and not in another: {there.message}"[:1_000]
         return replace(here, outcome="differs", message=message)
-    moved = any(one != two for one, two in zip(here.digests, there.digests, strict=False))
+    moved = any(
+        one != two for one, two in zip(here.digests, there.digests, strict=False)
+    )
     differs = moved or "differs" in (here.outcome, there.outcome)
     other = differs and here.outcome == "repeats"
     distances = [far for far in (here.max_ulp, there.max_ulp) if far is not None]
     return Arm(
         outcome="differs" if differs else "repeats",
         runs=here.runs + there.runs,
-        differing=here.differing + (there.runs - there.differing if moved else there.differing),
+        differing=here.differing
+        + (there.runs - there.differing if moved else there.differing),
         max_ulp=max(distances, default=None),
         message="another process gave other bits" if other else here.message,
     )

@@ -66,7 +66,11 @@ def look_up(
     """Look up what the control's traces noted; nothing is found if it noted no operator, or this
     platform has no catalog."""
     noted = [trace for trace in traces if trace.dispatched]
-    path = cached_path(environment, platform_of(noted[0].facts, machine)) if noted else None
+    path = (
+        cached_path(environment, platform_of(noted[0].facts, machine))
+        if noted
+        else None
+    )
     if path is None or not path.is_file():
         return Lookup()
     try:

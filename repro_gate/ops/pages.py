@@ -34,18 +34,26 @@ _COLUMNS = (
 )
 _TABLES: tuple[tuple[str, Callable[[Row], bool]], ...] = (
     ("Differ even with the flags", lambda row: row.on.outcome == "differs"),
-    ("Differ without the flags", lambda row: row.outcomes[0] == "differs" != row.outcomes[1]),
+    (
+        "Differ without the flags",
+        lambda row: row.outcomes[0] == "differs" != row.outcomes[1],
+    ),
     ("Raise with the flags", lambda row: row.outcomes == ("repeats", "raises")),
     (f"Surely more than {DEAR:g} times slower with the flags", lambda row: row.dear),
     ("Read memory before it is written", lambda row: "uninitialised" in row.outcomes),
-    ("Ended their process, or never ended", lambda row: not ENDED.isdisjoint(row.outcomes)),
+    (
+        "Ended their process, or never ended",
+        lambda row: not ENDED.isdisjoint(row.outcomes),
+    ),
     (
         "Documented by torch, and repeat here",
         lambda row: bool(row.documented) and row.outcomes == ("repeats", "repeats"),
     ),
     (
         "Documented as raising, and do not raise here",
-        lambda row: row.documented == "raises" and row.on.outcome in ("repeats", "differs"),
+        lambda row: (
+            row.documented == "raises" and row.on.outcome in ("repeats", "differs")
+        ),
     ),
 )
 
@@ -70,7 +78,11 @@ def render(page: Page, form: str, *, verbose: bool = True) -> str:
     escaped = escape.for_markdown if form == "md" else escape.for_terminal
 
     def safe(value: object) -> object:
-        return value if isinstance(value, Markup) else escaped(escape.clip(str(value), _TEXT))
+        return (
+            value
+            if isinstance(value, Markup)
+            else escaped(escape.clip(str(value), _TEXT))
+        )
 
     templates = ("repro_gate.ops", "repro_gate.report")
     environment = Environment(
@@ -82,9 +94,13 @@ def render(page: Page, form: str, *, verbose: bool = True) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(own=Markup, code=lambda value: Markup(escape.for_code_span(value)))
+    environment.filters.update(
+        own=Markup, code=lambda value: Markup(escape.for_code_span(value))
+    )
     most = _ROWS if verbose else _SHOWN
-    return environment.get_template(f"page.{form}.j2").render(vars(page), most=most, zip=zip)
+    return environment.get_template(f"page.{form}.j2").render(
+        vars(page), most=most, zip=zip
+    )
 
 
 def page_of(catalog: Catalog) -> Page:
@@ -93,13 +109,18 @@ def page_of(catalog: Catalog) -> Page:
     return Page(
         title="Which torch operators repeat their bits",
         facts=[
-            *((name, str(value)) for name, value in msgspec.to_builtins(catalog.platform).items()),
+            *(
+                (name, str(value))
+                for name, value in msgspec.to_builtins(catalog.platform).items()
+            ),
             ("date", catalog.date),
             ("command", catalog.command),
             ("repro-gate", catalog.repro_gate),
         ],
         summary=list(_summary(catalog)),
-        tables={title: list(_lines(filter(fits, catalog.rows))) for title, fits in _TABLES},
+        tables={
+            title: list(_lines(filter(fits, catalog.rows))) for title, fits in _TABLES
+        },
         notes=catalog.notes,
     )
 
@@ -128,7 +149,9 @@ def page_of_both(before: Catalog, after: Catalog) -> Page:
         summary=lines,
         columns=("when", *_COLUMNS),
         tables={
-            kind.capitalize(): _changed([change for change in found if change.kind == kind])
+            kind.capitalize(): _changed(
+                [change for change in found if change.kind == kind]
+            )
             for kind in KINDS
         },
     )

@@ -28,9 +28,14 @@ from repro_gate.sandbox.identity import Sandbox, chown_to_training
 
 WORKER = Path(__file__).resolve().parent / "worker"
 MAX_LINE, MAX_ANSWER = 1 << 20, 256 << 20  # bytes
-START_SECONDS = 300.0  # until the first row: importing torch from a cold network disk takes minutes
+START_SECONDS = (
+    300.0  # until the first row: importing torch from a cold network disk takes minutes
+)
 ROW_SECONDS = 120.0  # of one row; torch.compile takes most of a minute
-MEMORY_SHARE, LEAST_MEMORY = 0.6, 1 << 30  # of what is free; bytes, of all its processes
+MEMORY_SHARE, LEAST_MEMORY = (
+    0.6,
+    1 << 30,
+)  # of what is free; bytes, of all its processes
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +63,9 @@ class Worker:
     sandbox: Sandbox
 
 
-def ask(worker: Worker, request: Mapping[str, object], take: Callable[[Line], None]) -> None:
+def ask(
+    worker: Worker, request: Mapping[str, object], take: Callable[[Line], None]
+) -> None:
     """Answer one request, each line taken as it comes. If the worker ends in a row, that is a row
     as well.
 
@@ -68,7 +75,9 @@ def ask(worker: Worker, request: Mapping[str, object], take: Callable[[Line], No
     folder = Path(tempfile.mkdtemp(prefix="asked-", dir=worker.folder))
     path, question = folder / "answer.jsonl", folder / "request.json"
     question.write_text(json.dumps({**request, "out": str(path)}), encoding="utf-8")
-    with path.open("x+b") as file:  # the one that is read, whatever its new owner does to its name
+    with path.open(
+        "x+b"
+    ) as file:  # the one that is read, whatever its new owner does to its name
         chown_to_training(worker.sandbox, folder)
         answer = _Answer(file, take)
         try:
@@ -97,7 +106,9 @@ def _how(ended: Ended) -> str:
     if ended.stopped:
         return ended.stopped
     how = f"signal {ended.signal}" if ended.signal else f"status {ended.exit_code}"
-    last = next((f": {line.strip()[:300]}" for line in reversed(ended.tail) if line.strip()), "")
+    last = next(
+        (f": {line.strip()[:300]}" for line in reversed(ended.tail) if line.strip()), ""
+    )
     return f"it ended the process with {how}{last}"
 
 
@@ -115,7 +126,9 @@ class _Answer:
 
     def __init__(self, file: BinaryIO, take: Callable[[Line], None]) -> None:
         self.file, self.take = file, take
-        self.memory = max(int(psutil.virtual_memory().available * MEMORY_SHARE), LEAST_MEMORY)
+        self.memory = max(
+            int(psutil.virtual_memory().available * MEMORY_SHARE), LEAST_MEMORY
+        )
         self.done = False
         self.row: Key | None = None  # begun, and not ended
         self.outcome: Outcome = "crash"  # of that row, if the process ends in it
@@ -133,7 +146,9 @@ class _Answer:
             with contextlib.suppress(psutil.Error):
                 resident += process.memory_info().rss
         more = resident > self.memory
-        return f"it took more than {self.memory >> 20:,} MiB of memory" if more else None
+        return (
+            f"it took more than {self.memory >> 20:,} MiB of memory" if more else None
+        )
 
     def read(self) -> None:
         """Take in each new line. Raises Inconclusive for what is no answer."""
@@ -141,7 +156,9 @@ class _Answer:
             if len(text) == MAX_LINE or self.file.tell() > MAX_ANSWER:
                 raise _no_answer("it is too long")
             if not text.endswith(b"\n"):
-                self.file.seek(-len(text), os.SEEK_CUR)  # the rest of this line is still to come
+                self.file.seek(
+                    -len(text), os.SEEK_CUR
+                )  # the rest of this line is still to come
                 return
             try:
                 line = _LINE.decode(text)

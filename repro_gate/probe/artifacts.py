@@ -23,7 +23,9 @@ from .digest import EXTENSION
 from .process import printable
 
 MAX_TEXT = 64 * 2**20  # bytes of a .json or .csv file
-MAX_MARKS = 2_000_000  # brackets, braces and commas of a .json file, also those in strings
+MAX_MARKS = (
+    2_000_000  # brackets, braces and commas of a .json file, also those in strings
+)
 # bytes of address space beyond the imports, and for each byte of the largest file
 FREE_MEMORY, MAX_MEMORY = 4 * 2**30, 8
 METADATA = ".metadata"  # the file that makes a folder a distributed checkpoint
@@ -59,7 +61,10 @@ def main(request: str) -> None:
     with open(request, encoding="utf-8") as file:
         asked = json.load(file)
     EXTENSION[:] = [asked["extension"]]
-    sizes = {number: sum(map(os.path.getsize, _files(path))) for number, path in asked["files"]}
+    sizes = {
+        number: sum(map(os.path.getsize, _files(path)))
+        for number, path in asked["files"]
+    }
     for library in {READERS[kind_of(path)][1] for _, path in asked["files"]} - {""}:
         with contextlib.suppress(Unreadable):  # each file that needs it says so
             _required(library)
@@ -130,11 +135,15 @@ def _load(source: Any, zipped: bool) -> Any:
     torch = _required("torch")
     try:
         with _numpy_allowed(torch):
-            return torch.load(source, map_location="cpu", weights_only=True, mmap=zipped)
+            return torch.load(
+                source, map_location="cpu", weights_only=True, mmap=zipped
+            )
     except pickle.UnpicklingError as error:
         named = _REFUSED.search(str(error))
         names = f" (it names {named.group(1)})" if named else ""
-        raise Unreadable("torch does not load it without executing it" + names) from error
+        raise Unreadable(
+            "torch does not load it without executing it" + names
+        ) from error
 
 
 def _numpy_allowed(torch: Any) -> Any:
@@ -144,9 +153,17 @@ def _numpy_allowed(torch: Any) -> Any:
         core = getattr(np, "_core", None) or np.core
         kinds = {type(np.dtype(code)) for code in "?bBhHiIlLqQefdFDSUMm"}
         return torch.serialization.safe_globals(
-            [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *kinds]
+            [
+                np.ndarray,
+                np.dtype,
+                core.multiarray._reconstruct,
+                core.multiarray.scalar,
+                *kinds,
+            ]
         )
-    except Exception:  # numpy, or a torch before 2.5, is missing: neither is needed for tensors
+    except (
+        Exception
+    ):  # numpy, or a torch before 2.5, is missing: neither is needed for tensors
         return contextlib.nullcontext()
 
 
@@ -191,7 +208,9 @@ class _Metadata(pickle.Unpickler):
         if module in ("torch", *_RECORDS) and "." not in name:
             item = super().find_class(module, name)
             kind = type(item).__name__
-            record = kind in ("EnumMeta", "EnumType") or hasattr(item, "__dataclass_fields__")
+            record = kind in ("EnumMeta", "EnumType") or hasattr(
+                item, "__dataclass_fields__"
+            )
             if kind == "dtype" if module == "torch" else record:
                 return item
         raise Unreadable(f"its {METADATA} names {module}.{name}")
@@ -215,7 +234,9 @@ def _distributed(out: Contents, path: str) -> None:
         with open(os.path.join(path, info.relative_path), "rb") as file:
             file.seek(info.offset)
             data = file.read(info.length)
-        sharded = len(getattr(metadata.state_dict_metadata[index.fqn], "chunks", ())) > 1
+        sharded = (
+            len(getattr(metadata.state_dict_metadata[index.fqn], "chunks", ())) > 1
+        )
         name = f"{index.fqn} at {list(index.offset)}" if sharded else index.fqn
         out.walk(name, _load(io.BytesIO(data), zipped=False))
     for name in sorted(whole):

@@ -86,7 +86,9 @@ def _handlers(
     return handlers
 
 
-def _opening(args: Args, files: Opened, draws: Draws, protected: tuple[str, ...]) -> None:
+def _opening(
+    args: Args, files: Opened, draws: Draws, protected: tuple[str, ...]
+) -> None:
     path, mode, flags = args[:3]
     keeps, writes = purpose(mode, flags)
     if not writes:
@@ -96,7 +98,9 @@ def _opening(args: Args, files: Opened, draws: Draws, protected: tuple[str, ...]
         return
     _refuse(path, protected)
     if keeps:
-        files.changes(path, "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR))
+        files.changes(
+            path, "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR)
+        )
 
 
 def _refuse(path: Any, protected: tuple[str, ...]) -> None:
@@ -116,8 +120,14 @@ def _connected(args: Args) -> None:
 def _sent(args: Args) -> None:
     """Note a connection that leaves this machine, each address once."""
     address = args[1]
-    if isinstance(address, tuple) and address and not str(address[0]).startswith(_LOCAL):
-        text = ":".join(str(part) for part in address[:2])[:300]  # a CAN bus has no port
+    if (
+        isinstance(address, tuple)
+        and address
+        and not str(address[0]).startswith(_LOCAL)
+    ):
+        text = ":".join(str(part) for part in address[:2])[
+            :300
+        ]  # a CAN bus has no port
         if text not in _CONNECTED and len(_CONNECTED) < 100:
             _CONNECTED.add(text)
             session.current().event("network", address=text)

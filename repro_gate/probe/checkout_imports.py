@@ -34,8 +34,12 @@ class CheckoutImports:
         run = os.path.dirname(self._workspace.rstrip(os.sep))
         folders = opened.with_separator([*opened.interpreter(), run])
         # an environment may lie in the checkout
-        self._others = tuple(folder for folder in folders if folder.startswith(self._root))
-        self._moved: set[str] = set()  # folders of the workspace that stand for one of the checkout
+        self._others = tuple(
+            folder for folder in folders if folder.startswith(self._root)
+        )
+        self._moved: set[str] = (
+            set()
+        )  # folders of the workspace that stand for one of the checkout
         self._files: set[str] = set()  # that are noted
 
     def start(self) -> None:
@@ -51,7 +55,9 @@ class CheckoutImports:
                 editable = True
                 sys.meta_path[number] = _Redirected(finder, self)
                 # setuptools finds a namespace's folders by a hook of `sys.path`
-                for folders in getattr(sys.modules.get(name), "NAMESPACES", {}).values():
+                for folders in getattr(
+                    sys.modules.get(name), "NAMESPACES", {}
+                ).values():
                     folders[:] = map(self._in_workspace, folders)
         if self._moved or editable:
             sys.meta_path.append(_Ignored(self))
@@ -99,7 +105,9 @@ class CheckoutImports:
         """Return whether an installed distribution is a copy of what the checkout holds: pip noted
         its folder as the source, or it is called as the checkout's project and one of the `files`
         that were loaded of it lies in the workspace too. A name alone proves nothing."""
-        if self._root == os.sep or os.path.realpath(metadata).startswith(self._workspace):
+        if self._root == os.sep or os.path.realpath(metadata).startswith(
+            self._workspace
+        ):
             return False
         source = _source(metadata)
         if source is not None and self.relative(source) is not None:
@@ -107,7 +115,9 @@ class CheckoutImports:
         if name not in self._projects:
             return False
         bases = [os.path.join(self._workspace, base) for base in _BASES]
-        return any(os.path.isfile(os.path.join(base, file)) for file in files for base in bases)
+        return any(
+            os.path.isfile(os.path.join(base, file)) for file in files for base in bases
+        )
 
     def flush(self, current: Any, last: bool) -> None:
         """Write, at the end, the modules that came from the checkout (an installed package may be a
@@ -130,7 +140,11 @@ class CheckoutImports:
         clones = self._clones()
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if not isinstance(file, str) or not os.path.isabs(file) or file in self._files:
+            if (
+                not isinstance(file, str)
+                or not os.path.isabs(file)
+                or file in self._files
+            ):
                 continue
             if "." in name and any(part in file for part in opened.INSTALLED):
                 continue
@@ -162,7 +176,9 @@ class CheckoutImports:
         file; empty for any other file."""
         real = os.path.realpath(file) if clones else ""
         for folder, project in clones.items():
-            if real.startswith(folder) and os.path.isfile(self._workspace + real[len(folder) :]):
+            if real.startswith(folder) and os.path.isfile(
+                self._workspace + real[len(folder) :]
+            ):
                 return project
         return ""
 
@@ -185,7 +201,9 @@ class _Redirected:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._finder, name)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> ModuleSpec | None:
         spec = self._finder.find_spec(name, path, target)
         return None if spec is None else self._checkout.redirect(spec)
 
@@ -198,7 +216,9 @@ class _Ignored:
     def __init__(self, checkout: CheckoutImports) -> None:
         self._checkout = checkout
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> ModuleSpec | None:
         for entry in sys.path if path is None else path:
             folder = self._checkout.left_behind(entry)
             spec = PathFinder.find_spec(name, [folder]) if folder else None
@@ -227,6 +247,8 @@ def _source(metadata: str, editable: bool = False) -> str | None:
         return None
     if linked != editable or not url.startswith("file://"):
         return None
-    from urllib.parse import unquote_to_bytes  # takes milliseconds, which most need not spend
+    from urllib.parse import (
+        unquote_to_bytes,
+    )  # takes milliseconds, which most need not spend
 
     return os.fsdecode(unquote_to_bytes(url[len("file://") :]))

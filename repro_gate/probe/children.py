@@ -26,7 +26,9 @@ def pass_on(inject: str) -> None:
     def restore(
         environment: Mapping[Any, Any], command: Sequence[Any]
     ) -> Tuple[Dict[str, str], Sequence[Any]]:
-        restored = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
+        restored = {
+            os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()
+        }
         entries = restored.get("PYTHONPATH", "").split(os.pathsep)
         entries = [entry for entry in entries if entry not in ("", inject)]
         more, command = factors.for_child(restored, command)
@@ -36,28 +38,49 @@ def pass_on(inject: str) -> None:
         return restored, command
 
     def fork_exec(
-        original: Any, argv: Any, paths: Any, close: Any, keep: Any, cwd: Any, env: Any, *rest: Any
+        original: Any,
+        argv: Any,
+        paths: Any,
+        close: Any,
+        keep: Any,
+        cwd: Any,
+        env: Any,
+        *rest: Any,
     ) -> Any:
         """`env` is None (inherit: this process may have changed its own) or a list of
         b"NAME=value"."""
-        pairs = os.environb if env is None else dict(item.partition(b"=")[::2] for item in env)
+        pairs = (
+            os.environb
+            if env is None
+            else dict(item.partition(b"=")[::2] for item in env)
+        )
         restored, command = restore(pairs, argv)
         encoded = [os.fsencode("%s=%s" % pair) for pair in restored.items()]
         return _spawned(original(command, paths, close, keep, cwd, encoded, *rest))
 
-    def with_mapping(original: Any, path: Any, argv: Any, env: Any, **options: Any) -> Any:
+    def with_mapping(
+        original: Any, path: Any, argv: Any, env: Any, **options: Any
+    ) -> Any:
         """Pass on what they are called with; `env` None: inherit, from Python 3.13 on."""
         restored, command = restore(os.environ if env is None else env, argv)
         return _spawned(original(path, command, restored, **options))
 
     wrapper = wrap(sys.modules.get("_posixsubprocess"), "fork_exec", fork_exec)
-    if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and newer keep a reference of their own
+    if hasattr(
+        subprocess, "_fork_exec"
+    ):  # Python 3.11 and newer keep a reference of their own
         subprocess._fork_exec = wrapper
-    wrap(os, "system", lambda original, command: _spawned(os.getpid()) and original(command))
+    wrap(
+        os,
+        "system",
+        lambda original, command: _spawned(os.getpid()) and original(command),
+    )
     wrap(os, "execve", _close_before)
     for name in ("execve", "posix_spawn", "posix_spawnp"):
         wrap(os, name, with_mapping)
-    os.execv = lambda path, args: os.execve(path, args, os.environ)  # it may have changed its own
+    os.execv = lambda path, args: os.execve(
+        path, args, os.environ
+    )  # it may have changed its own
 
 
 def _spawned(pid: int) -> int:

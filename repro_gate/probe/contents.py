@@ -40,7 +40,9 @@ class Contents:
         self._containers: List[str] = []
         self._bytes_left = FREE_BYTES + MAX_EXPANSION * size
         self._characters = 0
-        self._known: Dict[Any, str] = {}  # digests of tensors that share storage, shape and strides
+        self._known: Dict[
+            Any, str
+        ] = {}  # digests of tensors that share storage, shape and strides
         self._counts: Dict[str, int] = {}
 
     def add(
@@ -68,13 +70,31 @@ class Contents:
             raise Unreadable("its names are too long")
         if max(shape or (), default=0) >= MAX_SIZE:
             raise Unreadable("a dimension of it is above 2**53")
-        self.rows[name] = [name, kind, printable(dtype[:MAX_VALUE]), shape, digest, value]
+        self.rows[name] = [
+            name,
+            kind,
+            printable(dtype[:MAX_VALUE]),
+            shape,
+            digest,
+            value,
+        ]
         return name
 
     def data(
-        self, name: str, content: bytes, dtype: str = "bytes", value: Optional[str] = None
+        self,
+        name: str,
+        content: bytes,
+        dtype: str = "bytes",
+        value: Optional[str] = None,
     ) -> None:
-        self.add(name, "bytes", dtype, [len(content)], hashlib.sha256(content).hexdigest(), value)
+        self.add(
+            name,
+            "bytes",
+            dtype,
+            [len(content)],
+            hashlib.sha256(content).hexdigest(),
+            value,
+        )
 
     def text(self, name: str, value: str, dtype: str = "str") -> None:
         self._plain(name, "text", dtype, value.encode("utf-8", "surrogatepass"), value)
@@ -112,7 +132,9 @@ class Contents:
         item = tensor.item() if single else None
         # the digests of two NaNs say more
         value = repr(item) if item is not None and item == item else None
-        self.tensors[self.add(name, "tensor", dtype, list(shape), found, value)] = tensor
+        self.tensors[self.add(name, "tensor", dtype, list(shape), found, value)] = (
+            tensor
+        )
 
     def array(self, name: str, array: Any) -> None:
         """Add a numpy array of numbers, texts or records. Raises Unreadable for one of objects,
@@ -127,10 +149,14 @@ class Contents:
         state.update(array.tobytes())  # in C order
         shown = plain and array.size == 1 and not (array != array).any()
         value = repr(array.reshape(-1)[0].item()) if shown else None
-        name = self.add(name, "tensor", dtype, list(array.shape), state.hexdigest(), value)
+        name = self.add(
+            name, "tensor", dtype, list(array.shape), state.hexdigest(), value
+        )
         self.tensors[name] = array
 
-    def walk(self, name: str, value: Any, depth: int = 0, above: Tuple[int, ...] = ()) -> None:
+    def walk(
+        self, name: str, value: Any, depth: int = 0, above: Tuple[int, ...] = ()
+    ) -> None:
         """Add what a checkpoint holds under `name`. Raises Unreadable for an object of a type that
         is not known here."""
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
@@ -148,7 +174,14 @@ class Contents:
         ):
             self._walk_container(name, value, depth, (*above, id(value)))
         elif torch is not None and isinstance(
-            value, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme)
+            value,
+            (
+                torch.dtype,
+                torch.device,
+                torch.layout,
+                torch.memory_format,
+                torch.qscheme,
+            ),
         ):
             self.text(name, str(value), type(value).__name__)
         else:
@@ -157,21 +190,30 @@ class Contents:
     def structure(self) -> str:
         """Return a digest over container types and the types of keys, blind to the order of
         keys."""
-        lines = (line.encode("utf-8", "surrogatepass") + b"\n" for line in sorted(self._containers))
+        lines = (
+            line.encode("utf-8", "surrogatepass") + b"\n"
+            for line in sorted(self._containers)
+        )
         return hashlib.sha256(b"".join(lines)).hexdigest()
 
-    def _walk_container(self, name: str, value: Any, depth: int, above: Tuple[int, ...]) -> None:
+    def _walk_container(
+        self, name: str, value: Any, depth: int, above: Tuple[int, ...]
+    ) -> None:
         kind = type(value).__name__
         if isinstance(value, dict):
             pairs = [(_key(key), item) for key, item in value.items()]
             types = (type(key).__name__ for key in value)
             shape = " ".join(
-                sorted("%s:%s" % pair for pair in zip(types, (label for label, _ in pairs)))
+                sorted(
+                    "%s:%s" % pair for pair in zip(types, (label for label, _ in pairs))
+                )
             )
         else:
             items = value
             if isinstance(value, (set, frozenset)):
-                items = sorted(value, key=lambda item: (type(item).__name__, repr(item)))
+                items = sorted(
+                    value, key=lambda item: (type(item).__name__, repr(item))
+                )
             pairs = [(str(index), item) for index, item in enumerate(items)]
             shape = str(len(pairs))
         self.container(name, "%s %s" % (kind, shape))
@@ -180,7 +222,9 @@ class Contents:
         for label, item in pairs:
             joined = "%s.%s" % (name, label) if name else label
             if len(joined) > MAX_NAME:
-                raise Unreadable("a name is longer than {:,} characters".format(MAX_NAME))
+                raise Unreadable(
+                    "a name is longer than {:,} characters".format(MAX_NAME)
+                )
             self.walk(joined, item, depth + 1, above)
         if not pairs:
             self.text(name, {"dict": "{}", "tuple": "()"}.get(kind, "[]"), kind)
@@ -190,7 +234,9 @@ class Contents:
         if isinstance(value, str):
             self.text(name, value)
         elif isinstance(value, (bytes, bytearray)):
-            self.data(name, bytes(value), kind, value.hex() if len(value) <= 32 else None)
+            self.data(
+                name, bytes(value), kind, value.hex() if len(value) <= 32 else None
+            )
         elif value is None:
             self.text(name, "None", "None")
         elif isinstance(value, (int, float, complex)):
@@ -211,7 +257,9 @@ def _number(value: Any) -> Tuple[str, bytes, str]:
     if isinstance(value, bool):
         return "bool", str(value).encode(), str(value)
     if isinstance(value, int):
-        small = value.bit_length() <= 4096  # decimal conversion of a longer one is quadratic
+        small = (
+            value.bit_length() <= 4096
+        )  # decimal conversion of a longer one is quadratic
         text = str(value) if small else "an integer of %d bits" % value.bit_length()
         return "int", hex(value).encode(), text
     if isinstance(value, complex):

@@ -37,7 +37,9 @@ _AT_A_TIME = 16  # chunks that the eager form reads together: 2 MiB
 _LOW = 0xFFFFFFFF
 
 _TABLES: Dict[str, "Tables"] = {}  # by device
-_PLANS: Dict[Tuple[str, Tuple[int, ...]], Any] = {}  # by device and the tensors' sizes in bytes
+_PLANS: Dict[
+    Tuple[str, Tuple[int, ...]], Any
+] = {}  # by device and the tensors' sizes in bytes
 _TRIED: List[str] = []  # devices on which the kernel has been tried
 WITHOUT_TRITON: List[str] = []  # why the kernel cannot be used in this process
 _MANY = 1_000
@@ -55,7 +57,9 @@ class Tables(NamedTuple):
 
 def header(tensor: Any) -> bytes:
     """Return what a digest sees of a tensor beside its elements."""
-    return ("repro-gate/digest/v2|%s|%s|" % (tensor.dtype, tuple(tensor.shape))).encode()
+    return (
+        "repro-gate/digest/v2|%s|%s|" % (tensor.dtype, tuple(tensor.shape))
+    ).encode()
 
 
 class Sums:
@@ -65,7 +69,12 @@ class Sums:
     def __init__(
         self, places: Sequence[int], headers: Sequence[bytes], host: Any, event: Any
     ) -> None:
-        self._places, self._headers, self._host, self._event = places, headers, host, event
+        self._places, self._headers, self._host, self._event = (
+            places,
+            headers,
+            host,
+            event,
+        )
 
     def ready(self) -> bool:
         return self._event is None or bool(self._event.query())
@@ -90,7 +99,10 @@ def begin(torch: Any, remote: Sequence[Tuple[int, Any]]) -> List[Sums]:
 
 
 def _begin(torch: Any, device: Any, items: Sequence[Tuple[int, Any]]) -> Sums:
-    places, headers = [place for place, _ in items], [header(tensor) for _, tensor in items]
+    places, headers = (
+        [place for place, _ in items],
+        [header(tensor) for _, tensor in items],
+    )
     with torch.cuda.device(device) if device.type == "cuda" else torch.no_grad():
         sums = _kernel_sums(torch, device, [tensor for _, tensor in items])
         if sums is None:
@@ -129,7 +141,9 @@ def eager_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
 
 def _bytes(torch: Any, tensor: Any) -> Any:
     flat = tensor.reshape(-1)
-    return (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).view(torch.uint8)
+    return (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).view(
+        torch.uint8
+    )
 
 
 def _piece_sums(torch: Any, tables: Tables, piece: Any, first: int) -> Any:
@@ -152,7 +166,10 @@ def _piece_sums(torch: Any, tables: Tables, piece: Any, first: int) -> Any:
         m, n = tables.tiles[lane][:, :, None]
         column = ((m * (nh & _LOW) + n * (nh >> 32 & _LOW)) * used).sum(dim=1)
         counter = counters + tables.starts[lane]
-        low, high = _mixed(counter) * (column & _LOW), _mixed(counter + 1) * (column >> 32 & _LOW)
+        low, high = (
+            _mixed(counter) * (column & _LOW),
+            _mixed(counter + 1) * (column >> 32 & _LOW),
+        )
         sums.append((low + high).sum())
     return torch.stack(sums)
 
@@ -175,10 +192,13 @@ def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
         from . import device_kernel
 
         if str(device) not in _TRIED:
-            content = torch.arange(4 * CHUNK + 16 * TILE + 7, device=device).to(torch.uint8)
+            content = torch.arange(4 * CHUNK + 16 * TILE + 7, device=device).to(
+                torch.uint8
+            )
             sample = [content, content[8:23], content[1:]]
             if not torch.equal(
-                sums_by(torch, device_kernel, device, sample), eager_sums(torch, device, sample)
+                sums_by(torch, device_kernel, device, sample),
+                eager_sums(torch, device, sample),
             ):
                 raise ValueError("the sums of a sample were wrong")
             _TRIED.append(str(device))
@@ -193,7 +213,9 @@ def sums_by(torch: Any, device_kernel: Any, device: Any, tensors: Sequence[Any])
     the CPU."""
     tables = _tables(torch, device)
     out = torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device)
-    aligned = [tensor if tensor.data_ptr() % 4 == 0 else tensor.clone() for tensor in tensors]
+    aligned = [
+        tensor if tensor.data_ptr() % 4 == 0 else tensor.clone() for tensor in tensors
+    ]
     sizes = tuple([tensor.numel() * tensor.element_size() for tensor in aligned])
     addresses = [tensor.data_ptr() for tensor in aligned]
     pointers = torch.tensor(
@@ -202,7 +224,12 @@ def sums_by(torch: Any, device_kernel: Any, device: Any, tensors: Sequence[Any])
     plan = _programs(torch, device, sizes)
     if plan[0]:
         device_kernel.launch(
-            torch, plan, pointers.to(device, non_blocking=True), tables, out, KERNEL_SHAPE
+            torch,
+            plan,
+            pointers.to(device, non_blocking=True),
+            tables,
+            out,
+            KERNEL_SHAPE,
         )
     return out
 
@@ -217,7 +244,11 @@ def _programs(torch: Any, device: Any, sizes: Tuple[int, ...]) -> Tuple[Any, ...
         which = [number for number, count in enumerate(counts) for _ in range(count)]
         chunk = [place for count in counts for place in range(count)]
         columns = []
-        for values, dtype in ((sizes, torch.int64), (which, torch.int32), (chunk, torch.int32)):
+        for values, dtype in (
+            (sizes, torch.int64),
+            (which, torch.int32),
+            (chunk, torch.int32),
+        ):
             columns.append(torch.tensor(values, dtype=dtype, device="cpu").to(device))
         if len(_PLANS) >= _MANY:
             _PLANS.clear()
@@ -230,15 +261,25 @@ def _tables(torch: Any, device: Any) -> Tables:
     """Return the fixed keys, from SHAKE-128 of the digest's name."""
     tables = _TABLES.get(str(device))
     if tables is None:
-        counts = [LANES * 2 * ROWS * COLUMNS * 4, LANES * 2 * TILES * 8, LANES * 8, LANES * 8]
-        content = bytearray(hashlib.shake_128(b"repro-gate/digest/v2").digest(sum(counts)))
+        counts = [
+            LANES * 2 * ROWS * COLUMNS * 4,
+            LANES * 2 * TILES * 8,
+            LANES * 8,
+            LANES * 8,
+        ]
+        content = bytearray(
+            hashlib.shake_128(b"repro-gate/digest/v2").digest(sum(counts))
+        )
         nh = torch.frombuffer(content, dtype=torch.int32, count=counts[0] // 4).view(
             LANES, 2, ROWS, COLUMNS
         )
         rest = torch.frombuffer(content, dtype=torch.int64, offset=counts[0])
         tiles, starts, tails = rest.split([LANES * 2 * TILES, LANES, LANES])
         tables = Tables(
-            *(part.to(device) for part in (nh, tiles.view(LANES, 2, TILES), starts, tails))
+            *(
+                part.to(device)
+                for part in (nh, tiles.view(LANES, 2, TILES), starts, tails)
+            )
         )
         _TABLES[str(device)] = tables
     return tables

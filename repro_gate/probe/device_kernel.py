@@ -60,7 +60,9 @@ def compiled(capability: int, shape: Dict[str, int]) -> Any:
     )
 
 
-def _by_driver(torch: Any, programs: int, arguments: Sequence[Any], shape: Dict[str, int]) -> None:
+def _by_driver(
+    torch: Any, programs: int, arguments: Sequence[Any], shape: Dict[str, int]
+) -> None:
     """Launch as above, by the CUDA driver in the device's current context and stream."""
     driver, device = ctypes.CDLL("libcuda.so.1"), arguments[-1].device.index
     if device not in _LOADED:
@@ -69,14 +71,18 @@ def _by_driver(torch: Any, programs: int, arguments: Sequence[Any], shape: Dict[
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         _called(driver.cuModuleLoadData(ctypes.byref(module), made.asm["cubin"]))
         _called(
-            driver.cuModuleGetFunction(ctypes.byref(function), module, made.metadata.name.encode())
+            driver.cuModuleGetFunction(
+                ctypes.byref(function), module, made.metadata.name.encode()
+            )
         )
         _LOADED[device] = function, made.metadata.shared
     function, shared = _LOADED[device]
     places = [ctypes.c_void_p(item.data_ptr()) for item in arguments] + [
         ctypes.c_void_p()
     ] * 2  # newer Tritons have two more, unused here
-    values = (ctypes.c_void_p * len(places))(*(ctypes.addressof(place) for place in places))
+    values = (ctypes.c_void_p * len(places))(
+        *(ctypes.addressof(place) for place in places)
+    )
     stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
     _called(
         driver.cuLaunchKernel(

@@ -69,9 +69,14 @@ def chosen() -> Algorithm:
     if not _CHOSEN:
         # `.cpython-311-x86_64-linux-gnu.so`: the ABI in full
         suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-        own, name = [path for path in EXTENSION if path], os.path.join("xxhash", "_xxhash" + suffix)
+        own, name = (
+            [path for path in EXTENSION if path],
+            os.path.join("xxhash", "_xxhash" + suffix),
+        )
         files = [path for path in own if path.endswith(suffix)]
-        files += [os.path.join(folder, name) for folder in sys.path if os.path.isabs(folder)]
+        files += [
+            os.path.join(folder, name) for folder in sys.path if os.path.isabs(folder)
+        ]
         extensions = (found for found in map(_loaded, files) if found is not None)
         _CHOSEN.append(Algorithm(next(extensions, None)))
     return _CHOSEN[0]
@@ -153,7 +158,9 @@ def _cut(tensor: Any) -> bool:
         last = tensor.storage_offset() + sum(
             (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())
         )
-        return bool((last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes())
+        return bool(
+            (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
+        )
     except Exception:  # it has no storage
         return False
 
@@ -170,7 +177,9 @@ def _composed(torch: Any, tensor: Any, depth: int) -> bytes:
     kind = "%s.%s" % (type(tensor).__module__, type(tensor).__qualname__)
     if shapeless(tensor):
         return bytes(_SHA256(kind.encode()).digest()[:DIGEST_BYTES])
-    header = _SHA256(_text(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))))
+    header = _SHA256(
+        _text(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor)))
+    )
     try:
         names, parts = _parts(torch, tensor)
         if depth >= _DEPTH or len(parts) > _PARTS:
@@ -198,8 +207,13 @@ def _parts(torch: Any, tensor: Any) -> Tuple[List[str], List[Any]]:
         names = [str(tensor.qscheme())]
         if tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric):
             scales = [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
-            return [*names, str(tensor.q_per_channel_axis())], [tensor.int_repr(), *scales]
-        return [*names, repr((tensor.q_scale(), tensor.q_zero_point()))], [tensor.int_repr()]
+            return [*names, str(tensor.q_per_channel_axis())], [
+                tensor.int_repr(),
+                *scales,
+            ]
+        return [*names, repr((tensor.q_scale(), tensor.q_zero_point()))], [
+            tensor.int_repr()
+        ]
     if tensor.layout is torch.strided:
         raise ValueError("its elements have no memory")
     layout = str(tensor.layout)
@@ -302,11 +316,20 @@ def begin(
                         content, prepared = header[0].from_address(pointer), header[1]
                         if slots:
                             place = (pointer, tensor.shape, tensor.dtype)
-                            slots[index] = (weakref.ref(tensor), *place, content, prepared)
+                            slots[index] = (
+                                weakref.ref(tensor),
+                                *place,
+                                content,
+                                prepared,
+                            )
                         found.append(digest(content, prepared))
                         continue
             own = local(tensor)
-            if own.layout is not strided or own.is_quantized or not in_memory(torch, own):
+            if (
+                own.layout is not strided
+                or own.is_quantized
+                or not in_memory(torch, own)
+            ):
                 found.append(_composed(torch, own, depth))
                 continue
             contiguous = _contiguous(own)
@@ -335,7 +358,9 @@ def _read(algorithm: Algorithm, tensor: Any) -> bytes:
         UNREAD[str(type(tensor))[:200]] = None
     if not pointer:
         return algorithm.digest(b"", prepared)
-    if not tensor.is_complex():  # one of those may be conjugated, which its memory does not show
+    if (
+        not tensor.is_complex()
+    ):  # one of those may be conjugated, which its memory does not show
         if len(algorithm.headers) >= _MANY:
             algorithm.headers.clear()
         algorithm.headers[tensor.dtype, tensor.shape] = array, prepared

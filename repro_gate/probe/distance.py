@@ -58,7 +58,9 @@ def _finite(value: float) -> Optional[float]:
     return value if value - value == 0 else None
 
 
-def keep(torch: Any, session: Session, label: str, kind: str, items: Iterable[Item]) -> None:
+def keep(
+    torch: Any, session: Session, label: str, kind: str, items: Iterable[Item]
+) -> None:
     """Keep the tensors among `items` (name, value) under `label` (`final`, or a step's), or measure
     them against the reference run's."""
     found = [item for item in items if _keepable(torch, item[1])]
@@ -75,35 +77,54 @@ def keep(torch: Any, session: Session, label: str, kind: str, items: Iterable[It
         path = "%s.%s" % (reference[session.key()], name)
         step = session.step - 1 if label == "final" else session.step
         if os.path.exists(path):
-            session.event("distance", step=step, rows=_measured(torch, path, kind, found))
+            session.event(
+                "distance", step=step, rows=_measured(torch, path, kind, found)
+            )
 
 
 def _keepable(torch: Any, tensor: Any) -> bool:
     if not isinstance(tensor, torch.Tensor) or not in_memory(torch, tensor):
         return False
     tensor = local(tensor)
-    return tensor.layout is torch.strided and not tensor.is_quantized and tensor.numel() > 0
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and tensor.numel() > 0
+    )
 
 
 def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> None:
     """Write a file: of each tensor a line of JSON, [name, dtype, shape, bytes], and its bytes."""
-    sizes = [local(tensor).numel() * local(tensor).element_size() for _, tensor in items]
+    sizes = [
+        local(tensor).numel() * local(tensor).element_size() for _, tensor in items
+    ]
     folder = session.config["traces"]
     room = os.statvfs(folder)
     if sum(sizes) + _HEADROOM > room.f_bavail * room.f_frsize:
-        message = "%d bytes of tensors were not kept: too little room in %s" % (sum(sizes), folder)
+        message = "%d bytes of tensors were not kept: too little room in %s" % (
+            sum(sizes),
+            folder,
+        )
         return session.note("state-not-kept", message)
     try:
         with open(os.path.join(folder, name), "xb") as file:
             for (label, tensor), size in zip(items, sizes):
-                file.write(json.dumps([*describe(label, tensor), size]).encode() + b"\n")
+                file.write(
+                    json.dumps([*describe(label, tensor), size]).encode() + b"\n"
+                )
                 own = _on_cpu(torch, tensor)
-                file.write(memoryview((ctypes.c_char * size).from_address(own.data_ptr())))
+                file.write(
+                    memoryview((ctypes.c_char * size).from_address(own.data_ptr()))
+                )
     except OSError as error:
-        session.note("state-not-kept", "tensors were not kept: %s" % (error.strerror or error))
+        session.note(
+            "state-not-kept", "tensors were not kept: %s" % (error.strerror or error)
+        )
 
 
-def _measured(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[List[Any]]:
+def _measured(
+    torch: Any, path: str, kind: str, items: Sequence[Item]
+) -> List[List[Any]]:
     """Return one row for each tensor that has a counterpart of its name, dtype and shape in the
     file at `path`."""
     rows: List[List[Any]] = []

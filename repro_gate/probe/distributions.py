@@ -45,7 +45,9 @@ def _loaded() -> Dict[str, Set[str]]:
     """Return site folder -> files loaded below it, relative to the folder: modules, and libraries
     mapped into memory."""
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    sites = {os.path.abspath(entry) + os.sep for entry in sys.path if os.path.isdir(entry)}
+    sites = {
+        os.path.abspath(entry) + os.sep for entry in sys.path if os.path.isdir(entry)
+    }
     innermost = sorted(sites, key=len, reverse=True)
     loaded: Dict[str, Set[str]] = {}
     for file in (*files, *mapped_files()):
@@ -66,7 +68,10 @@ def _owners(site: str, loaded: Set[str]) -> Iterator[Tuple[str, List[str]]]:
             files = set(_files(metadata))
             own = loaded & files
             if not files:
-                tops = {line.strip() for line in _lines(os.path.join(metadata, "top_level.txt"))}
+                tops = {
+                    line.strip()
+                    for line in _lines(os.path.join(metadata, "top_level.txt"))
+                }
                 own = {file for file in loaded if _top(file) in tops}
             if own:
                 yield metadata, sorted(own)
@@ -85,7 +90,11 @@ def _files(metadata: str) -> Iterator[str]:
         lines = _lines(os.path.join(metadata, name))
         for line in lines:
             quoted = line.startswith('"')
-            path = line[1:].partition('"')[0] if quoted else line.rstrip("\n").partition(",")[0]
+            path = (
+                line[1:].partition('"')[0]
+                if quoted
+                else line.rstrip("\n").partition(",")[0]
+            )
             if name == "installed-files.txt" and path.startswith("../"):
                 path = path[3:]
             if path and not path.startswith(("..", "/")):
@@ -97,7 +106,11 @@ def _files(metadata: str) -> Iterator[str]:
 def _fields(metadata: str) -> Dict[str, str]:
     """Return the header of a distribution's metadata, by lowercase key."""
     fields: Dict[str, str] = {}
-    places = (os.path.join(metadata, "METADATA"), os.path.join(metadata, "PKG-INFO"), metadata)
+    places = (
+        os.path.join(metadata, "METADATA"),
+        os.path.join(metadata, "PKG-INFO"),
+        metadata,
+    )
     for line in next(filter(None, map(_lines, places)), []):
         if not line.strip():
             break

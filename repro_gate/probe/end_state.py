@@ -32,10 +32,14 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
     made: List[Any] = []
     children: Set[int] = set()
     failed = 0
-    for module in [item for item in gc.get_objects() if issubclass(type(item), torch.nn.Module)]:
+    for module in [
+        item for item in gc.get_objects() if issubclass(type(item), torch.nn.Module)
+    ]:
         try:
             fields = object.__getattribute__(module, "__dict__")
-            if "_modules" in fields and len(made) < _MODULES:  # else its `__init__` has not run
+            if (
+                "_modules" in fields and len(made) < _MODULES
+            ):  # else its `__init__` has not run
                 made.append(module)
                 children.update(id(child) for child in fields["_modules"].values())
         except Exception:
@@ -62,10 +66,14 @@ def _rows(torch: Any, root: Any, names: Names, budget: List[int]) -> Iterator[Ro
         yield "module", label[:MAX_UNMOVED_NAME], _digest(digest_all(torch, tensors))
     for path, module in modules(root):
         for key, value in list(vars(module).items()):
-            name = ".".join(part for part in (label, path, key) if part)[:MAX_UNMOVED_NAME]
+            name = ".".join(part for part in (label, path, key) if part)[
+                :MAX_UNMOVED_NAME
+            ]
             if key in usual:
                 continue
-            if isinstance(value, torch.Tensor) and _readable(torch, [value], names, budget):
+            if isinstance(value, torch.Tensor) and _readable(
+                torch, [value], names, budget
+            ):
                 yield "attribute", name, digest_all(torch, [value]).hex()
             elif type(value) in (int, float):
                 yield "attribute", name, _digest(repr(value).encode())
@@ -103,7 +111,11 @@ class NonFinite:
 
     def look(self, kind: str, items: Iterable[Tuple[str, Any]], step: int) -> None:
         for name, tensor in items:
-            if len(self._found) < _NAN and (kind, name) not in self._found and self._nan(tensor):
+            if (
+                len(self._found) < _NAN
+                and (kind, name) not in self._found
+                and self._nan(tensor)
+            ):
                 self._found[kind, name] = (tensor, step, self._nan(tensor, whole=True))
 
     def lasting(self) -> List[List[Any]]:
@@ -122,9 +134,17 @@ class NonFinite:
             with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
                 if not in_memory(torch, part):
                     return False
-                if not whole and not part.is_complex() and bool(torch.isfinite(part.sum())):
+                if (
+                    not whole
+                    and not part.is_complex()
+                    and bool(torch.isfinite(part.sum()))
+                ):
                     # one pass without a temporary; a sum that is not finite may be an overflow
                     return False
-                return bool(torch.isnan(part).all() if whole else torch.isnan(part).any())
-        except Exception:  # a tensor subclass may refuse any operator; the training must not notice
+                return bool(
+                    torch.isnan(part).all() if whole else torch.isnan(part).any()
+                )
+        except (
+            Exception
+        ):  # a tensor subclass may refuse any operator; the training must not notice
             return False

@@ -59,7 +59,9 @@ class Draws:
     def install(self) -> None:
         """Wrap the ways to the entropy that are there, and the others once they are imported."""
         for name in ("urandom", "getrandom"):
-            imports.wrap_later("os", name, functools.partial(self._around, "os." + name))
+            imports.wrap_later(
+                "os", name, functools.partial(self._around, "os." + name)
+            )
         random._urandom = os.urandom  # type: ignore[attr-defined]
         patch.wrap(random.Random, "seed", self._seed)
         patch.wrap(random.Random, "setstate", self._setstate)
@@ -91,7 +93,9 @@ class Draws:
 
     def device(self, path: str) -> None:
         """Note a device that is opened, from inside the audit hook."""
-        self._draw(f"open({path!r})", sys._getframe(4))  # above this, the hook and its two handlers
+        self._draw(
+            f"open({path!r})", sys._getframe(4)
+        )  # above this, the hook and its two handlers
 
     def forked(self) -> None:
         """Forget what the parent found; what this child draws is written at once."""
@@ -111,17 +115,28 @@ class Draws:
 
     def _arrived(self, name: str, module: Any) -> None:
         file = getattr(module, "__file__", None) or ""
-        if os.path.dirname(file) + os.sep == _STANDARD:  # else the workspace's own of that name
+        if (
+            os.path.dirname(file) + os.sep == _STANDARD
+        ):  # else the workspace's own of that name
             self._libraries[file] = name
             if name == "uuid":  # host, clock, a number of the system's
-                patch.wrap(module, "uuid1", functools.partial(self._around, "uuid.uuid1"))
+                patch.wrap(
+                    module, "uuid1", functools.partial(self._around, "uuid.uuid1")
+                )
 
-    def _around(self, source: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _around(
+        self, source: str, original: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
         self._draw(source, sys._getframe(1))
         return original(*args, **kwargs)
 
     def _seed(
-        self, original: Callable[..., Any], generator: Any, a: Any = None, *args: Any, **kwargs: Any
+        self,
+        original: Callable[..., Any],
+        generator: Any,
+        a: Any = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         if a is None:
             self._draw("random", sys._getframe(1), generator)
@@ -129,7 +144,9 @@ class Draws:
             self._seeded(generator)
         return original(generator, a, *args, **kwargs)
 
-    def _setstate(self, original: Callable[..., Any], generator: Any, state: Any) -> Any:
+    def _setstate(
+        self, original: Callable[..., Any], generator: Any, state: Any
+    ) -> Any:
         self._seeded(generator)
         return original(generator, state)
 
@@ -141,7 +158,9 @@ class Draws:
             if draw in self._open:
                 self._open[draw] -= 1
 
-    def _draw(self, source: str, frame: FrameType | None, generator: Any = None) -> None:
+    def _draw(
+        self, source: str, frame: FrameType | None, generator: Any = None
+    ) -> None:
         with contextlib.suppress(Exception):
             draw = self._find(source, frame, generator)
             if draw is None or draw in self._written:
@@ -153,7 +172,9 @@ class Draws:
                 if generator is not None:
                     self._unseeded[generator] = draw
 
-    def _find(self, source: str, frame: FrameType | None, generator: Any) -> Draw | None:
+    def _find(
+        self, source: str, frame: FrameType | None, generator: Any
+    ) -> Draw | None:
         """Return the line of the workspace that called a generator, whose own frames lie between,
         or a library that did; None where something else called it."""
         outermost: FrameType | None = None  # of the generator's own

@@ -30,7 +30,8 @@ _READ = re.compile(  # beginnings of names, and names
     r"|RANK|VECLIB_MAXIMUM_THREADS|WORLD_SIZE)$"
 )
 _SECRET = re.compile(
-    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH",
+    re.IGNORECASE,
 )
 _LOGIN = re.compile(r"://[^/\s]*@")
 # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
@@ -51,8 +52,12 @@ def main(extension: str) -> None:
             torch.cuda.init()
     except ModuleNotFoundError:
         pass
-    except Exception as error:  # a torch that is there and broken must not look like none
-        sys.stderr.write(f"torch or CUDA cannot be started: {type(error).__name__}: {error}\n")
+    except (
+        Exception
+    ) as error:  # a torch that is there and broken must not look like none
+        sys.stderr.write(
+            f"torch or CUDA cannot be started: {type(error).__name__}: {error}\n"
+        )
     for name, question in questions.items():
         try:
             answers.update(read({name: question}))
@@ -73,7 +78,11 @@ def facts(torch: Any) -> Facts:
         return None if read is None else str(read())
 
     def device() -> str:
-        return f"cuda: {cuda.get_device_name()}" if started(torch) else f"cpu: {isa() or ''}"
+        return (
+            f"cuda: {cuda.get_device_name()}"
+            if started(torch)
+            else f"cpu: {isa() or ''}"
+        )
 
     def nccl() -> str:
         known = hasattr(torch._C, "_nccl_version")
@@ -88,7 +97,9 @@ def facts(torch: Any) -> Facts:
     return {
         "torch": lambda: torch.__version__,
         "cuda": lambda: version or "none",
-        "cudnn": lambda: cudnn.version() if version and cudnn.is_available() else "none",
+        "cudnn": lambda: (
+            cudnn.version() if version and cudnn.is_available() else "none"
+        ),
         "nccl": nccl,
         "device": device,
         "gpus": lambda: cuda.device_count() if version else 0,
@@ -98,14 +109,20 @@ def facts(torch: Any) -> Facts:
         "gpu-model": gpu(lambda properties: properties.name),
         "gpu-sm-count": gpu(lambda properties: properties.multi_processor_count),
         "gpu-memory-bytes": gpu(lambda properties: properties.total_memory),
-        "gpu-capability": gpu(lambda properties: f"{properties.major}.{properties.minor}"),
+        "gpu-capability": gpu(
+            lambda properties: f"{properties.major}.{properties.minor}"
+        ),
         "cuda-driver-api": lambda: _driver_api(torch),
         "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START else None,
     }
 
 
 def _processors() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count()
+    )
 
 
 def watch_cuda_start(torch: Any) -> None:
@@ -141,7 +158,9 @@ def peak_bytes(torch: Any) -> int:
     else resident memory (never reset)."""
     if not started(torch):
         return resident_peak()
-    return int(max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))))
+    return int(
+        max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count())))
+    )
 
 
 def reset_peak(torch: Any) -> None:

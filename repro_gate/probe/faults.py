@@ -90,7 +90,9 @@ class _Fault:
 
     def _due(self) -> bool:
         return (
-            not self.done and session.current().step == self.step and process_key() == self.process
+            not self.done
+            and session.current().step == self.step
+            and process_key() == self.process
         )
 
     def _change(self, items: Sequence[tuple[str, Any]]) -> None:
@@ -98,8 +100,14 @@ class _Fault:
         value = next((value for name, value in items if name == self.name), None)
         if torch is not None and isinstance(value, torch.Tensor):
             with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-                self._did((race if self.what == "race" else flip)(torch, local(value).data))
-        elif numpy is not None and isinstance(value, numpy.ndarray) and self.what == "flip":
+                self._did(
+                    (race if self.what == "race" else flip)(torch, local(value).data)
+                )
+        elif (
+            numpy is not None
+            and isinstance(value, numpy.ndarray)
+            and self.what == "flip"
+        ):
             self._did(flip_array(numpy, value))
 
     def _did(self, text: str) -> None:
@@ -143,7 +151,9 @@ def race(torch: Any, tensor: Any) -> str:
     """Let threads add to shared elements without waiting for one another, and scale the tensor, by
     1 % at most, by what rounding and lost additions made of it. The terms are the same in every
     run; their order is not."""
-    terms = torch.rand(_THREADS, _WIDTH, generator=torch.Generator().manual_seed(0)) + 1.0
+    terms = (
+        torch.rand(_THREADS, _WIDTH, generator=torch.Generator().manual_seed(0)) + 1.0
+    )
     shared = torch.zeros(_WIDTH)
     together = threading.Barrier(_THREADS)
 

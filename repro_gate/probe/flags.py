@@ -85,7 +85,9 @@ def read(torch: Any, variables: Sequence[str]) -> dict[str, Any]:
     if inductor is not None and "deterministic" in getattr(inductor, "_config", {}):
         settings[INDUCTOR] = bool(inductor.deterministic)
     try:
-        settings["torch.get_float32_matmul_precision"] = torch.get_float32_matmul_precision()
+        settings["torch.get_float32_matmul_precision"] = (
+            torch.get_float32_matmul_precision()
+        )
     except RuntimeError:  # the newer and the older switches were mixed by the training
         settings["torch.get_float32_matmul_precision"] = "mixed"
     settings["torch.get_num_threads"] = torch.get_num_threads()
@@ -150,7 +152,13 @@ def _was_read(variable: str) -> bool:
 
 
 def _set(
-    flag: str, expected: Any, home: str, original: Any, value: Any, *args: Any, **kwargs: Any
+    flag: str,
+    expected: Any,
+    home: str,
+    original: Any,
+    value: Any,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     warn_only = bool(kwargs.get("warn_only"))
     if value != expected or warn_only:

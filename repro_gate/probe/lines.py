@@ -70,7 +70,9 @@ class Lines:
         """Begin anew in a forked child: the lines so far are its parent's."""
         self._open, self._noted = [], 0
 
-    def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+    def _called(
+        self, frame: FrameType, event: str, arg: Any
+    ) -> Callable[..., Any] | None:
         if self._noted >= MOST:
             sys.settrace(None)
             return None
@@ -95,8 +97,13 @@ class Lines:
 
         return line
 
-    def _note(self, frame: FrameType, file: str, line: int, names: set[str], returned: Any) -> None:
-        if self._noted >= MOST or threading.current_thread() is not threading.main_thread():
+    def _note(
+        self, frame: FrameType, file: str, line: int, names: set[str], returned: Any
+    ) -> None:
+        if (
+            self._noted >= MOST
+            or threading.current_thread() is not threading.main_thread()
+        ):
             return
         self._noted += 1
         digest, order = hashlib.blake2b(digest_size=8), ""
@@ -108,8 +115,17 @@ class Lines:
                 digest.update(part)
         except Exception:  # a value that cannot be read says nothing
             digest.update(b"unread")
-        text = linecache.getline(frame.f_code.co_filename, line).partition("  # ")[0].strip()[:200]
-        place = {"step": session.current().step, "file": file, "line": line, "call": text}
+        text = (
+            linecache.getline(frame.f_code.co_filename, line)
+            .partition("  # ")[0]
+            .strip()[:200]
+        )
+        place = {
+            "step": session.current().step,
+            "file": file,
+            "line": line,
+            "call": text,
+        }
         self._open.append({**place, "digest": digest.hexdigest(), "source": order})
 
 
@@ -119,7 +135,11 @@ def _order(values: dict[str, Any]) -> str:
     orders = []
     for value in values.values():
         if type(value) in _SETS:
-            items = [repr(item)[:200] for item in list(value)[:_ITEMS] if type(item) in _PLAIN]
+            items = [
+                repr(item)[:200]
+                for item in list(value)[:_ITEMS]
+                if type(item) in _PLAIN
+            ]
             orders += [items] if len(items) > 1 else []
     text = repr(orders).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=8).hexdigest() if orders else ""
@@ -134,7 +154,9 @@ def _names_by_line(code: CodeType) -> dict[int, set[str]]:
         line = starts.get(item.offset, line) or line
         if any(word in item.opname for word in ("FAST", "_NAME", "DEREF", "GLOBAL")):
             names = item.argval if isinstance(item.argval, tuple) else (item.argval,)
-            lines.setdefault(line, set()).update(name for name in names if isinstance(name, str))
+            lines.setdefault(line, set()).update(
+                name for name in names if isinstance(name, str)
+            )
     return lines
 
 
@@ -166,11 +188,15 @@ def _inner(value: Any, kind: type, depth: int, above: list[int]) -> Iterator[byt
         for item in list(value[:_ITEMS]):
             yield from _parts(item, depth, above)
     elif kind in _SETS:
-        yield from sorted(b"".join(_parts(item, depth, above)) for item in list(value)[:_ITEMS])
+        yield from sorted(
+            b"".join(_parts(item, depth, above)) for item in list(value)[:_ITEMS]
+        )
     elif isinstance(value, dict):
         for key, item in list(dict.items(value))[:_ITEMS]:
             yield from _parts(key, depth, above)
             yield from _parts(item, depth, above)
     elif kind.__module__ not in ("builtins", "types") and not isinstance(value, type):
         with contextlib.suppress(AttributeError):
-            yield from _inner(object.__getattribute__(value, "__dict__"), dict, depth, above)
+            yield from _inner(
+                object.__getattribute__(value, "__dict__"), dict, depth, above
+            )

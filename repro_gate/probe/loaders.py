@@ -14,7 +14,9 @@ class Loaders:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._made_by = WeakByIdentity()  # iterators, with weak references to their loaders
+        self._made_by = (
+            WeakByIdentity()
+        )  # iterators, with weak references to their loaders
         self._known = WeakByIdentity()  # loaders, or iterators without one
         self._count = 0
 
@@ -30,7 +32,10 @@ class Loaders:
         key = iterator if loader is None else loader
         if self._known.get(key) is not None or self._count >= LIMITS["loaders"]:
             return
-        seed, workers = getattr(iterator, "_base_seed", None), getattr(iterator, "_num_workers", 0)
+        seed, workers = (
+            getattr(iterator, "_base_seed", None),
+            getattr(iterator, "_num_workers", 0),
+        )
         self._session.event(
             "loaders",
             number=self._count,

@@ -42,7 +42,9 @@ def watch(main: Any) -> None:
                 hooks.manual.left()
         return result
 
-    def grad(original: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def grad(
+        original: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         if compiling() or task() != -1:
             return original(outputs, inputs, *args, **kwargs)
         if hasattr(inputs, "__next__"):  # `net.parameters()` can be read once
@@ -51,7 +53,9 @@ def watch(main: Any) -> None:
         session = hooks.session
         if session.live:
             with session.own_time():
-                create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
+                create_graph = bool(
+                    args[2] if len(args) > 2 else kwargs.get("create_graph")
+                )
                 left = _before_grad(hooks, outputs, inputs, create_graph)
         elif session.stopped and hooks.manual.by == GRAD and not hooks.manual.over:
             session.insist()
@@ -89,12 +93,18 @@ def _before_grad(hooks: Any, outputs: Any, inputs: Any, create_graph: bool) -> A
     if nothing else is one. Return what records the gradients that come out; None: nothing does."""
     torch, manual = hooks.torch, hooks.manual
     roots, leaves = unwrapped(torch, outputs), unwrapped(torch, inputs)
-    if not all(leaf.is_leaf for leaf in leaves) or not manual.outermost(inputs, create_graph):
+    if not all(leaf.is_leaf for leaf in leaves) or not manual.outermost(
+        inputs, create_graph
+    ):
         return None
     if manual.over:
         return functools.partial(manual.record_extra, leaves)
     with bare(torch):
-        if manual.by == BACKWARD or works_for_a_pool() or manual.of_the_input(leaves, roots):
+        if (
+            manual.by == BACKWARD
+            or works_for_a_pool()
+            or manual.of_the_input(leaves, roots)
+        ):
             return None
         manual.enters(GRAD, leaves)
     _record(hooks, roots)
@@ -120,7 +130,10 @@ def _record(hooks: Any, roots: List[Any]) -> None:
                 names = ["loss.%d" % index for index in range(len(losses))]
                 if len(losses) == 1:
                     names = ["loss"]
-                rows = [(name, describe("", item)[1], ()) for name, item in zip(names, losses)]
+                rows = [
+                    (name, describe("", item)[1], ())
+                    for name, item in zip(names, losses)
+                ]
                 session.block("loss", tuple(rows), Losses(hooks.torch, losses))
 
 
@@ -135,7 +148,9 @@ class Losses(Later):
         self._values, self._event = fetch(torch, torch.stack(values))
 
     def ready(self) -> bool:
-        return self._digests.ready() and (self._event is None or bool(self._event.query()))
+        return self._digests.ready() and (
+            self._event is None or bool(self._event.query())
+        )
 
     def fields(self) -> Dict[str, Any]:
         if self._event is not None:

@@ -30,9 +30,13 @@ class ManualSteps:
         self.torch, self.tensors, self.session = torch, tensors, tensors.session
         self.by = ""
         self.why = "no torch optimizer took a step"
-        self.over = False  # an optimizer steps, or the script says itself what a step is
+        self.over = (
+            False  # an optimizer steps, or the script says itself what a step is
+        )
         self.steps = 0
-        self.items: List[Tuple[str, Any]] = []  # the leaves of the call in progress, by name
+        self.items: List[
+            Tuple[str, Any]
+        ] = []  # the leaves of the call in progress, by name
         self.calls = 0  # of `backward()`
         self._fresh = False  # each call is given new tensors
         self._changed = False  # an update without an optimizer was seen
@@ -40,9 +44,16 @@ class ManualSteps:
         self._before: Tuple[bytes, List[int]] = b"", []  # their state at the last call
         self._searched: List[Any] = []  # what the last search for names was made for
         self._scans = 0
-        self._level = 1 << 30  # of torch.func's transforms, the lowest that took a gradient
-        self._unnamed = WeakByIdentity()  # leaves of the last look that belong to no module
-        self._extra = (-1, 0)  # calls of autograd.grad in a step that an optimizer makes
+        self._level = (
+            1 << 30
+        )  # of torch.func's transforms, the lowest that took a gradient
+        self._unnamed = (
+            WeakByIdentity()
+        )  # leaves of the last look that belong to no module
+        self._extra = (
+            -1,
+            0,
+        )  # calls of autograd.grad in a step that an optimizer makes
         self._nested: Dict[int, Any] = {}
 
     def of_the_input(self, leaves: Sequence[Any], roots: Sequence[Any]) -> bool:
@@ -51,7 +62,9 @@ class ManualSteps:
         kind, own = self.torch.nn.Parameter, {id(leaf) for leaf in leaves}
         if any(isinstance(leaf, kind) for leaf in leaves):
             return False
-        return any(isinstance(leaf, kind) and id(leaf) not in own for leaf in leaves_of(roots))
+        return any(
+            isinstance(leaf, kind) and id(leaf) not in own for leaf in leaves_of(roots)
+        )
 
     def enters(self, by: str, leaves: Sequence[Any]) -> None:
         """Note that a gradient is about to be taken. If the leaves were updated since the last
@@ -60,7 +73,12 @@ class ManualSteps:
         self.over = self.over or session.explicit
         leaves = [*leaves, *self._nested.values()]
         self._nested = {}
-        if self.over or not leaves or (by == GRAD and self.by == BACKWARD) or self._sharded(leaves):
+        if (
+            self.over
+            or not leaves
+            or (by == GRAD and self.by == BACKWARD)
+            or self._sharded(leaves)
+        ):
             return
         due = False  # should what follows fail
         with session.own_time():
@@ -103,14 +121,23 @@ class ManualSteps:
         session = self.session
         step, count = self._extra
         self._extra = session.step, count + 1 if step == session.step else 1
-        if self.over and session.step >= 0 and session.wants() and self._extra[1] <= _BESIDE:
+        if (
+            self.over
+            and session.step >= 0
+            and session.wants()
+            and self._extra[1] <= _BESIDE
+        ):
             with session.own_time():
                 self.items = self._named(inputs)
                 self.tensors.record("parameter", self.items)
                 self._gradients(grads)
 
     def _gradients(self, grads: Sequence[Any]) -> None:
-        found = [(name, grad) for (name, _), grad in zip(self.items, grads) if grad is not None]
+        found = [
+            (name, grad)
+            for (name, _), grad in zip(self.items, grads)
+            if grad is not None
+        ]
         self.tensors.record("gradient", found)
 
     def uncompared(self, roots: Sequence[Any]) -> None:
@@ -125,7 +152,9 @@ class ManualSteps:
                 return
             unknown = [leaf for leaf in found if id(leaf) not in known]
             kind, before = self.torch.nn.Parameter, self._unnamed
-            mine = [leaf for leaf in unknown if isinstance(leaf, kind) or before.get(leaf)]
+            mine = [
+                leaf for leaf in unknown if isinstance(leaf, kind) or before.get(leaf)
+            ]
             self._unnamed = WeakByIdentity()
             for leaf in unknown:
                 self._unnamed.add(leaf, True)
@@ -145,7 +174,9 @@ class ManualSteps:
         level = functorch.maybe_current_level()
         if level is None:
             items = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-            return not create_graph or any(map(functorch.is_functorch_wrapped_tensor, items))
+            return not create_graph or any(
+                map(functorch.is_functorch_wrapped_tensor, items)
+            )
         self._level = min(self._level, level)
         return bool(level <= self._level)
 
@@ -154,7 +185,10 @@ class ManualSteps:
         if not self.by or (self.over and not self.steps):
             return ""
         if self.over:
-            return "%d steps before an optimizer's first are calls of %s" % (self.steps, self.by)
+            return "%d steps before an optimizer's first are calls of %s" % (
+                self.steps,
+                self.by,
+            )
         text = "steps are calls of %s: %s" % (self.by, self.why)
         if self._fresh and not self.session.stopped:
             text += "; the last update is compared only in capture.artifacts"
@@ -166,7 +200,9 @@ class ManualSteps:
         if any(getattr(leaf, "_is_flat_param", False) for leaf in leaves):
             return True
         made = self.tensors.made
-        return any(hasattr(item, "_local_tensor") for each in made for item in parameters(each))
+        return any(
+            hasattr(item, "_local_tensor") for each in made for item in parameters(each)
+        )
 
     def _updated(self, leaves: Sequence[Any]) -> bool:
         """Return whether the parameters were updated since the last call, in place or by new
@@ -189,7 +225,9 @@ class ManualSteps:
             if is_simple and leaf.layout is torch.strided and leaf.numel() > _SAMPLE:
                 leaf = leaf.detach().reshape(-1)[:_SAMPLE]
             parts.append(leaf)
-        return digest_all(torch, parts), [getattr(leaf, "_version", 0) for leaf in leaves]
+        return digest_all(torch, parts), [
+            getattr(leaf, "_version", 0) for leaf in leaves
+        ]
 
     def _named(self, leaves: Sequence[Any]) -> List[Tuple[str, Any]]:
         """Return (name, leaf). Modules are searched if a parameter is new; what stands where a
@@ -208,7 +246,9 @@ class ManualSteps:
         by_id, before = tensors.names.by_id, self.items
         named = []
         for index, leaf in enumerate(leaves):
-            other = before[index][0] if len(before) == len(leaves) else "leaf.%d" % index
+            other = (
+                before[index][0] if len(before) == len(leaves) else "leaf.%d" % index
+            )
             named.append((by_id.get(id(leaf)) or other, leaf))
         return named
 
@@ -216,7 +256,9 @@ class ManualSteps:
 def leaves_of(roots: Sequence[Any]) -> Iterator[Any]:
     """Yield the leaf tensors whose gradients a backward pass from `roots` accumulates, in the order
     of the graph."""
-    stack = [root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]
+    stack = [
+        root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None
+    ]
     visited = set(stack)
     while stack and len(visited) < _NODES:
         node = stack.pop()

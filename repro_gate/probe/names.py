@@ -44,7 +44,9 @@ class Names:
     def knows(self, optimizer: Any) -> bool:
         """Return whether all parameters of an optimizer have a name."""
         return all(
-            id(item) in self.by_id for group in optimizer.param_groups for item in group["params"]
+            id(item) in self.by_id
+            for group in optimizer.param_groups
+            for item in group["params"]
         )
 
     def add(self, name: str, parameter: Any) -> None:
@@ -89,7 +91,9 @@ def modules(root: Any) -> Iterator[tuple[str, Any]]:
 
 def parameters(root: Any) -> list[Any]:
     """Return the parameters of a module and of those in it."""
-    return [item for _, module in modules(root) for _, item in _present(module._parameters)]
+    return [
+        item for _, module in modules(root) for _, item in _present(module._parameters)
+    ]
 
 
 def name_tensors(torch: Any, optimizers: list[Any]) -> Names:
@@ -102,7 +106,9 @@ def name_tensors(torch: Any, optimizers: list[Any]) -> Names:
             for index, parameter in enumerate(group["params"]):
                 places.append((f"{prefix}param_groups.{at}.{index}", parameter))
     names = Names()
-    roots = _roots(torch, {id(parameter): index for index, (_, parameter) in enumerate(places)})
+    roots = _roots(
+        torch, {id(parameter): index for index, (_, parameter) in enumerate(places)}
+    )
     counts: Counter[str] = Counter()
     for root in roots:
         label = type(root).__name__
@@ -124,7 +130,9 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     return itertools.islice(_leaves(value, name[:MAX_NAME], 0, set()), _LEAVES)
 
 
-def _leaves(value: Any, name: str, depth: int, known: set[int]) -> Iterator[tuple[str, Any]]:
+def _leaves(
+    value: Any, name: str, depth: int, known: set[int]
+) -> Iterator[tuple[str, Any]]:
     if value is None:
         return
     if isinstance(value, SCALARS) or is_array(value):
@@ -134,7 +142,10 @@ def _leaves(value: Any, name: str, depth: int, known: set[int]) -> Iterator[tupl
     elif isinstance(value, (set, frozenset)):  # it has no order of its own
         kind: Any = set if isinstance(value, set) else frozenset
         items = kind.__iter__(value)
-        texts = [repr(item) if isinstance(item, SCALARS) else type(item).__name__ for item in items]
+        texts = [
+            repr(item) if isinstance(item, SCALARS) else type(item).__name__
+            for item in items
+        ]
         yield name, repr(sorted(texts))
     elif isinstance(value, (dict, list, tuple)) or id(value) not in known:
         if not isinstance(value, (dict, list, tuple)):
@@ -158,7 +169,9 @@ def held(value: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, UserDict):
         value = vars(value).get("data", {})
     if isinstance(value, dict):
-        return list((OrderedDict if isinstance(value, OrderedDict) else dict).items(value))
+        return list(
+            (OrderedDict if isinstance(value, OrderedDict) else dict).items(value)
+        )
     if isinstance(value, (list, tuple)):
         kind: Any = list if isinstance(value, list) else tuple
         return enumerate(kind.__iter__(value))
@@ -168,7 +181,10 @@ def held(value: Any) -> Iterable[tuple[Any, Any]]:
     for kind in reversed(type(value).__mro__):
         for name, member in vars(kind).items():
             # one of `__slots__`
-            if type(member) is types.MemberDescriptorType and type(value).__flags__ & _HEAP:
+            if (
+                type(member) is types.MemberDescriptorType
+                and type(value).__flags__ & _HEAP
+            ):
                 with contextlib.suppress(AttributeError):  # nothing was put there
                     fields[name] = member.__get__(value)
     with contextlib.suppress(AttributeError, TypeError, ValueError):
@@ -200,7 +216,9 @@ def _roots(torch: Any, places: dict[int, int]) -> list[Any]:
             continue
         own = {places[id(item)] for item in parameters(module) if id(item) in places}
         if own:
-            roots.append((min(own), -len(own), type(module).__name__, own, _unwrap(module)))
+            roots.append(
+                (min(own), -len(own), type(module).__name__, own, _unwrap(module))
+            )
     covered: set[int] = set()
     models = []
     # two holders of one model (a wrapper kept in a list, say): the first names it

@@ -117,10 +117,14 @@ class Opened:
             return True
         real = path if _HUB.search(path) else _source_of(os.path.realpath(path))
         within = real.startswith(self._workspace)
-        left_out = not within and (of_system(real) or (real + os.sep).startswith(self._own))
+        left_out = not within and (
+            of_system(real) or (real + os.sep).startswith(self._own)
+        )
         if left_out or real in self._files:
             return True
-        state = os.stat(real)  # OSError: there is no such file, and there may be one later
+        state = os.stat(
+            real
+        )  # OSError: there is no such file, and there may be one later
         if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
             return False
         left = self._old.get(real)
@@ -148,7 +152,9 @@ class Opened:
         by = {"file": printable(file), "line": line} if file else None
         if len(path) <= MAX_NAME and len(printable(file)) <= MAX_NAME:
             self._pending.append((path, within, by, left))
-        if self._forked and (len(self._files) < _AT_ONCE or len(self._pending) >= _AT_ONCE):
+        if self._forked and (
+            len(self._files) < _AT_ONCE or len(self._pending) >= _AT_ONCE
+        ):
             session.current().flush()
 
 
@@ -187,7 +193,9 @@ def interpreter() -> list[str]:
     folders = [sys.base_prefix, sys.base_exec_prefix, library, gate]
     for prefix in {sys.prefix, sys.exec_prefix}:
         shared = os.path.exists(os.path.join(prefix, "pyvenv.cfg"))
-        folders += [os.path.join(prefix, name) for name in _OF_A_VENV] if shared else [prefix]
+        folders += (
+            [os.path.join(prefix, name) for name in _OF_A_VENV] if shared else [prefix]
+        )
     return folders
 
 
@@ -203,5 +211,7 @@ def with_separator(folders: Sequence[str]) -> tuple[str, ...]:
 def purpose(mode: Any, flags: Any) -> tuple[bool, bool]:
     """Return whether opening keeps what was there, and whether it may write."""
     if isinstance(mode, str):
-        return "w" not in mode and "x" not in mode, any(letter in mode for letter in "wax+")
+        return "w" not in mode and "x" not in mode, any(
+            letter in mode for letter in "wax+"
+        )
     return not flags & (os.O_TRUNC | os.O_EXCL), bool(flags & _WRITING)

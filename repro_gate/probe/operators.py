@@ -56,7 +56,9 @@ class Watching:
         """Return whether a step up to the last is watched."""
         return True
 
-    def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def dispatched(
+        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> Any:
         """Take note of an operator and call it; return what it gives."""
         raise NotImplementedError
 
@@ -80,12 +82,19 @@ class Watching:
         pass belongs to the line of its forward."""
         node = self.torch._C._current_autograd_node()
         if node is not None:
-            return "backward", node.name(), self._lines.get(node._sequence_nr(), ("", 0))
+            return (
+                "backward",
+                node.name(),
+                self._lines.get(node._sequence_nr(), ("", 0)),
+            )
         frame: Any = sys._getframe(3)
         site, phase = source_line.nearest(frame), "forward"
         while frame is not None and phase == "forward":
             code = frame.f_code
-            if code.co_name in ("step", "_optimizer_step_code") and "/optim/" in code.co_filename:
+            if (
+                code.co_name in ("step", "_optimizer_step_code")
+                and "/optim/" in code.co_filename
+            ):
                 phase = "optimizer"
             frame = frame.f_back
         number = self.torch._C._autograd._get_sequence_nr() - 1
@@ -97,7 +106,9 @@ class Watching:
         """Return the tensors among arguments or results."""
         from torch.utils._pytree import tree_leaves
 
-        return [leaf for leaf in tree_leaves(value) if isinstance(leaf, self.torch.Tensor)]
+        return [
+            leaf for leaf in tree_leaves(value) if isinstance(leaf, self.torch.Tensor)
+        ]
 
 
 class Operators(Watching):
@@ -119,7 +130,9 @@ class Operators(Watching):
         """Return whether this is the step, or it is an early one."""
         return step == self.step or self.step <= _EARLY
 
-    def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def dispatched(
+        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> Any:
         name, current = str(function), session.current()
         if name.startswith(ASIDE) or current.step > self.step or not current.live:
             return function(*args, **kwargs)
@@ -132,11 +145,15 @@ class Operators(Watching):
         replayed: Dict[str, Any] = {}
         if self.again is not None and self.again[:2] == [name, count]:
             with current.own_time():
-                replayed["distinct"] = self._replay(function, args, kwargs, self.again[2])
+                replayed["distinct"] = self._replay(
+                    function, args, kwargs, self.again[2]
+                )
         result = function(*args, **kwargs)
         self._follow(function, name, args, result)
         with current.own_time():
-            changed = self._digests((args, kwargs)) if function._schema.is_mutable else []
+            changed = (
+                self._digests((args, kwargs)) if function._schema.is_mutable else []
+            )
             outputs = [] if gives_unwritten(name) else self._digests(result) + changed
             current.event(
                 "operators",
@@ -156,10 +173,14 @@ class Operators(Watching):
     def _is_unwritten(self, function: Any, args: Tuple[Any, ...]) -> bool:
         """Return whether an operator writes to memory that nothing has written: what that holds is
         no input (`uniform_` on `empty`)."""
-        target = self._addresses(args[0]) if function._schema.is_mutable and args else set()
+        target = (
+            self._addresses(args[0]) if function._schema.is_mutable and args else set()
+        )
         return bool(target) and target <= self._unwritten
 
-    def _follow(self, function: Any, name: str, args: Tuple[Any, ...], result: Any) -> None:
+    def _follow(
+        self, function: Any, name: str, args: Tuple[Any, ...], result: Any
+    ) -> None:
         """Remember the memory that `empty` gives, until something writes there."""
         if ".empty" in name or ".new_empty" in name:
             self._unwritten |= self._addresses(result)
@@ -251,11 +272,17 @@ class Dispatched(Watching):
             rows = [[*key, count] for key, count in self._counts.items()]
             session.current().event("dispatched", rows=rows)
 
-    def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def dispatched(
+        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> Any:
         """Count an operator, unless it is the probe's own."""
         current = session.current()
         if current.live and not current.at_work():
-            phase = "forward" if self.torch._C._current_autograd_node() is None else "backward"
+            phase = (
+                "forward"
+                if self.torch._C._current_autograd_node() is None
+                else "backward"
+            )
             dtype = self._dtype((args, kwargs))
             key = str(function)[:200], dtype, phase, form(function, args, kwargs)
             if key in self._counts or len(self._counts) < MAX_DISPATCHED:
@@ -265,7 +292,9 @@ class Dispatched(Watching):
     def _dtype(self, value: Any) -> str:
         """Return that of the first floating-point tensor, else of the first tensor."""
         tensors = self.tensors(value)
-        floating = [item for item in tensors if item.is_floating_point() or item.is_complex()]
+        floating = [
+            item for item in tensors if item.is_floating_point() or item.is_complex()
+        ]
         for item in floating or tensors:
             return str(item.dtype).replace("torch.", "")
         return ""
@@ -280,7 +309,9 @@ class Refused(Watching):
         super().__init__(torch, step)
         self._known: Set[Tuple[str, str, str, int]] = set()
 
-    def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def dispatched(
+        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> Any:
         """Call an operator, without the flag if torch refuses it."""
         phase, _, (file, line) = self.whose()
         try:

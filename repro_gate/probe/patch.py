@@ -12,7 +12,9 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, Tuple
 
 
-def wrap(owner: Any, name: str, around: Callable[..., Any], also: Tuple[Any, ...] = ()) -> Any:
+def wrap(
+    owner: Any, name: str, around: Callable[..., Any], also: Tuple[Any, ...] = ()
+) -> Any:
     """Replace `owner.name`, where there is one, by a function that calls `around(original, …)`, and
     return that function. The same function under that name in `also` is replaced too."""
     original = getattr(owner, name, None)
@@ -24,10 +26,15 @@ def wrap(owner: Any, name: str, around: Callable[..., Any], also: Tuple[Any, ...
         return around(original, *args, **kwargs)
 
     wrapper: Any = (
-        function if hasattr(type(original), "__get__") else _Unbound(original, around, owner)
+        function
+        if hasattr(type(original), "__get__")
+        else _Unbound(original, around, owner)
     )
     wrapper._torchdynamo_disable = True
-    for place in (owner, *(other for other in also if getattr(other, name, None) is original)):
+    for place in (
+        owner,
+        *(other for other in also if getattr(other, name, None) is original),
+    ):
         setattr(place, name, wrapper)
     return wrapper
 
@@ -37,7 +44,9 @@ class WeakByIdentity:
     hashable, nor comparable."""
 
     def __init__(self) -> None:
-        self._held: Dict[int, Tuple[Any, Any]] = {}  # id -> weak reference to it, what was noted
+        self._held: Dict[
+            int, Tuple[Any, Any]
+        ] = {}  # id -> weak reference to it, what was noted
 
     def add(self, item: Any, noted: Any = None) -> Any:
         """Note something of an item, and return it. An item that cannot be referred to weakly is
@@ -106,7 +115,9 @@ class _Unbound:
         return repr(self.__wrapped__)
 
     def __reduce__(self) -> Any:  # as `os.listdir`, where the original says `posix`
-        return eval, ("__import__(%r, fromlist=['']).%s" % (self._owner.__name__, self.__name__),)
+        return eval, (
+            "__import__(%r, fromlist=['']).%s" % (self._owner.__name__, self.__name__),
+        )
 
 
 def wrap_in_type(kind: type, name: str, around: Callable[..., Any]) -> None:
@@ -121,7 +132,11 @@ def wrap_in_type(kind: type, name: str, around: Callable[..., Any]) -> None:
     of_class = type(original).__name__ == "classmethod_descriptor"
 
     def wrapper(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        bound = original.__get__(None, owner) if of_class else original.__get__(owner, type(owner))
+        bound = (
+            original.__get__(None, owner)
+            if of_class
+            else original.__get__(owner, type(owner))
+        )
         return around(bound, owner, *args, **kwargs)
 
     wrapper.__name__ = name

@@ -24,7 +24,11 @@ def process_key() -> str:
     if os.environ.get("RANK", "").isdecimal():
         return "rank%s" % os.environ["RANK"][:10]
     multiprocessing = sys.modules.get("multiprocessing.process")
-    name = multiprocessing.current_process().name if multiprocessing is not None else "MainProcess"
+    name = (
+        multiprocessing.current_process().name
+        if multiprocessing is not None
+        else "MainProcess"
+    )
     return "main" if name == "MainProcess" else str(name)[:200]
 
 
@@ -74,7 +78,9 @@ def mapped_files() -> List[str]:
     """Return the files that are mapped into this process's memory, each once; nothing where the
     system does not tell."""
     try:
-        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        with open(
+            "/proc/self/maps", encoding="utf-8", errors="surrogateescape"
+        ) as file:
             lines = file.readlines()
     except OSError:
         return []

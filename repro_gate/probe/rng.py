@@ -23,7 +23,9 @@ def states() -> Tuple[Tuple[Row, ...], bytes]:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and hasattr(numpy, "random"):
         name, keys, *rest = numpy.random.get_state(legacy=True)
-        found.append((("numpy", "state", (624,)), keys.tobytes() + repr((name, rest)).encode()))
+        found.append(
+            (("numpy", "state", (624,)), keys.tobytes() + repr((name, rest)).encode())
+        )
     if torch is not None and hasattr(torch, "get_rng_state"):
         devices = [("torch", torch.get_rng_state())]
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -32,7 +34,10 @@ def states() -> Tuple[Tuple[Row, ...], bytes]:
                 for index in range(torch.cuda.device_count())
             ]
         found += [
-            ((device, "uint8", tuple(item.shape)), ctypes.string_at(item.data_ptr(), item.numel()))
+            (
+                (device, "uint8", tuple(item.shape)),
+                ctypes.string_at(item.data_ptr(), item.numel()),
+            )
             for device, item in devices
         ]
     return tuple(row for row, _ in found), b"".join(

@@ -26,7 +26,9 @@ def record(name: str, value: Any, kind: str | None = None) -> None:
     these. `kind` is one of the trace's kinds; left out, a single number is a `loss` and everything
     else a `parameter`."""
     if kind is not None and kind not in KINDS:
-        raise ValueError(f"repro_gate.record: kind {kind!r} is none of {', '.join(KINDS)}")
+        raise ValueError(
+            f"repro_gate.record: kind {kind!r} is none of {', '.join(KINDS)}"
+        )
     current = session.current()
     if not current.live:
         current.insist()
@@ -80,7 +82,11 @@ def digest_leaves(items: list[tuple[str, Any]]) -> tuple[tuple[Row, ...], Digest
             row, digest = _of_value(name, value)
         rows.append(row)
         others.append(digest)
-    digests = begin(torch, [items[index][1] for index in tensors]) if tensors else Digests([], ())
+    digests = (
+        begin(torch, [items[index][1] for index in tensors])
+        if tensors
+        else Digests([], ())
+    )
     return tuple(rows), digests.among(tensors, others)
 
 
@@ -97,16 +103,28 @@ def hex_values(items: list[tuple[str, Any]]) -> list[str] | None:
 
 def _of_value(name: str, value: Any) -> tuple[Row, bytes]:
     # a column of pandas
-    if hasattr(value, "dtype") and not hasattr(value, "tobytes") and hasattr(value, "__array__"):
+    if (
+        hasattr(value, "dtype")
+        and not hasattr(value, "tobytes")
+        and hasattr(value, "__array__")
+    ):
         value = value.__array__()
     # numpy, and what follows its interface (jax)
     if hasattr(value, "dtype") and hasattr(value, "tobytes"):
-        row: Row = (name, str(value.dtype)[:100], tuple(int(size) for size in value.shape))
+        row: Row = (
+            name,
+            str(value.dtype)[:100],
+            tuple(int(size) for size in value.shape),
+        )
         content = _objects(value) if value.dtype == object else value.tobytes()
     else:
         row = (name, type(value).__name__[:100], ())
         content = struct.pack("<d", value) if isinstance(value, float) else value
-        content = content if isinstance(content, bytes) else repr(value).encode("utf-8", "replace")
+        content = (
+            content
+            if isinstance(content, bytes)
+            else repr(value).encode("utf-8", "replace")
+        )
     return row, _SHA256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]
 
 

@@ -24,9 +24,13 @@ from .step_time import Clock, mark
 
 _NOTICES = 10_000  # of all kinds that are told apart
 _HELD = 1_000  # blocks before the first gradient or step
-EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
+EX_IOERR = (
+    74  # the exit status of a process whose trace could not be written (sysexits.h)
+)
 _OS, _LEAVE = frozen(os), os._exit
-_PATIENCE = 60.0  # seconds that a thread waits for another one's hook, which may wait for it
+_PATIENCE = (
+    60.0  # seconds that a thread waits for another one's hook, which may wait for it
+)
 
 
 class StopTraining(SystemExit):
@@ -37,11 +41,17 @@ class StopTraining(SystemExit):
 class Session:
     """Records one process, or one more thread of it that trains."""
 
-    def __init__(self, config: Dict[str, Any], torch: Any = None, thread: str = "") -> None:
+    def __init__(
+        self, config: Dict[str, Any], torch: Any = None, thread: str = ""
+    ) -> None:
         self.config, self.torch = config, torch
-        self.thread = thread  # the name of the one whose training this is; empty: the main thread
+        self.thread = (
+            thread  # the name of the one whose training this is; empty: the main thread
+        )
         self.watcher = Watcher()
-        self.stem = "none"  # the trace file's name without its suffix; its other files start so
+        self.stem = (
+            "none"  # the trace file's name without its suffix; its other files start so
+        )
         self.step = -1  # the step in progress; -1 until training starts
         self.stopped = False
         self.explicit = False  # the script says itself what a step is
@@ -72,9 +82,16 @@ class Session:
         """Open the trace."""
         self._forked = forked
         argv = [item[:MAX_NAME] for item in arguments()][:1000]
-        hello = {"nonce": self.config["nonce"], "pid": _OS.getpid(), "key": "main", "argv": argv}
+        hello = {
+            "nonce": self.config["nonce"],
+            "pid": _OS.getpid(),
+            "key": "main",
+            "argv": argv,
+        }
         with self._guard():
-            self._writer = TraceWriter(self.config["traces"], {**hello, "forked": forked})
+            self._writer = TraceWriter(
+                self.config["traces"], {**hello, "forked": forked}
+            )
             self.stem = self._writer.stem
 
     def key(self) -> str:
@@ -94,7 +111,9 @@ class Session:
     def live(self) -> bool:
         if self.stopped or self.broken or self._closed or self._writer is None:
             return False
-        return (self.introduced or not prepares_data()) and not facts.capturing(self.torch)
+        return (self.introduced or not prepares_data()) and not facts.capturing(
+            self.torch
+        )
 
     @contextlib.contextmanager
     def own_time(self) -> Iterator[None]:
@@ -335,7 +354,9 @@ class Session:
                 if self._steps == 0:
                     self._write_facts()  # the device may have been started since
                 flags = self._writer.flags(self.watcher.read_flags())
-                self._writer.event("step", times, step=self._steps, peak_bytes=peak, flags=flags)
+                self._writer.event(
+                    "step", times, step=self._steps, peak_bytes=peak, flags=flags
+                )
                 self._steps += 1
                 self._recorded = False
         if self.config.get("factors", {}).get("watch") or "lines" in self.config:
@@ -368,7 +389,12 @@ class Session:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             self._ended(
                 "%s:%s: %s: %s"
-                % (frame.filename.rpartition(os.sep)[2], frame.lineno, type(error).__name__, error)
+                % (
+                    frame.filename.rpartition(os.sep)[2],
+                    frame.lineno,
+                    type(error).__name__,
+                    error,
+                )
             )
 
     def _ended(self, what: str) -> None:

@@ -14,7 +14,9 @@ class Process:
     """The sessions of the process, and what waits until the probe is no more at work."""
 
     def __init__(self) -> None:
-        self.sessions: List[Any] = []  # the process's own first, then those of its threads
+        self.sessions: List[
+            Any
+        ] = []  # the process's own first, then those of its threads
         # what collects through the life of a process (files, draws, imports); `flush(session,
         # last)` writes it
         self.observers: List[Any] = []
@@ -25,7 +27,11 @@ class Process:
         """Run the handlers of the signals that came while the probe was at work, each whatever the
         one before raises. Python runs handlers in the main thread alone."""
         late = self.late
-        if late and late[0][2] == _thread.get_ident() and not self.sessions[0].at_work():
+        if (
+            late
+            and late[0][2] == _thread.get_ident()
+            and not self.sessions[0].at_work()
+        ):
             handler, number, _ = late.pop(0)
             try:
                 handler(number, sys._getframe(2))

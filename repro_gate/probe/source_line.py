@@ -65,7 +65,9 @@ def nearest(frame: FrameType | None) -> tuple[str, int]:
     """Return (file, line) of the first frame of the workspace from `frame` outwards; ("", 0) where
     there is none."""
     frame = nearest_frame(frame)
-    return ("", 0) if frame is None else (inside(frame.f_code.co_filename), frame.f_lineno)
+    return (
+        ("", 0) if frame is None else (inside(frame.f_code.co_filename), frame.f_lineno)
+    )
 
 
 def nearest_frame(frame: FrameType | None) -> FrameType | None:
@@ -108,10 +110,16 @@ def _cells() -> dict[str, str]:
             with _open(path, "rb") as file:
                 content = file.read(notebook.MAX_BYTES)
             left -= len(content)
-            with contextlib.suppress(Exception):  # what cannot be read hides no other notebook
+            with contextlib.suppress(
+                Exception
+            ):  # what cannot be read hides no other notebook
                 for number, text in enumerate(notebook.code_cells(content), 1):
-                    name = os.path.basename(sys.modules["ipykernel.compiler"].get_file_name(text))
-                    cells.setdefault(name, notebook.cell_name(path[len(_PLACE["root"]) :], number))
+                    name = os.path.basename(
+                        sys.modules["ipykernel.compiler"].get_file_name(text)
+                    )
+                    cells.setdefault(
+                        name, notebook.cell_name(path[len(_PLACE["root"]) :], number)
+                    )
     return cells
 
 
@@ -143,7 +151,10 @@ def largest_loop() -> str:
 
     largest, place, paths = 0, "", list[str]()
     with contextlib.suppress(Exception):
-        files = {str(getattr(module, "__file__", None)) for module in list(sys.modules.values())}
+        files = {
+            str(getattr(module, "__file__", None))
+            for module in list(sys.modules.values())
+        }
         paths = sorted(path for path in files if path.endswith(".py") and inside(path))
     for path in paths[:_MODULES]:
         # not what it was when it was imported, or nested too deep

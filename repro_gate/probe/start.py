@@ -23,7 +23,9 @@ from .opened import Opened
 from .patch import wrap
 from .shared import PROCESS, put_off_signals
 
-_KERNEL_ENDS = 120.0  # seconds that a notebook's kernel has to end, once it was asked to
+_KERNEL_ENDS = (
+    120.0  # seconds that a notebook's kernel has to end, once it was asked to
+)
 
 
 def start(inject: str) -> None:

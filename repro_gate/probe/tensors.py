@@ -62,7 +62,10 @@ class Tensors:
             if key not in self._rows:
                 # gradients are made anew at each step
                 slots = None if kind == "gradient" else Slots(len(items))
-                self._rows[key] = tuple(describe(name, tensor) for name, tensor in items), slots
+                self._rows[key] = (
+                    tuple(describe(name, tensor) for name, tensor in items),
+                    slots,
+                )
             rows, slots = self._rows[key]
             tensors = [tensor for _, tensor in items]
             self.session.block(kind, rows, begin(self.torch, tensors, slots=slots))
@@ -72,7 +75,9 @@ class Tensors:
         """Keep these for the distance between two runs, if the run was asked to keep this step."""
         step = self.session.step
         if label or step in self.session.config["keep"]["steps"]:
-            distance.keep(self.torch, self.session, label or "step%d" % step, kind, items)
+            distance.keep(
+                self.torch, self.session, label or "step%d" % step, kind, items
+            )
 
     def buffers(self) -> None:
         """Record the buffers that there are now."""
@@ -88,7 +93,9 @@ class Tensors:
         self.record("optimizer", [item for item in items if isinstance(item[1], kind)])
         scalars = [item for item in items if not isinstance(item[1], kind)]
         if scalars:
-            self.session.block("optimizer", *sdk.digest_leaves(scalars), sdk.hex_values(scalars))
+            self.session.block(
+                "optimizer", *sdk.digest_leaves(scalars), sdk.hex_values(scalars)
+            )
 
     def updating_state(self) -> None:
         """Record the state of the optimizers that make no steps, in the order of their parameters'

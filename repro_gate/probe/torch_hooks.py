@@ -29,7 +29,12 @@ from .shared import PROCESS, Watcher
 from .tensors import Tensors, parameters
 
 _RECENT = 64  # steps after which an optimizer that no longer steps is let go
-_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
+_FUNCTIONS = (
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    functools.partial,
+)
 _THREADS = 200  # whose traces are open at once; of more, those of threads that ended are closed
 
 
@@ -53,7 +58,9 @@ def install(torch: Any, session: Session) -> None:
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         hooks.of_thread().after_step(optimizer)
 
-    def made(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def made(
+        original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         result = original(optimizer, *args, **kwargs)
         hooks.of_thread().optimizer_made(optimizer)
         return result
@@ -65,7 +72,9 @@ def install(torch: Any, session: Session) -> None:
     wrap(
         dataloader._BaseDataLoaderIter,
         "__next__",
-        lambda original, iterator: hooks.of_thread().batch(original(iterator), iterator),
+        lambda original, iterator: hooks.of_thread().batch(
+            original(iterator), iterator
+        ),
     )
     wrap(
         DataLoader,
@@ -82,7 +91,9 @@ class Hooks(Watcher):
     def __init__(self, torch: Any, session: Session, thread: Any = None) -> None:
         self.torch, self.thread = torch, thread  # None: the main thread
         self.tensors = Tensors(torch, session)
-        self._order: Dict[int, int] = {}  # id(parameter) -> when autograd finished its gradient
+        self._order: Dict[
+            int, int
+        ] = {}  # id(parameter) -> when autograd finished its gradient
         self.serve(session)
 
     def of_thread(self) -> Hooks:
@@ -101,7 +112,9 @@ class Hooks(Watcher):
         found = self
         with self.session.own_time():
             ended = [other for other in self.others if not other.thread.is_alive()]
-            own = next((other for other in ended if other.thread.name == thread.name), None)
+            own = next(
+                (other for other in ended if other.thread.name == thread.name), None
+            )
             if own is None:
                 session = Session(self.session.config, thread=thread.name[:MAX_NAME])
                 own = Hooks(self.torch, session, thread)
@@ -120,7 +133,9 @@ class Hooks(Watcher):
         self.session = session
         session.watcher, session.torch = self, self.torch
         self.tensors.serve(session)
-        self.others: List[Hooks] = []  # of the threads that train beside the main thread
+        self.others: List[
+            Hooks
+        ] = []  # of the threads that train beside the main thread
         self._local = threading.local()
         self.manual = ManualSteps(self.torch, self.tensors)
         self.loaders = Loaders(session)
@@ -144,7 +159,10 @@ class Hooks(Watcher):
                 self._waiting.append(hook(lambda module, args: self._forward()))
 
     def _forward(self) -> None:
-        if self.thread is None and threading.get_ident() == threading.main_thread().ident:
+        if (
+            self.thread is None
+            and threading.get_ident() == threading.main_thread().ident
+        ):
             self.initial_state()
 
     def initial_state(self) -> None:
@@ -167,7 +185,11 @@ class Hooks(Watcher):
             self.session.training_begins()
             # learn in which order the first backward finishes gradients
             for _, parameter in tensors.names.parameters:
-                if parameter.requires_grad and parameter.is_leaf and not shapeless(parameter):
+                if (
+                    parameter.requires_grad
+                    and parameter.is_leaf
+                    and not shapeless(parameter)
+                ):
                     hook = parameter.register_post_accumulate_grad_hook(self._finished)
                     self._waiting.append(hook)
 
@@ -191,7 +213,9 @@ class Hooks(Watcher):
                     self.initial_state()
                 self.loaders.batch(iterator)
                 if session.wants():
-                    session.block("batch", *sdk.digest_leaves(list(names.leaves(value))))
+                    session.block(
+                        "batch", *sdk.digest_leaves(list(names.leaves(value)))
+                    )
                     self.tensors.keep("batch", names.leaves(value))
         return value
 
@@ -227,7 +251,9 @@ class Hooks(Watcher):
             return args, {**kwargs, "closure": watched}
         return (args[0], watched, *args[2:]), kwargs
 
-    def _closure(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def _closure(
+        self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> Any:
         """Return the closure that an optimizer's `step` is given; None if there is none, or what
         stands in its place is something else (the model, say)."""
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
@@ -280,7 +306,9 @@ class Hooks(Watcher):
             session.training_begins()
             self._used[id(optimizer)] = (optimizer, session.step)
             recent = session.step - _RECENT
-            self._used = {key: item for key, item in self._used.items() if item[1] >= recent}
+            self._used = {
+                key: item for key, item in self._used.items() if item[1] >= recent
+            }
             if session.wants():
                 tensors.name([optimizer])
                 tensors.record("parameter", tensors.parameters(optimizer))
@@ -306,7 +334,8 @@ class Hooks(Watcher):
             rows, failed = end_state.look(self.torch, self.tensors.names)
             if failed:
                 self.session.note(
-                    "modules-not-read", "modules that could not be looked at: %d" % failed
+                    "modules-not-read",
+                    "modules that could not be looked at: %d" % failed,
                 )
             self.session.event("unmoved", rows=rows)
 
@@ -329,7 +358,8 @@ class Hooks(Watcher):
         for kind in UNREAD:
             session.note(
                 "not-digested",
-                "tensors of type %s were not digested: their elements cannot be read" % kind,
+                "tensors of type %s were not digested: their elements cannot be read"
+                % kind,
             )
         for why in WITHOUT_TRITON:
             session.note(
@@ -346,7 +376,11 @@ class Hooks(Watcher):
         """Note which parameters that an optimizer updates, and which buffers, hold NaN now: before
         the first step, and once after the second."""
         names, step = self.tensors.names, self.session.step
-        updated = {id(item) for optimizer in self.tensors.made for item in parameters(optimizer)}
+        updated = {
+            id(item)
+            for optimizer in self.tensors.made
+            for item in parameters(optimizer)
+        }
         items = [item for item in names.parameters if id(item[1]) in updated]
         self._nonfinite.look("parameter", items, step)
         self._nonfinite.look("buffer", names.buffers(), step)

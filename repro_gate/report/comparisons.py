@@ -18,9 +18,8 @@ from repro_gate.report import numbers, wording
 from repro_gate.report.model import BaseFinding, Report, WeakenedCheck
 from repro_gate.report.wording import Phrase, phrase, say
 
-WEAKENED_TITLE = (
-    "Weakened checks"  # the title of their list, the same for the terminal and the comment
-)
+# the title of their list, the same for the terminal and the comment
+WEAKENED_TITLE = "Weakened checks"
 _SHORT = 12  # hex digits of a hash that a person sees, as git shows them
 _DIGEST = re.compile(r"(sha256:)?[0-9a-f]{40,64}")
 
@@ -36,7 +35,9 @@ def config_hash(found: ConfigHash) -> Phrase:
         short(root).removeprefix("sha256:") for root in (found.recipe, found.platform)
     )
     halves = phrase(
-        "recipe (code, data, seed, flags) {name} + platform {name2}", name=recipe, name2=platform
+        "recipe (code, data, seed, flags) {name} + platform {name2}",
+        name=recipe,
+        name2=platform,
     )
     return phrase("{name} = {}", halves, name=short(found.config_hash))
 
@@ -82,11 +83,17 @@ def baseline_lines(found: BaselineFinding, most: int) -> tuple[Phrase, ...]:
     many facts outside them."""
     lines: list[Phrase] = []
     if found.unlike:
-        names = wording.joined([phrase("{name}", name=part) for part in found.unlike[:most]])
+        names = wording.joined(
+            [phrase("{name}", name=part) for part in found.unlike[:most]]
+        )
         more = and_more(len(found.unlike) - most)
-        lines.append(phrase("differs in {} {}" if more else "differs in {}", names, say(more)))
+        lines.append(
+            phrase("differs in {} {}" if more else "differs in {}", names, say(more))
+        )
     lines += _gap(found.loss_gap)
-    lines += [phrase("outside the inputs: {name}", name=fact) for fact in found.outside[:most]]
+    lines += [
+        phrase("outside the inputs: {name}", name=fact) for fact in found.outside[:most]
+    ]
     lines += _left(len(found.outside) - most, "fact")
     since = "{}; the machine may have had another load when that was recorded"
     lines += [phrase(since, line) for line in speed(found.speed)]
@@ -101,7 +108,12 @@ def against_lines(found: AgainstFinding, most: int) -> tuple[Phrase, ...]:
         lines.append(phrase("first at {}", wording.where(found.first_divergence)))
         far = wording.how_far(found.first_divergence)
         lines += [far] if far else []
-    return (*lines, *_gap(found.loss_gap), *speed(found.speed), *_moved(found.changed_inputs, most))
+    return (
+        *lines,
+        *_gap(found.loss_gap),
+        *speed(found.speed),
+        *_moved(found.changed_inputs, most),
+    )
 
 
 def speed(found: Sequence[SpeedChange]) -> tuple[Phrase, ...]:
@@ -112,7 +124,11 @@ def speed(found: Sequence[SpeedChange]) -> tuple[Phrase, ...]:
         figure += " slower" if item.slower_pct > 0 else " faster"
         flags = "with the flags" if item.arm == "deterministic" else "without the flags"
         interval = numbers.interval(item.ci95)
-        lines.append(phrase(f"a step {flags}: {{figure}}, 95% interval {interval}", figure=figure))
+        lines.append(
+            phrase(
+                f"a step {flags}: {{figure}}, 95% interval {interval}", figure=figure
+            )
+        )
     return tuple(lines)
 
 
@@ -128,7 +144,9 @@ def base_policy(base: BaseFinding) -> Phrase:
 
 def nothing_less(base: BaseFinding) -> Phrase:
     """Return the one line of a base beside which nothing is weakened."""
-    return phrase(f"{{}}: no weakened checks; {_whose(base)}", at(base.ref, base.commit))
+    return phrase(
+        f"{{}}: no weakened checks; {_whose(base)}", at(base.ref, base.commit)
+    )
 
 
 def weakening(item: WeakenedCheck) -> Phrase:
@@ -167,7 +185,9 @@ def cost(price: Cost | None) -> Phrase:
     figure = numbers.percent(abs(price.determinism_cost_pct), signed=False)
     figure += " faster" if price.determinism_cost_pct < 0 else " slower"
     interval = numbers.interval(price.ci95)
-    line = phrase(f"{{figure}}, 95% interval {interval}", figure=f"{figure} with the flags")
+    line = phrase(
+        f"{{figure}}, 95% interval {interval}", figure=f"{figure} with the flags"
+    )
     if price.max_percent is None:
         return line
     return phrase(f"{{}}; {_budget(price, price.max_percent)}", line)
@@ -202,7 +222,8 @@ def times_spent(report: Report) -> str:
     what comes before and between the steps of runs: the start of Python and torch, loading,
     evaluation."""
     steps, probe = (
-        sum(getattr(run, name) for run in report.runs) for name in ("step_seconds", "probe_seconds")
+        sum(getattr(run, name) for run in report.runs)
+        for name in ("step_seconds", "probe_seconds")
     )
     runs = sum(run.seconds for run in report.runs)
     diagnosis = report.diagnosis.seconds if report.diagnosis is not None else 0.0
@@ -216,7 +237,9 @@ def times_spent(report: Report) -> str:
     if not report.runs or not math.isfinite(sum(parts.values())):
         return ""
     return ", ".join(
-        f"{name} {numbers.duration(seconds)}" for name, seconds in parts.items() if seconds > 0
+        f"{name} {numbers.duration(seconds)}"
+        for name, seconds in parts.items()
+        if seconds > 0
     )
 
 
@@ -225,7 +248,9 @@ def memory(price: Cost) -> str:
     if price.deterministic_peak_bytes is None or price.default_peak_bytes is None:
         return ""
     bounds = (
-        "" if price.memory_ci95 is None else f", 95% interval {numbers.interval(price.memory_ci95)}"
+        ""
+        if price.memory_ci95 is None
+        else f", 95% interval {numbers.interval(price.memory_ci95)}"
     )
     change = (
         ""

@@ -100,10 +100,15 @@ def plain(
             return "…"
         if isinstance(value, Mapping):
             return {
-                _text(str(key), characters): plain(item, levels - 1, characters, entries)
+                _text(str(key), characters): plain(
+                    item, levels - 1, characters, entries
+                )
                 for key, item in islice(value.items(), entries)
             }
-        return [plain(item, levels - 1, characters, entries) for item in islice(value, entries)]
+        return [
+            plain(item, levels - 1, characters, entries)
+            for item in islice(value, entries)
+        ]
     return _text(str(value), characters)
 
 
@@ -119,7 +124,9 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
         if isinstance(info, inspect.Metadata):
             info = info.type
         else:
-            info = next(item for item in info.types if not isinstance(item, inspect.NoneType))
+            info = next(
+                item for item in info.types if not isinstance(item, inspect.NoneType)
+            )
     if value is None:
         return None
     if isinstance(info, inspect.StructType | inspect.DataclassType):
@@ -130,7 +137,10 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
             for item in info.fields
         }
     if isinstance(info, inspect.VarTupleType):
-        return [_by_type(info.item_type, item, characters) for item in value[: info.max_length]]
+        return [
+            _by_type(info.item_type, item, characters)
+            for item in value[: info.max_length]
+        ]
     if isinstance(info, inspect.TupleType):
         return [
             _by_type(kind, item, characters)
@@ -154,7 +164,9 @@ def _written(document: object) -> str:
 
 def _text(value: str, limit: int) -> str:
     """Clipped before it is copied: thousands of rows may share one text of megabytes."""
-    return clip(clip(value, limit).encode("utf-8", "backslashreplace").decode("utf-8"), limit)
+    return clip(
+        clip(value, limit).encode("utf-8", "backslashreplace").decode("utf-8"), limit
+    )
 
 
 # ---- reading
@@ -205,7 +217,11 @@ def _problem(message: str) -> str:
     """Return what is wrong and where; msgspec never repeats a value, which is untrusted and may be
     long, but for one that a Literal does not list."""
     what, _, where = message.rpartition(" - at ")
-    what = "not one of the values" if what.startswith("Invalid enum value") else what or where
+    what = (
+        "not one of the values"
+        if what.startswith("Invalid enum value")
+        else what or where
+    )
     return for_terminal(f"{where}: {what}" if where != what else what, 300)
 
 
@@ -237,7 +253,9 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     except UnicodeDecodeError as error:
         raise ReportError(f"{name}: not UTF-8 at byte {error.start}") from None
     except ValueError as error:
-        raise ReportError(f"{name}: not JSON: {for_terminal(str(error), 200)}") from None
+        raise ReportError(
+            f"{name}: not JSON: {for_terminal(str(error), 200)}"
+        ) from None
     return document
 
 
@@ -249,7 +267,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(token: str) -> NoReturn:
-    raise ReportError(f"{token} is not JSON", remedy="a figure that does not exist is null")
+    raise ReportError(
+        f"{token} is not JSON", remedy="a figure that does not exist is null"
+    )
 
 
 def _finite(token: str) -> float:
@@ -276,6 +296,10 @@ def _check_depth(document: object) -> None:
 
 def _children(item: object) -> Iterator[object]:
     values: Iterable[object] = (
-        item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        item.values()
+        if isinstance(item, dict)
+        else item
+        if isinstance(item, list)
+        else ()
     )
     return (child for child in values if isinstance(child, dict | list))

@@ -26,16 +26,27 @@ def growth(report: Report) -> dict[str, object]:
         for item in (pair, floor)
     )
     points = pair.growth if pair is not None else ()
-    weights = [(item.step, item.weight_l2) for item in points if item.weight_l2 is not None]
+    weights = [
+        (item.step, item.weight_l2) for item in points if item.weight_l2 is not None
+    ]
     last = max([0, *(step for step, _ in (*losses, *noise, *weights))])
-    columns = [_by_step(series, last // _POINTS + 1) for series in (losses, noise, weights)]
-    end = floor.weight_l2 if floor is not None and weights else None  # measured at the end alone
+    columns = [
+        _by_step(series, last // _POINTS + 1) for series in (losses, noise, weights)
+    ]
+    end = (
+        floor.weight_l2 if floor is not None and weights else None
+    )  # measured at the end alone
     curves = (
         _curve("Loss gap", columns[0], columns[1], last),
-        _curve("Weight distance (L2)", columns[2], {0: end, last: end} if end else {}, last),
+        _curve(
+            "Weight distance (L2)", columns[2], {0: end, last: end} if end else {}, last
+        ),
     )
     table = [
-        (f"{step:,}", *(numbers.small(item[step]) if step in item else "" for item in columns))
+        (
+            f"{step:,}",
+            *(numbers.small(item[step]) if step in item else "" for item in columns),
+        )
         for step in sorted({step for item in columns for step in item})
     ]
     return {"curves": [item for item in curves if item is not None], "table": table}
@@ -56,7 +67,9 @@ def _curve(
 ) -> dict[str, object] | None:
     """Return a quantity by step as a line on a logarithmic axis, the noise floor as a band; None if
     nothing is above zero."""
-    powers = [math.log10(value) for value in (*series.values(), *floor.values()) if value > 0]
+    powers = [
+        math.log10(value) for value in (*series.values(), *floor.values()) if value > 0
+    ]
     if not powers:
         return None
     low, high = math.floor(min(powers)), math.floor(max(powers)) + 1

@@ -25,7 +25,13 @@ from xml.etree import ElementTree as ET
 from repro_gate._version import DOCS_URL
 from repro_gate.checks import ALL
 from repro_gate.checks.pages import page, reasons
-from repro_gate.escape import and_more, clip, for_terminal, for_workflow_data, for_workflow_property
+from repro_gate.escape import (
+    and_more,
+    clip,
+    for_terminal,
+    for_workflow_data,
+    for_workflow_property,
+)
 from repro_gate.report.comparisons import WEAKENED_TITLE
 from repro_gate.report.document import to_text
 from repro_gate.report.findings import (
@@ -39,9 +45,8 @@ from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.wording import headline
 from repro_gate.trace.fields import Location
 
-SCHEMA_URI = (
-    "https://json.schemastore.org/sarif-2.1.0.json"  # the name GitHub's page gives for the schema
-)
+# the name GitHub's page gives for the schema
+SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 MAX_RESULTS = 5_000  # GitHub shows no more, and refuses a file of more than 25,000
 _TEXT = 1_000  # characters of one text of a message
 _DESCRIPTION = 1_024  # characters that GitHub takes of a description
@@ -53,9 +58,8 @@ MOST_CASES = 200  # of JUnit; there are about forty checks in all
 _LINES = 20  # lines of one case
 _CASE_TEXT = 500  # characters of one line
 LEVELS = ("error", "warning", "notice")
-MOST_OF_A_LEVEL = (
-    9  # of each level: GitHub shows ten a step, and one is left for what the step itself has to say
-)
+# of each level: GitHub shows ten a step, and one is left for what the step itself has to say
+MOST_OF_A_LEVEL = 9
 MESSAGE = 4096  # UTF-16 units of an annotation's message; the runner cuts the rest off
 TITLE = 255  # characters of an annotation's title: `title` of a check run's annotation, REST API
 _PART = 800  # characters of one of the three texts of a finding's message
@@ -96,7 +100,12 @@ def _rules(found: Sequence[Finding]) -> list[dict[str, Any]]:
     """Every check and every known reason, whatever was found: rules should change with the tool,
     not with what it looks at."""
     rules = [
-        _rule(item.id, item.title, page(item.id) or item.title, f"{DOCS_URL}/checks/{item.id}.md")
+        _rule(
+            item.id,
+            item.title,
+            page(item.id) or item.title,
+            f"{DOCS_URL}/checks/{item.id}.md",
+        )
         for item in ALL
     ]
     rules += [
@@ -151,27 +160,38 @@ def _results(
                 "level": item.level,
                 "message": {"text": _message(item)},
                 "locations": [{"physicalLocation": _location(location)}],
-                "partialFingerprints": {"primaryLocationLineHash": f"{print_}:{seen[print_]}"},
+                "partialFingerprints": {
+                    "primaryLocationLineHash": f"{print_}:{seen[print_]}"
+                },
             }
         )
     return results
 
 
 def _rule_id(identifier: str) -> str:
-    return identifier if len(identifier) <= 100 and _IDENTIFIER.fullmatch(identifier) else _OTHER
+    return (
+        identifier
+        if len(identifier) <= 100 and _IDENTIFIER.fullmatch(identifier)
+        else _OTHER
+    )
 
 
 def _location(location: Location) -> dict[str, Any]:
     """The whole line: without an end a region reaches to the end of its line."""
     file = {"uri": quote(location.file, safe="/"), "uriBaseId": _ROOT}
-    return {"artifactLocation": file, "region": {"startLine": location.line or 1, "startColumn": 1}}
+    return {
+        "artifactLocation": file,
+        "region": {"startLine": location.line or 1, "startColumn": 1},
+    }
 
 
 def _fingerprint(identifier: str, location: Location, item: Finding) -> str:
     """The same for the same finding in the next run: rule, file and the line's own text, but no
     line number, no step and no figure."""
     source = (
-        item.detail.partition(f":{location.line}:")[2].strip() if item.location is not None else ""
+        item.detail.partition(f":{location.line}:")[2].strip()
+        if item.location is not None
+        else ""
     )
     content = f"{identifier}\0{location.file}\0{source}"
     return hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:16]
@@ -221,10 +241,14 @@ def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is 
     if report.verdict != "pass":
         lines["verdict"].append(f"see it again: {report.reproduce}")
     for check in report.checklist:
-        outcomes[check.id] = "skipped" if check.status in ("skip", "waived") else "system-out"
+        outcomes[check.id] = (
+            "skipped" if check.status in ("skip", "waived") else "system-out"
+        )
         lines[check.id] = [check.message]
     for item in findings(report):
-        outcomes[item.id] = failed if item.level == "error" else outcomes.get(item.id, "system-out")
+        outcomes[item.id] = (
+            failed if item.level == "error" else outcomes.get(item.id, "system-out")
+        )
         lines.setdefault(item.id, [])
         remedy = item.remedy and f"remedy: {item.remedy}"
         lines[item.id] += [item.message, *item.detail.splitlines(), remedy]
@@ -242,11 +266,16 @@ def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is 
     suite.set("time", f"{report.seconds if math.isfinite(report.seconds) else 0:.3f}")
     for name in names:
         kept = [_printable(line) for line in dict.fromkeys(lines[name]) if line]
-        case = ET.SubElement(suite, "testcase", name=_printable(name), classname="repro-gate")
+        case = ET.SubElement(
+            suite, "testcase", name=_printable(name), classname="repro-gate"
+        )
         outcome = ET.SubElement(case, outcomes[name])
         outcome.text = "\n".join([*kept[:_LINES], and_more(len(kept) - _LINES)]).strip()
         if outcomes[name] != "system-out":
-            outcome.attrib = {"type": _printable(name), "message": kept[0] if kept else ""}
+            outcome.attrib = {
+                "type": _printable(name),
+                "message": kept[0] if kept else "",
+            }
     if left := and_more(len(outcomes) - MOST_CASES, "in report.json"):
         ET.SubElement(suite, "system-out").text = left
     ET.indent(root)
@@ -281,19 +310,30 @@ def workflow_commands(report: Report, view: View = PLAIN) -> str:  # noqa: ARG00
     spec = spec_location(report)
     found = []
     for item in findings(report):
-        parts = (item.message, item.detail, f"remedy: {item.remedy}" if item.remedy else "")
+        parts = (
+            item.message,
+            item.detail,
+            f"remedy: {item.remedy}" if item.remedy else "",
+        )
         message = "\n".join(clip(part, _PART) for part in parts if part)
         title = clip(
-            f"Repro Gate: {WEAKENED_TITLE.lower() if item.id == WEAKENED_ID else item.id}", 120
+            f"Repro Gate: {WEAKENED_TITLE.lower() if item.id == WEAKENED_ID else item.id}",
+            120,
         )
         location = item.location or spec
-        file, line = (None, None) if location is None else (location.file, location.line)
+        file, line = (
+            (None, None) if location is None else (location.file, location.line)
+        )
         found.append(
-            Annotation(level=item.level, title=title, message=message, file=file, line=line)
+            Annotation(
+                level=item.level, title=title, message=message, file=file, line=line
+            )
         )
     preflight = (note for note in report.notes if note.id.startswith("preflight/"))
     found += [
-        Annotation(level="notice", title=note.id, message=f"{note.message}\n{note.remedy}")
+        Annotation(
+            level="notice", title=note.id, message=f"{note.message}\n{note.remedy}"
+        )
         for note in preflight
     ]
     return "".join(f"{command(item)}\n" for item in _chosen(found))
@@ -306,7 +346,9 @@ def command(item: Annotation) -> str:
     if item.file and item.line:
         properties["line"] = str(item.line)
     listed = ",".join(
-        f"{name}={for_workflow_property(value)}" for name, value in properties.items() if value
+        f"{name}={for_workflow_property(value)}"
+        for name, value in properties.items()
+        if value
     )
     message = for_workflow_data(_clipped(item.message or item.title))
     return f"::{item.level}{' ' if listed else ''}{listed}::{message}"
@@ -320,7 +362,8 @@ def _chosen(given: Iterable[Annotation]) -> list[Annotation]:
         found = [item for item in given if item.level == level]
         if (left := len(found) - MOST_OF_A_LEVEL + 1) > 1:
             message = (
-                f"{left} more {level}s are in the report: GitHub shows ten of each kind a step"
+                f"{left} more {level}s are in the report: "
+                "GitHub shows ten of each kind a step"
             )
             found = [
                 *found[: MOST_OF_A_LEVEL - 1],
@@ -339,7 +382,12 @@ def _chosen(given: Iterable[Annotation]) -> list[Annotation]:
 def _clipped(message: str) -> str:
     """`message` line by line as it will be seen, within MESSAGE. A character outside the basic
     plane is two UTF-16 units."""
-    shown = "\n".join(for_terminal(line) for line in message.replace("\r\n", "\n").split("\n"))
+    shown = "\n".join(
+        for_terminal(line) for line in message.replace("\r\n", "\n").split("\n")
+    )
     return clip(
-        shown, MESSAGE // 2 if any(ord(char) > 0xFFFF for char in shown[:MESSAGE]) else MESSAGE
+        shown,
+        MESSAGE // 2
+        if any(ord(char) > 0xFFFF for char in shown[:MESSAGE])
+        else MESSAGE,
     )

@@ -52,7 +52,9 @@ class Finding:
     message: str
     remedy: str = ""
     detail: str = ""  # what was seen on this line
-    location: Location | None = None  # None: no line is known, so it is shown at the spec
+    location: Location | None = (
+        None  # None: no line is known, so it is shown at the spec
+    )
 
 
 def findings(report: Report) -> tuple[Finding, ...]:
@@ -63,9 +65,11 @@ def findings(report: Report) -> tuple[Finding, ...]:
     there again.
     """
     cause = report.diagnosis
-    checks = [item for item in worst_first(report.checklist) if item.status in ("fail", "warn")][
-        :_ROWS
-    ]
+    checks = [
+        item
+        for item in worst_first(report.checklist)
+        if item.status in ("fail", "warn")
+    ][:_ROWS]
     failed = {item.id: item for item in checks if item.status == "fail"}
     found: list[Finding] = []
     for reason in report.reasons[:_ROWS]:
@@ -76,7 +80,12 @@ def findings(report: Report) -> tuple[Finding, ...]:
             cause = None
         else:
             found.append(
-                Finding(level="error", id=reason.id, message=reason.message, remedy=reason.remedy)
+                Finding(
+                    level="error",
+                    id=reason.id,
+                    message=reason.message,
+                    remedy=reason.remedy,
+                )
             )
     for check in failed.values():
         found += _of_check(check)
@@ -132,7 +141,11 @@ def inside(path: str, folder: str = "") -> str | None:
 def address(report: Report, view: View, found: Diagnosis) -> str:
     """The address of the cause's line at the commit that was tested; empty where that commit does
     not have the line, or is not known."""
-    (file, cell), origin, commit = notebook.split(found.file), report.origin, report.subject.commit
+    (file, cell), origin, commit = (
+        notebook.split(found.file),
+        report.origin,
+        report.subject.commit,
+    )
     path = inside(file)
     if (
         path is None
@@ -142,8 +155,9 @@ def address(report: Report, view: View, found: Diagnosis) -> str:
         or path in report.subject.uncommitted
     ):
         return ""
-    return f"{view.server_url}/{origin.repository}/blob/{commit}/{quote(path, safe='/')}" + (
-        "" if cell else f"#L{found.line}"
+    return (
+        f"{view.server_url}/{origin.repository}/blob/{commit}/{quote(path, safe='/')}"
+        + ("" if cell else f"#L{found.line}")
     )
 
 
@@ -182,7 +196,10 @@ def _of_check(item: CheckResult) -> Iterator[Finding]:
         if (location := located(seen.location)) is not None
     ]
     first = "\n".join(
-        [*(clip(str(seen), 300) for seen in item.evidence[:3]), and_more(len(item.evidence) - 3)]
+        [
+            *(clip(str(seen), 300) for seen in item.evidence[:3]),
+            and_more(len(item.evidence) - 3),
+        ]
     ).rstrip("\n")
     for line, location in placed[:LOCATIONS] or [(first, None)]:
         yield Finding(
@@ -230,7 +247,9 @@ def why(found: Diagnosis) -> tuple[Phrase, ...]:
         sentences.append(phrase("{figure}", figure=word))
     if found.cause == "unknown" and found.ruled_out:
         others = "; ".join(found.ruled_out[:_LINES])
-        sentences.append(phrase("{figure}: {message}", figure="Ruled out", message=others))
+        sentences.append(
+            phrase("{figure}: {message}", figure="Ruled out", message=others)
+        )
     if found.rate is not None:
         pairs = numbers.of(found.rate.diverged, found.rate.pairs)
         sentences.append(say(f"It shows in {pairs} pairs of runs"))
@@ -269,8 +288,14 @@ def _standing(found: Diagnosis) -> str:
 def _proof(found: Diagnosis) -> str:
     """The line of the evidence that proves the cause: the one that says so, else the last; of a
     cause that is not proven, the one that speaks for it, if any."""
-    proofs = (line for line in found.evidence if line.startswith(f"{_standing(found).lower()}: "))
-    return next(proofs, found.evidence[-1] if found.evidence and found.confirmed else "")
+    proofs = (
+        line
+        for line in found.evidence
+        if line.startswith(f"{_standing(found).lower()}: ")
+    )
+    return next(
+        proofs, found.evidence[-1] if found.evidence and found.confirmed else ""
+    )
 
 
 def _cause(found: Diagnosis) -> Phrase:
@@ -296,16 +321,23 @@ def page_of(cause: str) -> str:
 
 def remedy_of(found: Diagnosis) -> str:
     """What to do about the cause, and where more stands."""
-    return f"{found.remedy or 'the page says what to try next'} ({page_of(found.cause)})"
+    return (
+        f"{found.remedy or 'the page says what to try next'} ({page_of(found.cause)})"
+    )
 
 
 def background(found: Diagnosis) -> tuple[Phrase, ...]:
     """Return what was seen and ruled out on the way to a cause, and what it took; `why` tells the
     proof."""
     proof = _proof(found)
-    seen = [line for item in (found, *found.also[:_ALSO]) for line in item.evidence[:_LINES]]
+    seen = [
+        line for item in (found, *found.also[:_ALSO]) for line in item.evidence[:_LINES]
+    ]
     lines = [phrase("{message}", message=line) for line in seen if line != proof]
     if found.cause != "unknown":  # else `why` says it
-        lines += [phrase("ruled out: {message}", message=line) for line in found.ruled_out[:_LINES]]
+        lines += [
+            phrase("ruled out: {message}", message=line)
+            for line in found.ruled_out[:_LINES]
+        ]
     spent = f"{numbers.count(found.runs, 'run')} in {numbers.duration(found.seconds)}"
     return (*lines, say(spent))

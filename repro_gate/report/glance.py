@@ -39,7 +39,11 @@ class Row:
 
 def glance(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
     """Return all rows but those without a line. Reasons that are `known` stand in the heading."""
-    rows = (*answer_rows(report, known), *further_rows(report, known), checks_row(report))
+    rows = (
+        *answer_rows(report, known),
+        *further_rows(report, known),
+        checks_row(report),
+    )
     return [row for row in rows if row.lines]
 
 
@@ -58,10 +62,19 @@ def telling(report: Report, known: Sequence[Reason] = ()) -> list[Reason]:
 def answer_rows(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
     """Return why the verdict is what it is, where the runs diverge, and what to do."""
     why, found = report.diagnosis, report.determinism
-    first = () if found is None or found.identical else _divergence(report, found.first_divergence)
+    first = (
+        ()
+        if found is None or found.identical
+        else _divergence(report, found.first_divergence)
+    )
     return [
         *(compared_with(report) if wording.drifted(report) else ()),
-        Row(label="cause", lines=() if why is None else findings.why(why), rank=1, most=7),
+        Row(
+            label="cause",
+            lines=() if why is None else findings.why(why),
+            rank=1,
+            most=7,
+        ),
         Row(label="diverges at", lines=first, rank=1, most=4),
         *_reasons("why", telling(report, known)[:1], rank=1, whole=why is not None),
         Row(label="remedy", lines=_remedy(report, why, known), rank=1, most=4),
@@ -75,7 +88,9 @@ def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
     yield from _reasons("also", others[: _REASONS - 1], rank=4)
     yield _one("also", and_more(len(others) - _REASONS + 1, "reasons"), rank=4)
     # no reason tells of a warning
-    robust = (item for item in report.checklist if (item.id, item.status) == (_ROBUST, "warn"))
+    robust = (
+        item for item in report.checklist if (item.id, item.status) == (_ROBUST, "warn")
+    )
     warnings = [Reason(item.id, item.message, item.remedy) for item in robust]
     yield from _reasons("also", warnings, rank=2)
     passed = report.verdict == "pass"
@@ -84,9 +99,16 @@ def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
         yield _one("runs", wording.bound(report), rank=7)
     if not wording.drifted(report):
         yield from compared_with(report)
-    yield _one("loss", (lost := wording.non_finite(report)) and f"not finite: {lost}", rank=2)
+    yield _one(
+        "loss", (lost := wording.non_finite(report)) and f"not finite: {lost}", rank=2
+    )
     if passed or (report.noise_floor is not None and not wording.diverged(report)):
-        yield Row(label="noise floor", lines=(wording.noise(report.noise_floor),), rank=4, most=3)
+        yield Row(
+            label="noise floor",
+            lines=(wording.noise(report.noise_floor),),
+            rank=4,
+            most=3,
+        )
     if passed or report.cost is not None:
         yield Row(label="cost", lines=_cost(report), rank=2, most=3)
     if passed and (hashed := report.config_hash) is not None:
@@ -104,7 +126,9 @@ def checks_row(report: Report) -> Row:
 
 def _one(label: str, words: str, rank: int) -> Row:
     lines = (phrase("{message}", message=words),) if words else ()
-    return Row(label=label, lines=lines, rank=rank, has_section=label in ("also", "note"))
+    return Row(
+        label=label, lines=lines, rank=rank, has_section=label in ("also", "note")
+    )
 
 
 def _reasons(
@@ -115,7 +139,9 @@ def _reasons(
     for item in reasons:
         lines = [phrase("{id}: {message}", id=item.id, message=item.message)]
         if item.remedy and whole:
-            lines.append(phrase("{figure} {message}", figure="remedy:", message=item.remedy))
+            lines.append(
+                phrase("{figure} {message}", figure="remedy:", message=item.remedy)
+            )
         yield Row(
             label=label,
             lines=tuple(lines),
@@ -138,7 +164,9 @@ def _divergence(report: Report, first: Divergence | None) -> tuple[Phrase, ...]:
     return tuple(lines)
 
 
-def _remedy(report: Report, why: Diagnosis | None, known: Sequence[Reason]) -> tuple[Phrase, ...]:
+def _remedy(
+    report: Report, why: Diagnosis | None, known: Sequence[Reason]
+) -> tuple[Phrase, ...]:
     """Return what to do about the cause; without one, about the first reason."""
     if why is not None:
         words = why.remedy or "its page says what to try next"
@@ -169,7 +197,9 @@ def compared_with(report: Report) -> Iterator[Row]:
     """Return the baseline and the other ref, with what differs from them."""
     baseline, against = report.baseline, report.against
     if baseline is not None:
-        first = phrase("{status}: {message}", status=baseline.status, message=baseline.message)
+        first = phrase(
+            "{status}: {message}", status=baseline.status, message=baseline.message
+        )
         if baseline.recorded:
             first = phrase("{} (recorded {message})", first, message=baseline.recorded)
         behind = comparisons.baseline_lines(baseline, _FEW)

@@ -25,7 +25,13 @@ from repro_gate.compare.heat_map import (
     place_of,
     worst,
 )
-from repro_gate.compare.model import Comparison, Divergence, HeatMap, HeatRow, NoiseFloor
+from repro_gate.compare.model import (
+    Comparison,
+    Divergence,
+    HeatMap,
+    HeatRow,
+    NoiseFloor,
+)
 from repro_gate.escape import and_more, for_terminal
 from repro_gate.report.model import Report
 
@@ -108,7 +114,10 @@ def layout(
         drawn = [_cells(group, steps, width) for group in groups]
     found = _first(heat_map, groups, first) if groups else None
     if found is not None:  # a report may name any step
-        found = found[0], 0 if found[1] == 0 else 1 + (min(found[1], steps) - 1) // width
+        found = (
+            found[0],
+            0 if found[1] == 0 else 1 + (min(found[1], steps) - 1) // width,
+        )
     processes = len({row.process for row in heat_map.rows})
     labels = [_label(group[0], processes) for group in groups]
     return Layout(
@@ -127,7 +136,11 @@ def _grouped(rows: tuple[HeatRow, ...], most: int) -> tuple[_Grouped, int]:
     Paths are cut as little as gives `most` groups. Where no cut does, those that differ first stay.
     """
     places = [
-        (row.process, row.kind, *(row.module.split(".", PARTS)[:PARTS] if row.module else ()))
+        (
+            row.process,
+            row.kind,
+            *(row.module.split(".", PARTS)[:PARTS] if row.module else ()),
+        )
         for row in rows
     ]
     depth = deepest_fitting(places, most) or 0
@@ -143,14 +156,21 @@ def _grouped(rows: tuple[HeatRow, ...], most: int) -> tuple[_Grouped, int]:
 def _starts(group: list[HeatRow]) -> int:
     """The first column in which any row of the group differs."""
     return min(
-        (at for row in group for at, cell in enumerate(row.cells) if cell not in (SAME, ABSENT)),
+        (
+            at
+            for row in group
+            for at, cell in enumerate(row.cells)
+            if cell not in (SAME, ABSENT)
+        ),
         default=_NEVER,
     )
 
 
 def _label(row: HeatRow, processes: int) -> str:
     whole = " ".join(
-        part for part in (row.process if processes > 1 else "", row.kind, row.module) if part
+        part
+        for part in (row.process if processes > 1 else "", row.kind, row.module)
+        if part
     )
     return for_terminal(whole, _LABEL)
 
@@ -158,7 +178,8 @@ def _label(row: HeatRow, processes: int) -> str:
 def _cells(group: list[HeatRow], steps: int, width: int) -> str:
     """The cells of several rows as those of one, `width` columns in each but the first."""
     each = [
-        worst("".join(row.cells[at : at + 1] or ABSENT for row in group)) for at in range(steps + 1)
+        worst("".join(row.cells[at : at + 1] or ABSENT for row in group))
+        for at in range(steps + 1)
     ]
     later = (worst("".join(each[at : at + width])) for at in range(1, steps + 1, width))
     return "".join((*each[:1], *later))
@@ -169,14 +190,18 @@ def _mostly_unknown(cells: str) -> bool:
     return unknown > len(cells) - unknown - cells.count(SAME) - cells.count(ABSENT) > 0
 
 
-def _first(heat_map: HeatMap, groups: _Grouped, first: Divergence | None) -> tuple[int, int] | None:
+def _first(
+    heat_map: HeatMap, groups: _Grouped, first: Divergence | None
+) -> tuple[int, int] | None:
     """Group and column of the first divergence."""
     if first is not None:
         place = place_of((first.process, first.kind, first.name), heat_map.depth)
         column = column_of(first.step, heat_map.steps, heat_map.width)
         rows = (number for number, group in enumerate(groups) if _holds(group, place))
         return next(((number, column) for number in rows), None)
-    column, number = min((_starts(group), number) for number, group in enumerate(groups))
+    column, number = min(
+        (_starts(group), number) for number, group in enumerate(groups)
+    )
     return (number, column) if column < _NEVER else None
 
 
@@ -184,7 +209,9 @@ def _holds(group: list[HeatRow], place: tuple[str, str, str]) -> bool:
     """Whether a row of this place is in the group; the modules of one are cut alike."""
     head = group[0]
     return (head.process, head.kind) == place[:2] and (
-        place[2] == head.module or place[2].startswith(f"{head.module}.") or not head.module
+        place[2] == head.module
+        or place[2].startswith(f"{head.module}.")
+        or not head.module
     )
 
 
@@ -207,8 +234,9 @@ def text_map(heat_map: HeatMap, first: Divergence | None = None) -> str:
         lines.insert(0, " " * (indent + 4 + column) + "↓ first divergence")
     if drawn.more:
         lines.append(f"  {and_more(drawn.more, 'row' if drawn.more == 1 else 'rows')}")
-    ruler = f"left column: before the first step; then steps 0 to {max(drawn.steps - 1, 0):,}" + (
-        f", {drawn.each} a column" * (drawn.each > heat_map.width)
+    ruler = (
+        f"left column: before the first step; then steps 0 to {max(drawn.steps - 1, 0):,}"
+        + (f", {drawn.each} a column" * (drawn.each > heat_map.width))
     )
     return "\n".join([*lines, "", ruler, _LEGEND])
 
@@ -247,12 +275,18 @@ def _map(
     if pair.heat_map is None or not pair.heat_map.rows:
         return None
     measured = len(pair.growth) if isinstance(pair, Comparison) else 0
-    drawn = layout(pair.heat_map, pair.first_divergence, rows, _COLUMNS, measured=bool(measured))
+    drawn = layout(
+        pair.heat_map, pair.first_divergence, rows, _COLUMNS, measured=bool(measured)
+    )
     notes = [note] if note else []
     if measured:
-        notes.append(f"Distances were measured by two more runs, at {measured:,} of the steps.")
+        notes.append(
+            f"Distances were measured by two more runs, at {measured:,} of the steps."
+        )
     if drawn.each > 1:
-        notes.append(f"Each column stands for {drawn.each:,} steps and shows the farthest of them.")
+        notes.append(
+            f"Each column stands for {drawn.each:,} steps and shows the farthest of them."
+        )
     if drawn.more:
         notes.append(f"{and_more(drawn.more, 'rows')} are not drawn.")
     columns = max(len(cells) for _, cells in drawn.rows)
@@ -262,7 +296,9 @@ def _map(
         "layout": drawn,
         "columns": columns,
         "cell": cell,
-        "tick": max(1, round(60 / cell)),  # columns from one number of the axis to the next
+        "tick": max(
+            1, round(60 / cell)
+        ),  # columns from one number of the axis to the next
         "runs": [(name, [*_neighbours(drawn, cells)]) for name, cells in drawn.rows],
         "table": [_summary(drawn, name, cells) for name, cells in drawn.rows],
         "notes": notes,
@@ -283,7 +319,10 @@ def growth(pair: Comparison) -> str:
     """Return whether two runs begin a rounding apart, or are another training at once; empty where
     the map does not show it."""
     rows = () if pair.heat_map is None else pair.heat_map.rows
-    columns = (worst("".join(cells)) for cells in zip(*(row.cells for row in rows), strict=False))
+    columns = (
+        worst("".join(cells))
+        for cells in zip(*(row.cells for row in rows), strict=False)
+    )
     apart = [cell for cell in columns if cell not in (ABSENT, SAME)]
     if not apart or apart[0] == UNKNOWN:
         return ""
@@ -333,4 +372,6 @@ def _far(cell: str) -> str:
     if cell in (SAME, UNKNOWN):
         return "bitwise identical" if cell == SAME else "differs, distance not measured"
     power = LEVELS.index(cell)
-    return f"about {2**power:,} ULP apart" if power < 20 else f"about 2^{power} ULP apart"
+    return (
+        f"about {2**power:,} ULP apart" if power < 20 else f"about 2^{power} ULP apart"
+    )

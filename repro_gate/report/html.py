@@ -60,7 +60,9 @@ def _environment(characters: int) -> Environment:
         return Markup("").join(marked)
 
     def shown(value: object) -> str:
-        return value if isinstance(value, Markup) else for_terminal(str(value), _LONGEST)
+        return (
+            value if isinstance(value, Markup) else for_terminal(str(value), _LONGEST)
+        )
 
     environment = Environment(
         loader=PackageLoader("repro_gate.report", "templates"),
@@ -74,7 +76,9 @@ def _environment(characters: int) -> Environment:
         short=short, prose=prose, page=url, anchor=_anchor, duration=numbers.duration
     )
     for kind in (Code, Items, Table):
-        environment.tests[kind.__name__] = lambda block, kind=kind: isinstance(block, kind)
+        environment.tests[kind.__name__] = lambda block, kind=kind: isinstance(
+            block, kind
+        )
     return environment
 
 
@@ -82,7 +86,9 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
     cause = report.diagnosis
     # what the headline, the cause and its remedy tell
     known = [
-        item for item in report.reasons if cause is not None and not findings.says_more(item, cause)
+        item
+        for item in report.reasons
+        if cause is not None and not findings.says_more(item, cause)
     ]
     parts = [
         item
@@ -94,14 +100,18 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
         "headline": wording.headline(report),
         "why": [] if cause is None else findings.why(cause),
         "excerpts": _excerpts(report, view),
-        "remedy": None if cause is None else (cause.remedy, findings.page_of(cause.cause)),
+        "remedy": None
+        if cause is None
+        else (cause.remedy, findings.page_of(cause.cause)),
         "glance": [item for item in parts if _is_seen_first(item)],
         "maps": heat_map.maps(report, rows // 5),
         "growth": drawing.growth(report),
         "cost": drawing.cost(report.cost),
         "colours": heat_map.COLOURS,
         "below": [item for item in parts if not _is_seen_first(item)],
-        "run_url": for_address(view.run_url) if view.run_url.startswith("https://") else "",
+        "run_url": for_address(view.run_url)
+        if view.run_url.startswith("https://")
+        else "",
         "shortened": rows != _ROWS[0],
     }
     page = _environment(characters).get_template("page.html.j2").render(context)

@@ -19,7 +19,16 @@ from repro_gate.report import comparisons, findings, numbers, wording
 from repro_gate.report.findings import address
 from repro_gate.report.glance import Row, compared_with, glance, telling
 from repro_gate.report.model import PLAIN, Reason, Report, View
-from repro_gate.report.sections import MAP, Block, Code, Facts, Items, Section, Table, sections
+from repro_gate.report.sections import (
+    MAP,
+    Block,
+    Code,
+    Facts,
+    Items,
+    Section,
+    Table,
+    sections,
+)
 from repro_gate.report.wording import Phrase, say
 
 _BREAK, _DOT = Markup("<br>"), Markup(" · ")
@@ -47,7 +56,11 @@ class Form:
 
 
 NARROW = Form(name=100, message=GLANCE)  # of what is seen first
-_FORM, _AMPLE, _LEAST = Form(), Form(name=500, message=2_000), Form(name=60, message=300)
+_FORM, _AMPLE, _LEAST = (
+    Form(),
+    Form(name=500, message=2_000),
+    Form(name=60, message=300),
+)
 
 
 def comment(report: Report, view: View = PLAIN) -> str:
@@ -66,9 +79,15 @@ def comment(report: Report, view: View = PLAIN) -> str:
         parts = [(item.rank, _section(item, form, opened="")) for item in found]
         needed = [part for part in parts if part[0] < MAP]
         text = _fitted(report, view, head, parts, fits)
-        if all(part in parts for part in needed):  # else each says less, so that more of them stay
+        if all(
+            part in parts for part in needed
+        ):  # else each says less, so that more of them stay
             break
-    return text if len(text) <= limit else _short(report, lambda text: len(text) <= limit, limit)
+    return (
+        text
+        if len(text) <= limit
+        else _short(report, lambda text: len(text) <= limit, limit)
+    )
 
 
 def line(
@@ -86,7 +105,11 @@ def line(
     """
     limit = LIMIT if view.limit is None else view.limit
     sentence = _one_line(report, before, cost_before)
-    head = [Markup(f"{MARKS[report.verdict]} **Repro Gate: {report.verdict}**, ") + sentence + "."]
+    head = [
+        Markup(f"{MARKS[report.verdict]} **Repro Gate: {report.verdict}**, ")
+        + sentence
+        + "."
+    ]
     weakened = [
         _section(item, _FORM, opened="")
         for item in sections(report, 10, whole=False)
@@ -105,7 +128,10 @@ def summary(report: Report, view: View = PLAIN) -> str:
         return len(text.encode()) <= limit
 
     head = _head(report, view, first_rows(report, 100))
-    found = [(item.rank, _section(item, _AMPLE, opened=" open")) for item in sections(report, 200)]
+    found = [
+        (item.rank, _section(item, _AMPLE, opened=" open"))
+        for item in sections(report, 200)
+    ]
     text = _fitted(report, view, head, found, fits)
     return text if fits(text) else _short(report, fits, limit)
 
@@ -123,7 +149,9 @@ def _fitted(
     while not fits(text) and (largest := max((rank for rank, _ in found), default=0)):
         last = max(index for index, (rank, _) in enumerate(found) if rank == largest)
         del found[last]
-        text = _page(report, view, [*head, *(body for _, body in found)], shortened=True)
+        text = _page(
+            report, view, [*head, *(body for _, body in found)], shortened=True
+        )
     return text
 
 
@@ -142,7 +170,9 @@ def _short(report: Report, fits: Callable[[str], bool], limit: int) -> str:
     return next(filter(fits, texts), report.verdict[:limit])
 
 
-def _page(report: Report, view: View, parts: Sequence[Markup], *, shortened: bool = False) -> str:
+def _page(
+    report: Report, view: View, parts: Sequence[Markup], *, shortened: bool = False
+) -> str:
     *lines, last = footer(report, view)
     by = [
         Markup("repro-gate ") + code(report.tool_version, _FORM),
@@ -150,7 +180,13 @@ def _page(report: Report, view: View, parts: Sequence[Markup], *, shortened: boo
         Markup(f"took {numbers.duration(report.seconds)}"),
     ]
     more = ". Shortened: the JSON report holds everything" if shortened else ""
-    foot = Markup("<sub>") + last + Markup(" · ") + Markup(", ").join(by) + Markup(f"{more}.</sub>")
+    foot = (
+        Markup("<sub>")
+        + last
+        + Markup(" · ")
+        + Markup(", ").join(by)
+        + Markup(f"{more}.</sub>")
+    )
     return "\n\n".join(part for part in (*parts, *lines, foot) if part) + "\n"
 
 
@@ -212,7 +248,9 @@ def _changes(report: Report) -> list[Markup]:
     return [prose(line, _FORM) for line in first if unchanged not in line]
 
 
-def _one_line(report: Report, before: str, cost_before: tuple[float, float] | None) -> Markup:
+def _one_line(
+    report: Report, before: str, cost_before: tuple[float, float] | None
+) -> Markup:
     found, price = report.determinism, report.cost
     identical = found is None or found.identical
     said = (
@@ -226,7 +264,11 @@ def _one_line(report: Report, before: str, cost_before: tuple[float, float] | No
             f"; determinism costs **{numbers.percent(price.determinism_cost_pct)}**, 95% interval "
             f"{numbers.interval(price.ci95)}"
         )
-        said += f", before {numbers.interval(cost_before)}" if cost_before is not None else ""
+        said += (
+            f", before {numbers.interval(cost_before)}"
+            if cost_before is not None
+            else ""
+        )
     said += (
         f"; {MARKS['warn']} losses that are not finite: {lost}"
         if (lost := wording.non_finite(report))
@@ -279,8 +321,14 @@ def footer(report: Report, view: View) -> list[Markup]:
     origin = report.origin
     lines = []
     if view.run_url:
-        name = origin.name if origin is not None and origin.name else "repro-gate-report"
-        page = link(Markup("artifact"), f"{view.run_url}#artifacts") + " " + code(name, NARROW)
+        name = (
+            origin.name if origin is not None and origin.name else "repro-gate-report"
+        )
+        page = (
+            link(Markup("artifact"), f"{view.run_url}#artifacts")
+            + " "
+            + code(name, NARROW)
+        )
         # what another one's run left is not to be opened in a browser
         how = ", `report.html`"
         if view.foreign:
@@ -290,7 +338,9 @@ def footer(report: Report, view: View) -> list[Markup]:
     if view.run_url:
         parts.append(link(Markup("workflow run"), view.run_url))
     if report.base is not None and not report.base.weakened:
-        parts.append(Markup("base ") + prose(comparisons.nothing_less(report.base), NARROW))
+        parts.append(
+            Markup("base ") + prose(comparisons.nothing_less(report.base), NARROW)
+        )
     return [*lines, _DOT.join(parts)]
 
 
@@ -302,7 +352,9 @@ def reasons_shown(report: Report, rows: Sequence[Row]) -> tuple[Reason, ...]:
         shown += [*left, *report.reasons][:1]
     else:
         shown += [item for item in report.reasons if item not in left]
-    return tuple(item for item in shown if max(len(item.message), len(item.remedy)) <= GLANCE)
+    return tuple(
+        item for item in shown if max(len(item.message), len(item.remedy)) <= GLANCE
+    )
 
 
 def link(text: Markup, address: str) -> Markup:
@@ -322,7 +374,11 @@ def _commit(report: Report) -> Markup:
     """The head that was pushed; where another commit was checked out (GitHub's trial merge), that
     one too."""
     origin, subject = report.origin, report.subject
-    tested = None if subject.commit is None else code(comparisons.short(subject.commit), NARROW)
+    tested = (
+        None
+        if subject.commit is None
+        else code(comparisons.short(subject.commit), NARROW)
+    )
     parts = [tested or Markup("not in git")]
     if origin is not None:
         parts = [code(comparisons.short(origin.head_sha), NARROW)]
@@ -358,7 +414,9 @@ def prose(phrase: Phrase, form: Form, links: Links | None = None) -> Markup:
             return _linked(words, form, links or {})
         if role == "id":
             page = url(words)
-            return code(words, form) if page is None else f"[{code(words, form)}]({page})"
+            return (
+                code(words, form) if page is None else f"[{code(words, form)}]({page})"
+            )
         if role == "page":
             return f"[{words}]({findings.page_of(words)})"
         if role in ("status", "fault"):

@@ -18,14 +18,30 @@ from repro_gate.compare.model import Cost
 from repro_gate.escape import and_more, clip, for_code_block, for_terminal
 from repro_gate.report import comparisons, findings, wording
 from repro_gate.report.glance import glance
-from repro_gate.report.markdown import LIMIT, MARKS, Form, as_markdown, code, link, message, prose
+from repro_gate.report.markdown import (
+    LIMIT,
+    MARKS,
+    Form,
+    as_markdown,
+    code,
+    link,
+    message,
+    prose,
+)
 from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.sections import Table, reason_items
 from repro_gate.report.terminal import laid_out
 from repro_gate.report.widgets import printed, text
 from repro_gate.report.wording import Phrase, phrase, say
 
-_HEADER = ("Where", "Verdict", "First to differ", "Cause", "Determinism\u00a0cost", "Platform")
+_HEADER = (
+    "Where",
+    "Verdict",
+    "First to differ",
+    "Cause",
+    "Determinism\u00a0cost",
+    "Platform",
+)
 _WORST_FIRST = ("fail", "inconclusive", "pass")
 # with so many reasons below each row, longest first
 _FORMS = (
@@ -45,11 +61,14 @@ def render(reports: Sequence[Report], view: View = PLAIN) -> str:
     in."""
     limit = LIMIT if view.limit is None else view.limit
     named = sorted(
-        zip(_names(reports), reports, strict=True), key=lambda pair: (pair[0], pair[1].started)
+        zip(_names(reports), reports, strict=True),
+        key=lambda pair: (pair[0], pair[1].started),
     )
     short = f"{_heading(reports)}\nThe table is too long for this place: see each job's report.\n"
     texts = (*(_whole(named, view, form, rows) for form, rows in _FORMS), short)
-    return next((text for text in texts if len(text) <= limit), verdict(reports)[:limit])
+    return next(
+        (text for text in texts if len(text) <= limit), verdict(reports)[:limit]
+    )
 
 
 def verdict(reports: Sequence[Report]) -> str:
@@ -61,9 +80,13 @@ def _names(reports: Sequence[Report]) -> list[str]:
     """What tells each report from its siblings: the GPU, else the device; those of one kind by the
     report's folder, which is also the name of one whose training never came so far as to name a
     device. Untrusted text."""
-    folders = [report.origin.name if report.origin is not None else "" for report in reports]
+    folders = [
+        report.origin.name if report.origin is not None else "" for report in reports
+    ]
     devices = [
-        report.subject.versions.get("gpu-model") or report.subject.versions.get("device") or ""
+        report.subject.versions.get("gpu-model")
+        or report.subject.versions.get("device")
+        or ""
         for report in reports
     ]
     alone = [device if devices.count(device) == 1 else "" for device in devices]
@@ -73,14 +96,26 @@ def _names(reports: Sequence[Report]) -> list[str]:
     ]
 
 
-def _whole(named: Sequence[tuple[str, Report]], view: View, form: Form, rows: int) -> str:
+def _whole(
+    named: Sequence[tuple[str, Report]], view: View, form: Form, rows: int
+) -> str:
     reports = [report for _, report in named]
-    lines = [_heading(reports), f"| {' | '.join(_HEADER)} |", f"|{' :--- |' * len(_HEADER)}"]
+    lines = [
+        _heading(reports),
+        f"| {' | '.join(_HEADER)} |",
+        f"|{' :--- |' * len(_HEADER)}",
+    ]
     lines += [f"| {' | '.join(_row(name, report, form))} |" for name, report in named]
     for name, report in named:
-        lines += _below(name, report, form, rows) if report.verdict != "pass" and rows else ()
+        lines += (
+            _below(name, report, form, rows)
+            if report.verdict != "pass" and rows
+            else ()
+        )
     commit = (
-        reports[0].origin.head_sha if reports[0].origin is not None else reports[0].subject.commit
+        reports[0].origin.head_sha
+        if reports[0].origin is not None
+        else reports[0].subject.commit
     )
     foot = [Markup("Commit ") + code(comparisons.short(commit), form)] if commit else []
     if view.run_url:
@@ -106,15 +141,27 @@ def _row(name: str, report: Report, form: Form) -> list[str]:
         first = Markup(f"nothing: {found.runs} runs, {found.steps:,} steps")
     else:
         divergence = found.first_divergence
-        first = Markup("unknown") if divergence is None else prose(wording.where(divergence), form)
+        first = (
+            Markup("unknown")
+            if divergence is None
+            else prose(wording.where(divergence), form)
+        )
     why = _NONE
     if cause is not None:
-        at = Markup(" in ") + code(findings.place(cause), form) if cause.file else Markup("")
+        at = (
+            Markup(" in ") + code(findings.place(cause), form)
+            if cause.file
+            else Markup("")
+        )
         why = (
             Markup(f"[{cause.cause}]({findings.page_of(cause.cause)})")
             + at
             + Markup(
-                "" if cause.confirmed else " (observed)" if cause.observed else " (not proven)"
+                ""
+                if cause.confirmed
+                else " (observed)"
+                if cause.observed
+                else " (not proven)"
             )
         )
     elif report.reasons and (found is None or found.identical):
@@ -155,10 +202,13 @@ def _below(name: str, report: Report, form: Form, rows: int) -> list[str]:
 def between(a: Report, b: Report, names: tuple[str, str], view: View = PLAIN) -> str:
     """Return the table. `names` are the files. It prints whatever the texts hold."""
     changed = [
-        row for row in (*_findings(a, b), *_checks(a, b), *_inputs(a, b)) if row[1] != row[2]
+        row
+        for row in (*_findings(a, b), *_checks(a, b), *_inputs(a, b))
+        if row[1] != row[2]
     ]
     rows = tuple(
-        (label, *(value or say("none") for value in values)) for label, *values in changed[:_ROWS]
+        (label, *(value or say("none") for value in values))
+        for label, *values in changed[:_ROWS]
     )
     table = laid_out(Table(("", *(for_terminal(name, 160) for name in names)), rows))
     more = and_more(len(changed) - _ROWS)
@@ -169,7 +219,9 @@ def _findings(a: Report, b: Report) -> Iterator[_Row]:
     """Return the verdict, and each row that is seen first of either report."""
     one, other = (phrase("{message}", message=report.started) for report in (a, b))
     yield say("started"), one, other
-    for label, one, other in zip(("verdict", "result"), *map(_verdict, (a, b)), strict=True):
+    for label, one, other in zip(
+        ("verdict", "result"), *map(_verdict, (a, b)), strict=True
+    ):
         yield say(label), one, other
     yield say("noise floor"), wording.noise(a.noise_floor), wording.noise(b.noise_floor)
     first, second = (_glanced(report) for report in (a, b))
@@ -198,13 +250,17 @@ def _overlap(a: Cost | None, b: Cost | None) -> Phrase:
         return ()
     same = a.ci95[0] <= b.ci95[1] and b.ci95[0] <= a.ci95[1]
     return say(
-        "; the intervals overlap: no change is shown" if same else "; the intervals do not overlap"
+        "; the intervals overlap: no change is shown"
+        if same
+        else "; the intervals do not overlap"
     )
 
 
 def _checks(a: Report, b: Report) -> Iterator[_Row]:
     """Every check by its id: its status."""
-    first, second = ({item.id: item.status for item in report.checklist} for report in (a, b))
+    first, second = (
+        {item.id: item.status for item in report.checklist} for report in (a, b)
+    )
     for name in dict.fromkeys([*first, *second]):
         statuses = (first.get(name, "not there"), second.get(name, "not there"))
         left, right = (phrase("{message}", message=status) for status in statuses)
@@ -217,13 +273,17 @@ def _inputs(a: Report, b: Report) -> Iterator[_Row]:
         return
     try:
         moved = changed_inputs(a.config_hash, b.config_hash)
-    except ValueError:  # a report is not believed: this one claims an input that there is none of
+    except (
+        ValueError
+    ):  # a report is not believed: this one claims an input that there is none of
         yield say("inputs"), say("cannot be compared"), say("one is no input")
         return
     for item in moved:
         values = (item.before, item.after)
         left, right = (
-            () if value is None else phrase("{message}", message=comparisons.short(value))
+            ()
+            if value is None
+            else phrase("{message}", message=comparisons.short(value))
             for value in values
         )
         yield phrase(f"{item.root} {{name}}", name=item.name), left, right

@@ -56,27 +56,37 @@ class RunSummary:
 
     name: Annotated[str, about("`deterministic-1`, `default-1`, …, `reseeded`.")]
     arm: Annotated[
-        str, about("What it was started under: `deterministic`, `default`, `reseeded`, …")
+        str,
+        about("What it was started under: `deterministic`, `default`, `reseeded`, …"),
     ]
     seed: Annotated[int, about("The seed.")]
     steps: Annotated[Count, about("Optimizer steps made.")]
     seconds: Annotated[Amount, about("Wall time, in seconds.")]
     exit_code: Annotated[
-        int | None, about("Exit status; negative is a signal; null where it never ended by itself.")
+        int | None,
+        about(
+            "Exit status; negative is a signal; null where it never ended by itself."
+        ),
     ]
     outcome: Annotated[
         str,
-        about("How it ended: `finished`, `stopped` (at train.steps), `crashed`, `timed-out`, …"),
+        about(
+            "How it ended: `finished`, `stopped` (at train.steps), `crashed`, `timed-out`, …"
+        ),
     ]
     processes: Annotated[Count, about("Traced processes that trained.")] = 1
     step_seconds: Annotated[
         Amount,
-        about("Of the wall time, the optimizer steps of the process that took longest in them."),
+        about(
+            "Of the wall time, the optimizer steps of the process that took longest in them."
+        ),
     ] = 0.0
-    probe_seconds: Annotated[Amount, about("And what the probe took of it in that process.")] = 0.0
-    settings: Annotated[Mapping[str, Any], about("Flags as last read back in this run.")] = field(
-        default_factory=dict
-    )
+    probe_seconds: Annotated[
+        Amount, about("And what the probe took of it in that process.")
+    ] = 0.0
+    settings: Annotated[
+        Mapping[str, Any], about("Flags as last read back in this run.")
+    ] = field(default_factory=dict)
     log_tail: Annotated[
         tuple[str, ...],
         about("End of its log, where it did not end well.", max_length=200),
@@ -90,7 +100,9 @@ class Subject:
 
     spec: Annotated[str, about("Path of the spec, relative to the checkout.")]
     command: Annotated[str, about("The training command.")]
-    commit: Annotated[Commit | None, about("The commit, 40 (or 64) hex digits; null outside git.")]
+    commit: Annotated[
+        Commit | None, about("The commit, 40 (or 64) hex digits; null outside git.")
+    ]
     uncommitted: Annotated[
         Names, about("Paths with uncommitted changes that were part of the run.")
     ] = ()
@@ -116,7 +128,9 @@ class SeedResult:
 
 
 Seed = Annotated[int, about("The seed that these figures are about.")]
-Compared = Annotated[Count, about("Runs with the flags on and this seed that were compared.")]
+Compared = Annotated[
+    Count, about("Runs with the flags on and this seed that were compared.")
+]
 Failed = Annotated[
     Count,
     about("Further ones that ended badly, and not because of what was varied."),
@@ -140,11 +154,14 @@ class Determinism(Comparison):
     runs: Compared = 2
     failed: Failed = 0
     determinism_settings: Annotated[
-        Mapping[str, Any], about("Flags and variables as read back inside the training process.")
+        Mapping[str, Any],
+        about("Flags and variables as read back inside the training process."),
     ] = field(default_factory=dict)
     bound_pct: Annotated[
         Amount | None,
-        about("Equal runs exclude faults that show in more percent of runs, at 95 %; else null."),
+        about(
+            "Equal runs exclude faults that show in more percent of runs, at 95 %; else null."
+        ),
     ] = None
     seeds: Annotated[
         tuple[SeedTotals, ...],
@@ -155,7 +172,8 @@ class Determinism(Comparison):
         about("Losses that are NaN or infinite, each with its step.", max_length=1_000),
     ] = ()
     tolerance: Annotated[
-        Tolerance | None, about("What the spec tolerates; null where it asks for equal bits.")
+        Tolerance | None,
+        about("What the spec tolerates; null where it asks for equal bits."),
     ] = None
 
     @property
@@ -165,14 +183,22 @@ class Determinism(Comparison):
         first = self.first_divergence
         if first is None or first.kind == "artifact" or first.step >= self.steps:
             return ()
-        return ("--seed", str(self.seed), "--steps", str(max(first.step, 0) + 1), "--fail-fast")
+        return (
+            "--seed",
+            str(self.seed),
+            "--steps",
+            str(max(first.step, 0) + 1),
+            "--fail-fast",
+        )
 
 
 def determinism(results: Sequence[SeedResult], **measured: Any) -> Determinism | None:
     """Return the answer of all seeds (`measured`: further fields); None if nothing was compared."""
     if not results:
         return None
-    shown = next((item for item in results if not item.comparison.identical), results[0])
+    shown = next(
+        (item for item in results if not item.comparison.identical), results[0]
+    )
     whole = shown.comparison.identical and not shown.failed
     return Determinism(
         **vars(shown.comparison),
@@ -186,15 +212,21 @@ def determinism(results: Sequence[SeedResult], **measured: Any) -> Determinism |
 
 
 def _totals(result: SeedResult) -> SeedTotals:
-    totals = {item.name: getattr(result.comparison, item.name) for item in fields(Totals)}
-    return SeedTotals(**totals, seed=result.seed, runs=result.runs, failed=result.failed)
+    totals = {
+        item.name: getattr(result.comparison, item.name) for item in fields(Totals)
+    }
+    return SeedTotals(
+        **totals, seed=result.seed, runs=result.runs, failed=result.failed
+    )
 
 
 @dataclass(frozen=True)
 class WeakenedCheck:
     """One thing that the change weakens."""
 
-    key: Annotated[str, about("Key of the spec (`determinism.allow`), or `repro.baseline.yml`.")]
+    key: Annotated[
+        str, about("Key of the spec (`determinism.allow`), or `repro.baseline.yml`.")
+    ]
     message: Annotated[str, about("One sentence with the value before and after.")]
     location: Annotated[Location | None, about("Its line, beside the spec.")] = None
 
@@ -224,13 +256,16 @@ class Origin:
             pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+\Z",
         ),
     ]
-    head_sha: Annotated[Commit, about("Head of the pull request, or the commit that was pushed.")]
+    head_sha: Annotated[
+        Commit, about("Head of the pull request, or the commit that was pushed.")
+    ]
     run_id: Annotated[int, about("Id of the workflow run.", ge=1)]
     run_attempt: Annotated[int, about("Which attempt of that run.", ge=1)]
     name: Annotated[
         str,
         about(
-            "Name of the report's folder; tells gates of one spec apart. Untrusted.", max_length=200
+            "Name of the report's folder; tells gates of one spec apart. Untrusted.",
+            max_length=200,
         ),
     ] = ""
 
@@ -253,16 +288,23 @@ class Report:
     ] = ()
     notes: Annotated[
         tuple[Reason, ...],
-        about("What is worth knowing and does not change the verdict.", max_length=1_000),
+        about(
+            "What is worth knowing and does not change the verdict.", max_length=1_000
+        ),
     ] = ()
     diagnosis: Annotated[
         Diagnosis | None,
-        about("Why the runs diverge; null where they do not, and where it was not looked into."),
+        about(
+            "Why the runs diverge; null where they do not, and where it was not looked into."
+        ),
     ] = None
     noise_floor: Annotated[
-        NoiseFloor | None, about("How far two runs with one seed drift apart without the flags.")
+        NoiseFloor | None,
+        about("How far two runs with one seed drift apart without the flags."),
     ] = None
-    cost: Annotated[Cost | None, about("What the flags cost, from interleaved runs.")] = None
+    cost: Annotated[
+        Cost | None, about("What the flags cost, from interleaved runs.")
+    ] = None
     checklist: Annotated[
         tuple[CheckResult, ...], about("What was verified besides.", max_length=1_000)
     ] = ()
@@ -270,26 +312,34 @@ class Report:
         tuple[RunSummary, ...],
         about("Every execution of the training command, in order.", max_length=1_000),
     ] = ()
-    fingerprint: Annotated[Fingerprint | None, about("Digests of the first deterministic run.")] = (
-        None
-    )
+    fingerprint: Annotated[
+        Fingerprint | None, about("Digests of the first deterministic run.")
+    ] = None
     baseline: Annotated[
         BaselineFinding | None,
         about("Compared with `repro.baseline.yml`; null where nothing is compared."),
     ] = None
     against: Annotated[
-        AgainstFinding | None, about("Compared with another ref; null where none was named.")
+        AgainstFinding | None,
+        about("Compared with another ref; null where none was named."),
     ] = None
     base: Annotated[
-        BaseFinding | None, about("What the change weakens; null where no base is known.")
+        BaseFinding | None,
+        about("What the change weakens; null where no base is known."),
     ] = None
     reproduce: Annotated[
-        str, about("One shell command that shows the finding again on a person's own machine.")
+        str,
+        about(
+            "One shell command that shows the finding again on a person's own machine."
+        ),
     ] = ""
     origin: Annotated[
-        Origin | None, about("The workflow run that made this report; null outside a workflow.")
+        Origin | None,
+        about("The workflow run that made this report; null outside a workflow."),
     ] = None
-    determinism: Annotated[Determinism | None, about("The two runs with the flags on.")] = None
+    determinism: Annotated[
+        Determinism | None, about("The two runs with the flags on.")
+    ] = None
     config_hash: Annotated[
         ConfigHash | None, about("One hash of everything that a rerun needs.")
     ] = None
@@ -311,14 +361,12 @@ class View:
     # browser
     foreign: bool = False
     server_url: str = "https://github.com"
-    width: int = (
-        2_000  # columns of a terminal; where there is none, more than any text that a report shows
-    )
+    # columns of a terminal; where there is none, more than any text that a report shows
+    width: int = 2_000
     encoding: str = "utf-8"  # of the stream that it is printed to
     colour: bool = False
-    verbose: bool = (
-        False  # also what passed over: checks with nothing to look at, and runs that ended well
-    )
+    # also what passed over: checks with nothing to look at, and runs that ended well
+    verbose: bool = False
 
 
 PLAIN = View()

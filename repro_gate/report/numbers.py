@@ -66,7 +66,9 @@ def size(count: int) -> str:
     if abs(count) < 1024:
         return f"{count} B"
     units = ("KiB", "MiB", "GiB", "TiB")
-    power = next((index for index in range(1, 4) if abs(count) / 1024**index < 1023.95), 4)
+    power = next(
+        (index for index in range(1, 4) if abs(count) / 1024**index < 1023.95), 4
+    )
     return f"{count / 1024**power:,.1f} {units[power - 1]}"
 
 
@@ -78,7 +80,9 @@ def small(value: float) -> str:
 def ulps(value: int) -> str:
     """`3` -> `3 ULP`, with thousands set apart; from 2^32 on, which only float64 can reach, `about
     2^62 ULP`."""
-    return f"{value:,} ULP" if value < 1 << 32 else f"about 2^{value.bit_length() - 1} ULP"
+    return (
+        f"{value:,} ULP" if value < 1 << 32 else f"about 2^{value.bit_length() - 1} ULP"
+    )
 
 
 def count(number: int, one: str, many: str = "") -> str:
@@ -94,5 +98,8 @@ def of(part: int, whole: int) -> str:
 def shape(sizes: Sequence[int]) -> str:
     """`(64, 32)` -> `[64, 32]`; the shape of a scalar is `[]`."""
     return (
-        "[" + ", ".join(str(item) for item in sizes[:12]) + (", …" if len(sizes) > 12 else "") + "]"
+        "["
+        + ", ".join(str(item) for item in sizes[:12])
+        + (", …" if len(sizes) > 12 else "")
+        + "]"
     )

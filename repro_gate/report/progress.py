@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 _WIDTH = 79  # columns of the line that moves
-_CLEAR = "\r\x1b[K"  # back to the beginning of a terminal's line, and what it held is gone
+_CLEAR = (
+    "\r\x1b[K"  # back to the beginning of a terminal's line, and what it held is gone
+)
 
 
 class Lines(Watch):
@@ -42,12 +44,16 @@ class Lines(Watch):
         self._every = 0.2 if moving else 30.0  # seconds between two lines of progress
         self._said = self._began = time.monotonic()
         self._name = ""
-        self._token = ""  # ends the stop of workflow commands; empty where none is going
+        self._token = (
+            ""  # ends the stop of workflow commands; empty where none is going
+        )
         self._numbered = (0, 0)  # which run of how many
         # how it compares with the first of its pair; empty where it is not compared
         self._state = ""
         self._steps: int | None = None  # of this run
-        self._known: int | None = None  # of a run to its end, once one has shown how many they are
+        self._known: int | None = (
+            None  # of a run to its end, once one has shown how many they are
+        )
 
     def verifying(self, done: int, total: int) -> None:
         """A line now and then: most data is read before the first of them."""
@@ -59,9 +65,15 @@ class Lines(Watch):
         """The line."""
         self._foreign(text)
 
-    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
+    def run_started(
+        self, name: str, number: int, total: int, steps: int | None
+    ) -> None:
         """Open a group, and let no line in it be a command."""
-        self._numbered, self._state, self._steps = (number, total), "", steps or self._known
+        self._numbered, self._state, self._steps = (
+            (number, total),
+            "",
+            steps or self._known,
+        )
         self._name = name
         self._said = self._began = time.monotonic()
         self._line(
@@ -90,7 +102,9 @@ class Lines(Watch):
     def compared(self, divergence: Divergence | None) -> None:
         """Shown with the next line, and with the one at the run's end."""
         self._state = (
-            "identical so far" if divergence is None else f"diverged at step {divergence.step}"
+            "identical so far"
+            if divergence is None
+            else f"diverged at step {divergence.step}"
         )
         if divergence is not None and divergence.step < 0:
             self._state = "diverged at the start"
@@ -130,7 +144,12 @@ class Lines(Watch):
         with contextlib.suppress(OSError):
             encoding = getattr(self._stream, "encoding", None) or "utf-8"
             start = _CLEAR if self._moving else ""
-            print(start + for_encoding(text, encoding), end=end, file=self._stream, flush=True)
+            print(
+                start + for_encoding(text, encoding),
+                end=end,
+                file=self._stream,
+                flush=True,
+            )
 
     def _progress(self, text: str) -> None:
         if self._moving:
@@ -142,8 +161,16 @@ class Lines(Watch):
 def sentence(divergence: Divergence) -> str:
     """Where two runs diverge, in one line that is safe to print."""
     place = moment(divergence, divergence.step + 1)
-    process = "" if divergence.process == "main" else f" of {for_terminal(divergence.process, 60)}"
-    name = "" if divergence.name == divergence.kind else f" {for_terminal(divergence.name, 200)}"
+    process = (
+        ""
+        if divergence.process == "main"
+        else f" of {for_terminal(divergence.process, 60)}"
+    )
+    name = (
+        ""
+        if divergence.name == divergence.kind
+        else f" {for_terminal(divergence.name, 200)}"
+    )
     return f"{place}, {divergence.kind}{name}{process}"
 
 
@@ -154,18 +181,25 @@ def remaining(run: RunResult, number: int, total: int) -> str:
     if not first or not others or not run.good or run.request.arm.name == "reseeded":
         return ""
     return (
-        f"about {duration(max(round(run.ended.seconds * others), 1))} for the other {others} runs"
+        "about "
+        f"{duration(max(round(run.ended.seconds * others), 1))} for the other {others} runs"
     )
 
 
 def ended(run: RunResult) -> str:
     """How a run ended, in one line that is safe to print."""
     text = f"{run.outcome} after {run.steps} steps, {duration(run.ended.seconds)}"
-    return text if run.good or not run.problem else f"{text}: {for_terminal(run.problem, 1000)}"
+    return (
+        text
+        if run.good or not run.problem
+        else f"{text}: {for_terminal(run.problem, 1000)}"
+    )
 
 
 @contextmanager
-def watching(stream: TextIO, *, terminal: bool, github: bool, quiet: bool) -> Iterator[Watch]:
+def watching(
+    stream: TextIO, *, terminal: bool, github: bool, quiet: bool
+) -> Iterator[Watch]:
     """The watch that suits `stream`."""
     if quiet:
         yield Watch()

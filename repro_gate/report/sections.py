@@ -126,7 +126,9 @@ _EMPTY: tuple[Block, ...] = (Facts(()), Items(()))
 
 
 def _remedy(words: str) -> list[Phrase]:
-    return [phrase("{figure} {message}", figure="Remedy:", message=words)] if words else []
+    return (
+        [phrase("{figure} {message}", figure="Remedy:", message=words)] if words else []
+    )
 
 
 def _left(count: int) -> list[Phrase]:
@@ -160,7 +162,11 @@ def source_lines(found: Diagnosis) -> list[str]:
 
 
 def _source(found: Diagnosis | None) -> list[Block]:
-    return [Code("\n".join(source_lines(found)))] if found is not None and found.excerpt else []
+    return (
+        [Code("\n".join(source_lines(found)))]
+        if found is not None and found.excerpt
+        else []
+    )
 
 
 def _logs(report: Report, rows: int, most: int) -> list[Block]:
@@ -174,7 +180,9 @@ def _logs(report: Report, rows: int, most: int) -> list[Block]:
     return blocks
 
 
-def reason_items(reasons: Sequence[Reason], rows: int, why: Diagnosis | None = None) -> Items:
+def reason_items(
+    reasons: Sequence[Reason], rows: int, why: Diagnosis | None = None
+) -> Items:
     """Return id, message and remedy of each reason; the cause below the first that it explains."""
     items: list[tuple[Phrase, ...]] = []
     for item in reasons[:rows]:
@@ -237,7 +245,9 @@ def _background(found: Diagnosis | None, rows: int) -> list[Block]:
         for item in found.uses[:rows]
     )
     if operators:
-        blocks.append(Table(("operator", "phase", "line", "inputs", "outputs"), operators))
+        blocks.append(
+            Table(("operator", "phase", "line", "inputs", "outputs"), operators)
+        )
     if uses:
         blocks.append(Table(("factor", "call", "line", "times", "answers"), uses))
     return blocks
@@ -260,7 +270,10 @@ def _baseline(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phr
     if found is None:
         return
     if whole:
-        yield "", phrase("{status}: {message}", status=found.status, message=found.message)
+        yield (
+            "",
+            phrase("{status}: {message}", status=found.status, message=found.message),
+        )
     yield from (("", line) for line in comparisons.baseline_lines(found, rows))
     yield from (("", line) for line in _remedy(found.remedy))
     if whole and found.recorded:
@@ -284,7 +297,9 @@ def check_items(results: Iterable[CheckResult]) -> Items:
     for item in results:
         words = "{status} {id} {message}"
         line = phrase(words, status=item.status, id=item.id, message=item.message)
-        below = [phrase("{seen}", seen=str(entry)) for entry in item.evidence[:_EVIDENCE]]
+        below = [
+            phrase("{seen}", seen=str(entry)) for entry in item.evidence[:_EVIDENCE]
+        ]
         if more := and_more(len(item.evidence) - _EVIDENCE):
             below.append(say(more))
         below += _remedy(item.remedy) if item.status in ("warn", "fail") else []
@@ -292,7 +307,9 @@ def check_items(results: Iterable[CheckResult]) -> Items:
     return Items(tuple(items))
 
 
-def _checklist(checklist: Sequence[CheckResult], rows: int, whole: bool) -> Iterator[Block]:
+def _checklist(
+    checklist: Sequence[CheckResult], rows: int, whole: bool
+) -> Iterator[Block]:
     shown = ("fail", "warn", "waived", "skip") if whole else ("fail", "warn")
     if whole and checklist:
         counted = (
@@ -322,7 +339,10 @@ def _figures(report: Report) -> Iterator[tuple[str, Phrase]]:
     yield "noise floor", wording.noise(report.noise_floor)
     yield "cost", comparisons.cost(report.cost)
     if report.cost is not None:
-        for line in (comparisons.step_times(report.cost), comparisons.memory(report.cost)):
+        for line in (
+            comparisons.step_times(report.cost),
+            comparisons.memory(report.cost),
+        ):
             yield "", say(line)
         if report.cost.suspicious is not None:
             doubt = report.cost.suspicious
@@ -335,7 +355,9 @@ def _config_hash(report: Report, rows: int) -> list[Block]:
     found = report.config_hash
     if found is None:
         return []
-    named = tuple((name, phrase("{name}", name=root)) for name, root in comparisons.roots(found))
+    named = tuple(
+        (name, phrase("{name}", name=root)) for name, root in comparisons.roots(found)
+    )
     inputs = tuple(
         (say(root), phrase("{name}", name=name), phrase("{name}", name=value))
         for root, name, value in islice(comparisons.inputs(found), rows)
@@ -358,7 +380,12 @@ def _runs(report: Report, rows: int) -> Block:
             say(f"{run.steps:,}"),
             say(f"{run.processes:,}"),
             say(numbers.duration(run.seconds)),
-            (("fault" if wording.ended_badly(run) else "message", wording.outcome(run)),),
+            (
+                (
+                    "fault" if wording.ended_badly(run) else "message",
+                    wording.outcome(run),
+                ),
+            ),
         )
         for run in report.runs[:rows]
     )
@@ -385,7 +412,9 @@ def _settings(report: Report) -> dict[str, object]:
     if report.determinism is not None:
         return dict(sorted(report.determinism.determinism_settings.items()))
     ended_well = (
-        run for run in report.runs if run.arm == "deterministic" and not wording.ended_badly(run)
+        run
+        for run in report.runs
+        if run.arm == "deterministic" and not wording.ended_badly(run)
     )
     return next((dict(sorted(run.settings.items())) for run in ended_well), {})
 

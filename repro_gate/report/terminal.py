@@ -79,7 +79,10 @@ def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> s
     if report.diagnosis is not None:
         answer[1:1] = _source(report.diagnosis)
     further, last = glance.further_rows(report), _last(report, written)
-    groups = [[row for row in rows if row.lines] for rows in (answer, _log(report), further, last)]
+    groups = [
+        [row for row in rows if row.lines]
+        for rows in (answer, _log(report), further, last)
+    ]
     return printed(view, *fitted([[head], *groups], width, most))
 
 
@@ -96,22 +99,32 @@ def _log(report: Report) -> Iterator[Row]:
     end of the log of the first."""
     inconclusive = report.verdict == "inconclusive"
     ended = [
-        run for run in report.runs if wording.ended_badly(run) and (run.log_tail or inconclusive)
+        run
+        for run in report.runs
+        if wording.ended_badly(run) and (run.log_tail or inconclusive)
     ]
     if inconclusive and ended:
         more = say(and_more(len(ended) - _FEW, "runs"))
         lines = (*map(_ended, ended[:_FEW]), *([more] if more else []))
         yield Row(label="ended", lines=lines, rank=2, most=4)
     for run in [run for run in ended if run.log_tail][: int(report.verdict != "pass")]:
-        yield Row(label="", lines=(phrase("end of the log of {name}:", name=run.name),), rank=2)
+        yield Row(
+            label="",
+            lines=(phrase("end of the log of {name}:", name=run.name),),
+            rank=2,
+        )
         tail = (line.expandtabs(4) for line in run.log_tail if line.strip())
         logged = tuple(phrase("| {message}", message=line) for line in tail)
         yield Row(label="", lines=logged, rank=2, most=_LOG, form="cut")
 
 
 def _ended(run: RunSummary) -> Phrase:
-    after = f" after {numbers.count(run.steps, 'step')}, {numbers.duration(run.seconds)}"
-    return phrase(f"{{name}}: {{message}}{after}", name=run.name, message=wording.outcome(run))
+    after = (
+        f" after {numbers.count(run.steps, 'step')}, {numbers.duration(run.seconds)}"
+    )
+    return phrase(
+        f"{{name}}: {{message}}{after}", name=run.name, message=wording.outcome(run)
+    )
 
 
 def _last(report: Report, written: Sequence[str]) -> Iterator[Row]:
@@ -123,7 +136,9 @@ def _last(report: Report, written: Sequence[str]) -> Iterator[Row]:
     more = say("`-v`, or `repro-gate show -v REPORT.json`, prints the rest")
     if written:
         names = [for_terminal(name, 200) for name in written]
-        more = phrase("`-v` prints the rest; written: {message}", message=listed(names, _FILES))
+        more = phrase(
+            "`-v` prints the rest; written: {message}", message=listed(names, _FILES)
+        )
     yield Row(label="more", lines=(more,), rank=0, most=1)
 
 
@@ -134,9 +149,13 @@ def parts(report: Report) -> Iterator[RenderableType]:
     head.add_row(badge, text(wording.headline(report), "bold"))
     yield head
     for item in sections(report, _ROWS):
-        if item.blocks[0] == Code(report.reproduce, "sh"):  # on one line, so that it can be copied
+        if item.blocks[0] == Code(
+            report.reproduce, "sh"
+        ):  # on one line, so that it can be copied
             yield from section(item.title, None)
-            yield Text("  " + for_terminal(report.reproduce), style="bold", no_wrap=True)
+            yield Text(
+                "  " + for_terminal(report.reproduce), style="bold", no_wrap=True
+            )
         else:
             yield from section(item.title, Group(*map(laid_out, item.blocks)))
 
@@ -157,11 +176,14 @@ def laid_out(block: Block) -> RenderableType:
             return table
         case Code(code):
             lines = (
-                text(phrase("{message}", message=line.expandtabs(4))) for line in code.split("\n")
+                text(phrase("{message}", message=line.expandtabs(4)))
+                for line in code.split("\n")
             )
             return indented(Group(*lines))
         case Table(head, rows):
-            table = Grid(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+            table = Grid(
+                box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False
+            )
             for title in head:
                 table.add_column(title, overflow="fold")
             for row in rows:
@@ -170,7 +192,9 @@ def laid_out(block: Block) -> RenderableType:
 
 
 def render_checklist(
-    results: Sequence[CheckResult], need_training: Sequence[str] = (), view: View = PLAIN
+    results: Sequence[CheckResult],
+    need_training: Sequence[str] = (),
+    view: View = PLAIN,
 ) -> str:
     """Every result by category, the worst first, and one line of counts at the end.
 
@@ -225,6 +249,12 @@ def _summary(results: Sequence[CheckResult], waiting: int) -> Text:
         counts.append(
             f"{waiting:,} {'needs' if waiting == 1 else 'need'} training (repro-gate run)"
         )
-    style = "bold red" if statuses["fail"] else "bold yellow" if statuses["warn"] else "bold green"
+    style = (
+        "bold red"
+        if statuses["fail"]
+        else "bold yellow"
+        if statuses["warn"]
+        else "bold green"
+    )
     # one line, so that a log can be searched for it
     return Text(f"checklist: {', '.join(counts)}", style=style, no_wrap=True)

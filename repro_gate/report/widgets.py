@@ -49,7 +49,12 @@ _ROLE_STYLE = {
     "page": "",
     "command": "bold",
 }
-_LABEL_STYLE = {"verdict": "bold", "remedy": "green", "loss": "yellow", "weakened": "yellow"}
+_LABEL_STYLE = {
+    "verdict": "bold",
+    "remedy": "green",
+    "loss": "yellow",
+    "weakened": "yellow",
+}
 _RULE = 80  # columns of a rule at most
 ELLIPSIS = "..."  # of a stream without Unicode
 # characters of one text from outside
@@ -88,7 +93,8 @@ def printed(view: View, *parts: RenderableType) -> str:
             )
     found = "\n".join(line.rstrip(" ") for line in kept.get().split("\n"))
     return for_encoding(
-        found if unicode(view) else found.replace("─", "-").replace("…", ELLIPSIS), view.encoding
+        found if unicode(view) else found.replace("─", "-").replace("…", ELLIPSIS),
+        view.encoding,
     )
 
 
@@ -105,7 +111,10 @@ def text(phrase: Phrase, style: str = "") -> Text:
         if role == "page":
             safe = f"`repro-gate explain {safe}`"
         line.append(
-            safe, style=STATUS_STYLE.get(words, "bold") if role == "status" else _ROLE_STYLE[role]
+            safe,
+            style=STATUS_STYLE.get(words, "bold")
+            if role == "status"
+            else _ROLE_STYLE[role],
         )
     return line
 
@@ -156,7 +165,9 @@ def fitted(groups: Sequence[Sequence[Row]], width: int, most: int) -> list[Text]
             rank = max((row.rank for group in laid for row, _ in group), default=0)
             if rank < lowest:
                 break
-            group = [item for item in laid if any(row.rank == rank for row, _ in item)][-1]
+            group = [item for item in laid if any(row.rank == rank for row, _ in item)][
+                -1
+            ]
             at = max(index for index, (row, _) in enumerate(group) if row.rank == rank)
             row, lines = group.pop(at)
             if row.form == "fold" and excess < len(lines):
@@ -209,7 +220,9 @@ def _folded(lines: Sequence[Text], room: int, most: int) -> list[Text]:
     """Return the first lines that a terminal of that width would make of these."""
     console, found = Console(width=room, file=io.StringIO()), list[Text]()
     for line in lines:
-        for part in line.wrap(console, room, overflow="fold") if len(found) < most else ():
+        for part in (
+            line.wrap(console, room, overflow="fold") if len(found) < most else ()
+        ):
             part.rstrip()
             found.append(part)
     return found

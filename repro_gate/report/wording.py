@@ -85,7 +85,9 @@ def headline(report: Report) -> Phrase:
     )
     same += f"seed {found.seed}" if seeds <= 1 else numbers.count(seeds, "seed")
     if report.baseline is not None and drifted(report):
-        names = joined([phrase("{name}", name=part) for part in report.baseline.unlike[:3]])
+        names = joined(
+            [phrase("{name}", name=part) for part in report.baseline.unlike[:3]]
+        )
         drift = "two runs agree, but not with the baseline: same inputs, other results"
         return phrase(f"{drift} in {{}}", names) if names else say(drift)
     if report.verdict == "fail":
@@ -132,9 +134,15 @@ def _differing_headline(report: Report, found: Determinism) -> Phrase:
         return say("not bitwise identical, but within the tolerance of the spec")
     two = f"two runs with seed {found.seed}"
     seeds = sum(not item.identical for item in found.seeds)
-    of_seeds = f" ({numbers.of(seeds, len(found.seeds))} seeds)" if len(found.seeds) > 1 else ""
+    of_seeds = (
+        f" ({numbers.of(seeds, len(found.seeds))} seeds)"
+        if len(found.seeds) > 1
+        else ""
+    )
     if first is not None and _differs_in_length(first):
-        so = phrase(f"{two} end differently{of_seeds}: {{message}}", message=first.detail)
+        so = phrase(
+            f"{two} end differently{of_seeds}: {{message}}", message=first.detail
+        )
     else:
         place = "" if first is None else f" {moment(first, found.steps)}"
         so = say(f"{two} diverge{place}{of_seeds}")
@@ -143,8 +151,12 @@ def _differing_headline(report: Report, found: Determinism) -> Phrase:
         return so
     if why.file:
         because = "because of" if why.confirmed else "after other input at"
-        so = phrase(f"{{}} {because} {{name}}", so, name=notebook.place(why.file, why.line))
-    return phrase("{}{}", so, say(f" ({why.cause}{'' if why.confirmed else ', observed'})"))
+        so = phrase(
+            f"{{}} {because} {{name}}", so, name=notebook.place(why.file, why.line)
+        )
+    return phrase(
+        "{}{}", so, say(f" ({why.cause}{'' if why.confirmed else ', observed'})")
+    )
 
 
 def moment(divergence: Divergence, steps: int) -> str:
@@ -152,7 +164,11 @@ def moment(divergence: Divergence, steps: int) -> str:
     them."""
     if divergence.step < 0:
         return "before the first step"
-    return f"at step {divergence.step}" if divergence.step < steps else "after the last step"
+    return (
+        f"at step {divergence.step}"
+        if divergence.step < steps
+        else "after the last step"
+    )
 
 
 def place_of(divergence: Divergence, steps: int) -> str:
@@ -163,7 +179,11 @@ def place_of(divergence: Divergence, steps: int) -> str:
     if _differs_in_length(divergence):
         return f"in how they end ({divergence.detail})"
     word = _KIND_WORDS.get(divergence.kind, divergence.kind)
-    named = divergence.kind if divergence.name == divergence.kind else f"{word} {divergence.name}"
+    named = (
+        divergence.kind
+        if divergence.name == divergence.kind
+        else f"{word} {divergence.name}"
+    )
     return f"{moment(divergence, steps)} ({named})"
 
 
@@ -191,11 +211,14 @@ def how_far(divergence: Divergence) -> Phrase:
     """Return type, shape and distances of a divergence; empty if nothing is known."""
     parts: list[Phrase] = []
     if divergence.dtype is not None:
-        shape = "" if divergence.shape is None else f" {numbers.shape(divergence.shape)}"
+        shape = (
+            "" if divergence.shape is None else f" {numbers.shape(divergence.shape)}"
+        )
         parts.append(phrase("{name}", name=divergence.dtype + shape))
     if divergence.values is not None:
         first, second = (
-            value if isinstance(value, str) else repr(value) for value in divergence.values
+            value if isinstance(value, str) else repr(value)
+            for value in divergence.values
         )
         parts.append(phrase("{name} against {name2}", name=first, name2=second))
     parts.extend(phrase("{figure}", figure=text) for text in apart(divergence))
@@ -216,13 +239,22 @@ def distances(divergence: Divergence) -> tuple[str, str, str, str]:
         "" if value is None else numbers.small(value)
         for value in (far.max_abs, far.l2, far.relative_l2)
     ]
-    return small[0], "" if far.max_ulp is None else numbers.ulps(far.max_ulp), small[1], small[2]
+    return (
+        small[0],
+        "" if far.max_ulp is None else numbers.ulps(far.max_ulp),
+        small[1],
+        small[2],
+    )
 
 
 def apart(divergence: Divergence) -> list[str]:
     """The distances that exist, each with its name."""
     names = ("max abs ", "", "L2 ", "relative L2 ")
-    return [name + text for name, text in zip(names, distances(divergence), strict=True) if text]
+    return [
+        name + text
+        for name, text in zip(names, distances(divergence), strict=True)
+        if text
+    ]
 
 
 def spread(comparison: Comparison) -> Phrase:
@@ -239,7 +271,9 @@ def spread(comparison: Comparison) -> Phrase:
     )
     if steps := comparison.differing_steps:
         text += f", in {numbers.of(steps, max(comparison.steps, steps))} steps"
-    return phrase(f"{{figure}}{text}", figure=numbers.of(comparison.differing, comparison.tensors))
+    return phrase(
+        f"{{figure}}{text}", figure=numbers.of(comparison.differing, comparison.tensors)
+    )
 
 
 def kinds(comparison: Comparison) -> str:
@@ -265,7 +299,9 @@ def compared(report: Report) -> str:
             max((run.artifacts for run in report.runs), default=0) or counts["artifact"]
         )
     return ", ".join(
-        numbers.count(counts[kind], *words) for kind, words in _COUNTED.items() if counts.get(kind)
+        numbers.count(counts[kind], *words)
+        for kind, words in _COUNTED.items()
+        if counts.get(kind)
     )
 
 
@@ -278,7 +314,9 @@ def bound(report: Report) -> str:
     if found.bound_pct is None:
         return f"{counted}, {found.failed} ended badly"
     least = f"{found.bound_pct:.0f} %"
-    return f"{counted}; a fault in more than {least} of runs would have shown (95 % sure)"
+    return (
+        f"{counted}; a fault in more than {least} of runs would have shown (95 % sure)"
+    )
 
 
 def non_finite(report: Report) -> str:
@@ -301,19 +339,31 @@ def noise(floor: NoiseFloor | None) -> Phrase:
     if floor.identical:
         return say("zero: this workload repeats its bits here without the flags")
     first, step = floor.first_divergence, floor.first_step
-    when = "" if step is None else " before the first step" if step < 0 else f" from step {step} on"
+    when = (
+        ""
+        if step is None
+        else " before the first step"
+        if step < 0
+        else f" from step {step} on"
+    )
     start = say(f"two runs without flags diverge{when}")
     if first is not None:
-        start = phrase("two runs without flags diverge {}", _without_flags(floor, first))
+        start = phrase(
+            "two runs without flags diverge {}", _without_flags(floor, first)
+        )
     measured = {
         "loss gap {}": floor.loss_gap,
         "weights {} apart (L2)": floor.weight_l2,
         "relative {}": floor.weight_relative_l2,
     }
     figures = [
-        words.format(numbers.small(value)) for words, value in measured.items() if value is not None
+        words.format(numbers.small(value))
+        for words, value in measured.items()
+        if value is not None
     ]
-    return phrase("{}: {figure}", start, figure=", ".join(figures)) if figures else start
+    return (
+        phrase("{}: {figure}", start, figure=", ".join(figures)) if figures else start
+    )
 
 
 def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ...]:
@@ -321,7 +371,11 @@ def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ..
     was not made."""
 
     def tally(category: str) -> tuple[str, int, int]:
-        made = [item for item in checklist if item.category == category and item.status != "skip"]
+        made = [
+            item
+            for item in checklist
+            if item.category == category and item.status != "skip"
+        ]
         return category, sum(item.status == "pass" for item in made), len(made)
 
     return tuple(tally(category) for category in CATEGORIES)
@@ -348,7 +402,11 @@ def undeclared(checklist: Sequence[CheckResult]) -> str:
     """`not declared: image, lockfile (https://…)`; empty where everything is declared that a check
     asks for."""
     words = sorted(_UNDECLARED[item.id] for item in checklist if is_undeclared(item))
-    return f"not declared: {', '.join(words)} ({DOCS_URL}/checks/README.md)" if words else ""
+    return (
+        f"not declared: {', '.join(words)} ({DOCS_URL}/checks/README.md)"
+        if words
+        else ""
+    )
 
 
 def is_undeclared(item: CheckResult) -> bool:

@@ -33,11 +33,15 @@ _KINDS = {
     stat.S_IFBLK: "device",
 }
 MAX_FILES = 1_000
-MAX_BYTES = 256 * 2**30  # of one run's artifacts, the holes of sparse files counted: all are read
+MAX_BYTES = (
+    256 * 2**30
+)  # of one run's artifacts, the holes of sparse files counted: all are read
 MAX_VISITED = 200_000  # folder entries looked at for one run
 _CHUNK = 4 * 2**20
 _WILD = re.compile(r"[*?\[]")
-_INDEX = re.compile(r"(.*)\.(safetensors|bin)\.index\.json")  # of a sharded model of transformers
+_INDEX = re.compile(
+    r"(.*)\.(safetensors|bin)\.index\.json"
+)  # of a sharded model of transformers
 AsOwner = Callable[[], AbstractContextManager[None]]
 
 
@@ -81,10 +85,14 @@ class _Search:
             size = os.lstat(source).st_size
         self.bytes -= size
         if self.bytes >= 0:
-            self.bytes -= copy_file(source, target, as_owner) - size  # it may have grown
+            self.bytes -= (
+                copy_file(source, target, as_owner) - size
+            )  # it may have grown
         if self.bytes < 0:
             name = _printable(os.path.relpath(source, self.root))
-            raise _too_many(f"match more than {MAX_BYTES:,} bytes, the {size:,} of {name} included")
+            raise _too_many(
+                f"match more than {MAX_BYTES:,} bytes, the {size:,} of {name} included"
+            )
 
     def inside(self, name: str) -> bool:
         """Return whether `name` lies below the root when all links are followed."""
@@ -97,7 +105,10 @@ class _Search:
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted, as far as the search may still look."""
         names: list[str] = []
-        with contextlib.suppress(OSError), os.scandir(os.path.join(self.root, folder)) as found:
+        with (
+            contextlib.suppress(OSError),
+            os.scandir(os.path.join(self.root, folder)) as found,
+        ):
             for entry in found:
                 self.left -= 1
                 if self.left < 0:
@@ -143,7 +154,8 @@ def collect(
     first = {name: glob for glob in reversed(globs) for name in matches[glob]}
     copies = [
         replace(
-            _copied(search, name, destination, number, as_owner), glob=first.get(name, globs[0])
+            _copied(search, name, destination, number, as_owner),
+            glob=first.get(name, globs[0]),
         )
         for number, name in enumerate(names)
     ]
@@ -196,7 +208,8 @@ def _whole(search: _Search, found: set[str]) -> list[str]:
         if search.distributed(folder)
     }
     return sorted(
-        {name for name in found if os.path.dirname(name) not in folders} | folders, key=os.fsencode
+        {name for name in found if os.path.dirname(name) not in folders} | folders,
+        key=os.fsencode,
     )
 
 
@@ -213,7 +226,9 @@ def _matches(search: _Search, glob: str) -> Iterator[str]:
             if part == "**" and place in places:  # it matches no folder at all too
                 places.add(place + 1)
         wild = any(_WILD.search(parts[place]) for place in places)
-        for name in search.names(folder) if wild else {parts[place] for place in places}:
+        for name in (
+            search.names(folder) if wild else {parts[place] for place in places}
+        ):
             path = os.path.join(folder, name)
             full = os.path.join(search.root, path)
             is_link = os.path.islink(full)
@@ -269,7 +284,9 @@ def _copied(
     except OSError as error:
         remove_tree(target)  # what was copied of a folder
         why = (error.strerror or str(error)).replace(search.root + os.sep, "")
-        return Collected(name=shown, path=target, problem=f"it could not be copied: {why}")
+        return Collected(
+            name=shown, path=target, problem=f"it could not be copied: {why}"
+        )
     return Collected(name=shown, path=target)
 
 
@@ -298,10 +315,16 @@ def with_digest(item: Collected) -> Collected:
         return item
     if not item.path.is_dir():
         digest = _digest(item.path)
-        return replace(item, digest=digest, files=((WHOLE_FILE, digest, item.path.stat().st_size),))
+        return replace(
+            item, digest=digest, files=((WHOLE_FILE, digest, item.path.stat().st_size),)
+        )
     members = sorted(path for path in item.path.iterdir() if path.is_file())
-    files = tuple((_printable(path.name), _digest(path), path.stat().st_size) for path in members)
-    return replace(item, digest=hashlib.sha256(repr(files).encode()).hexdigest(), files=files)
+    files = tuple(
+        (_printable(path.name), _digest(path), path.stat().st_size) for path in members
+    )
+    return replace(
+        item, digest=hashlib.sha256(repr(files).encode()).hexdigest(), files=files
+    )
 
 
 def _printable(name: str) -> str:

@@ -30,7 +30,11 @@ _CHUNK = 4 * 2**20
 
 
 def changed_files(
-    workspace: Path, snapshot: Path, sandbox: Sandbox, declared: Collection[str], older: int = 0
+    workspace: Path,
+    snapshot: Path,
+    sandbox: Sandbox,
+    declared: Collection[str],
+    older: int = 0,
 ) -> tuple[dict[str, Written], str]:
     """Return what a run made or changed below `workspace`, by path, without `declared`; and why not
     all of it, if so.
@@ -52,7 +56,9 @@ def changed_files(
             break
         # not readable with the training's rights, or not its own: nothing is said about it
         with suppress(OSError):
-            item = _read(workspace / name, sandbox, state.st_size, min(texts, MAX_TEXT), until)
+            item = _read(
+                workspace / name, sandbox, state.st_size, min(texts, MAX_TEXT), until
+            )
             if time.monotonic() < until:  # else its end may be missing
                 texts -= len(item.text or b"")
                 found[name] = item
@@ -88,7 +94,10 @@ def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], 
 def _unchanged(original: Path, state: os.stat_result, older: int) -> bool:
     with suppress(OSError, ValueError):
         was = os.lstat(original)
-        return (was.st_mtime_ns - older, was.st_size) == (state.st_mtime_ns, state.st_size)
+        return (was.st_mtime_ns - older, was.st_size) == (
+            state.st_mtime_ns,
+            state.st_size,
+        )
     return False
 
 
@@ -107,7 +116,8 @@ def _read(path: Path, sandbox: Sandbox, size: int, most: int, until: float) -> W
                 zipfile.ZipFile(_Bounded(file.fileno(), closefd=False)) as archive,
             ):
                 arrays = sorted(
-                    (info.filename, info.CRC, info.file_size) for info in archive.infolist()
+                    (info.filename, info.CRC, info.file_size)
+                    for info in archive.infolist()
                 )
                 digest = hashlib.sha256(repr(arrays).encode())
     return Written(digest.hexdigest(), text if keep else None)
@@ -120,7 +130,9 @@ class _Bounded(io.FileIO):
     def read(self, size: int | None = -1, /) -> bytes:
         data = (
             super().read(
-                _MAX_DIRECTORY + 1 if size is None or not 0 <= size <= _MAX_DIRECTORY else size
+                _MAX_DIRECTORY + 1
+                if size is None or not 0 <= size <= _MAX_DIRECTORY
+                else size
             )
             or b""
         )

@@ -82,7 +82,9 @@ def _ending(first: RunResult, second: RunResult) -> Divergence | None:
     a, b = _last(first), _last(second)
     if first.good == second.good and a == b:
         return None
-    return replace(unequal_length(a, b), detail=f"{_ended(first, a)}, {_ended(second, b)}")
+    return replace(
+        unequal_length(a, b), detail=f"{_ended(first, a)}, {_ended(second, b)}"
+    )
 
 
 def _ended(run: RunResult, steps: int) -> str:
@@ -111,13 +113,19 @@ def _up_to_crash(
     for label in ours.keys() & theirs.keys():
         pair = ours[label], theirs[label]
         common = min(len(trace.steps) for trace in pair)
-        both = set.intersection(*({key_of(block) for block in trace.blocks} for trace in pair))
+        both = set.intersection(
+            *({key_of(block) for block in trace.blocks} for trace in pair)
+        )
         for trace, target in zip(pair, (a, b), strict=True):
             blocks = [
                 block
                 for block in trace.blocks
                 if block.step < common
-                or (block.step == common and block.kind in WITHIN_A_STEP and key_of(block) in both)
+                or (
+                    block.step == common
+                    and block.kind in WITHIN_A_STEP
+                    and key_of(block) in both
+                )
             ]
             target.append(replace(trace, steps=trace.steps[:common], blocks=blocks))
     return a, b

@@ -22,9 +22,8 @@ from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Trace
 from repro_gate.trace.notebook import place
 
-NO_DETERMINISTIC = (
-    "run/no-deterministic-implementation"  # the reason of a run that torch ended for want of one
-)
+# the reason of a run that torch ended for want of one
+NO_DETERMINISTIC = "run/no-deterministic-implementation"
 _KILLED = {  # by what the kernel's own count of out-of-memory kills on this machine says
     "none": "the kernel killed nothing for want of memory meanwhile: see who else ends processes "
     "here (a job, a time limit, a person)",
@@ -58,7 +57,11 @@ class Ending:
 
 
 def ending_of(
-    spec: Spec, traces: Sequence[Trace], trace_problem: str | None, ended: Ended, watcher: Watcher
+    spec: Spec,
+    traces: Sequence[Trace],
+    trace_problem: str | None,
+    ended: Ended,
+    watcher: Watcher,
 ) -> Ending:
     """Return how the run ended, from most to least specific."""
     trained = [trace for trace in traces if trace.trained]
@@ -66,12 +69,15 @@ def ending_of(
     if ended.timed_out:
         problem = f"it was still running after {spec.train.timeout:g} s and was ended"
         remedy = (
-            "raise train.timeout, lower train.steps, or find what it waits for in the log's end"
+            "raise train.timeout, lower train.steps, or find "
+            "what it waits for in the log's end"
         )
         return Ending("timed-out", "run/timeout", problem, remedy)
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Ending("interrupted", "run/ended-early", ended.stopped)
-    crash = None if ended.stopped == "trace" else crash_of(ended)  # that signal was the gate's own
+    crash = (
+        None if ended.stopped == "trace" else crash_of(ended)
+    )  # that signal was the gate's own
     if crash and not steps_done and not (trace_problem and "cannot" in trace_problem):
         return crash
     return _untraced(traces, trace_problem, watcher) or Ending(
@@ -99,7 +105,8 @@ def _untraced(
         }
         started = next((starts[above] for above in found.pids if above in starts), "")
         problem = (
-            f"process {pid} had torch loaded and could not be traced: {found.command}{started}"
+            f"process {pid} had torch loaded and could not be "
+            f"traced: {found.command}{started}"
         )
         remedy = (
             "start it as `python` without -I, -E and -S, with the PATH and PYTHONPATH that its "
@@ -114,7 +121,9 @@ def _untraced(
     ]
     if errors:
         remedy = "please report this line; training was not affected"
-        return Ending("untraced", "probe/error", f"the probe itself failed: {errors[0]}", remedy)
+        return Ending(
+            "untraced", "probe/error", f"the probe itself failed: {errors[0]}", remedy
+        )
     if any(trace.end == "exception" for trace in traces if trace.trained):
         problem = "the training ended by an exception that its command did not report"
         return Ending("crashed", "run/crashed", problem, "see the log's end")
@@ -145,7 +154,10 @@ def leave_out_idle(spec: Spec, traces: Sequence[Trace]) -> None:
         for trace in traces
         if any(identifier == fmt.WHOLE_RUN for identifier, _ in trace.notes)
     ]
-    if len(whole) < sum(trace.trained for trace in traces) or not spec.capture.artifacts:
+    if (
+        len(whole) < sum(trace.trained for trace in traces)
+        or not spec.capture.artifacts
+    ):
         for trace in whole:
             trace.steps.clear()
             trace.blocks.clear()
@@ -167,7 +179,11 @@ def crash_of(ended: Ended) -> Ending | None:
         )
     if ended.signal == signal.SIGKILL:
         known = (
-            "unknown" if ended.machine_kills is None else "some" if ended.machine_kills else "none"
+            "unknown"
+            if ended.machine_kills is None
+            else "some"
+            if ended.machine_kills
+            else "none"
         )
         return Ending(
             "killed",
@@ -190,7 +206,12 @@ def crash_of(ended: Ended) -> Ending | None:
     if not ended.exit_code:
         return None
     blocked = next(
-        (found.group(1) for line in reversed(ended.tail) if (found := _REFUSED.search(line))), None
+        (
+            found.group(1)
+            for line in reversed(ended.tail)
+            if (found := _REFUSED.search(line))
+        ),
+        None,
     )
     if blocked:
         problem = (
@@ -211,7 +232,10 @@ def crash_of(ended: Ended) -> Ending | None:
     elif any("No module named 'torch'" in line for line in ended.tail):
         remedy = "the `python` on PATH has no torch: activate the environment that you train in"
     return Ending(
-        "crashed", "run/crashed", f"it exited with status {ended.exit_code}", remedy + memory
+        "crashed",
+        "run/crashed",
+        f"it exited with status {ended.exit_code}",
+        remedy + memory,
     )
 
 
@@ -220,7 +244,9 @@ def _trace_remedy(problem: str) -> str:
         return "raise capture.every, or lower train.steps"
     if "No space" in problem or "no room" in problem or "too large" in problem.lower():
         return "free space in the temporary folder (TMPDIR), or raise capture.every"
-    return "the training process must not write to, cut or remove the trace; run it again"
+    return (
+        "the training process must not write to, cut or remove the trace; run it again"
+    )
 
 
 @dataclass(frozen=True)
@@ -255,7 +281,9 @@ def last_exception(log: Sequence[str]) -> Raised | None:
         elif frame is not None:
             inside = True
             if not _LIBRARY.search(frame["path"]):
-                location = Location(_WORKSPACES.sub("", frame["path"]), int(frame["line"]))
+                location = Location(
+                    _WORKSPACES.sub("", frame["path"]), int(frame["line"])
+                )
         elif inside and _EXCEPTION.match(line):
             inside = False
             if location or found is None or found.location is None:

@@ -33,7 +33,12 @@ _ALLOWED = re.compile(
 )
 # Folders that every run of the shell's user writes to: a run must not read there what another one
 # wrote.
-_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH")
+_CACHES = (
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR",
+    "CUDA_CACHE_PATH",
+)
 
 
 def training_environment(
@@ -57,8 +62,12 @@ def training_environment(
     if device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     environment |= train_env
-    path = os.pathsep.join([str(run_folder / "bin"), environment.get("PATH", os.defpath)])
-    python_path = os.pathsep.join([str(INJECT), *filter(None, [environment.get("PYTHONPATH")])])
+    path = os.pathsep.join(
+        [str(run_folder / "bin"), environment.get("PATH", os.defpath)]
+    )
+    python_path = os.pathsep.join(
+        [str(INJECT), *filter(None, [environment.get("PYTHONPATH")])]
+    )
     return environment | {
         "PATH": path,
         "PYTHONPATH": python_path,
@@ -73,24 +82,34 @@ def training_environment(
 
 def without_probe(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the same environment with nothing in it that starts the probe."""
-    found = {name: value for name, value in environment.items() if name != CONFIG_VARIABLE}
+    found = {
+        name: value for name, value in environment.items() if name != CONFIG_VARIABLE
+    }
     for name in ("PATH", "PYTHONPATH"):
         found[name] = environment[name].partition(os.pathsep)[2]
-    return {name: value for name, value in found.items() if value or name != "PYTHONPATH"}
+    return {
+        name: value for name, value in found.items() if value or name != "PYTHONPATH"
+    }
 
 
 def thread_count(outer: Mapping[str, str]) -> str:
     """Return the number of threads that a training is given, before anything of its own says
     otherwise: a property of the machine."""
     counts = dict.fromkeys(
-        outer[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if outer.get(name)
+        outer[name]
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        if outer.get(name)
     )
     return " and ".join(counts) or str(usable_processors())
 
 
 def usable_processors() -> int:
     """Return the number of processors that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
 
 
 _SHIM = """#!/bin/sh
@@ -125,7 +144,9 @@ def write_shims(run_folder: Path, outer_path: str) -> None:
                 real=os.path.abspath(real),
             )
         )
-        shim.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
+        shim.chmod(
+            stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH
+        )
 
 
 def _allowed(name: str) -> bool:

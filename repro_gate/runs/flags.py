@@ -79,7 +79,11 @@ def moot(name: str, facts: Mapping[str, str], settings: Mapping[str, object]) ->
     library was used, or may have been."""
     if name in CUDA_ONLY and facts.get("device", "").startswith("cpu"):
         return "no CUDA device was used"
-    if name.startswith("NCCL_") and facts.get("gpus") == "1" and facts.get("process") == "main":
+    if (
+        name.startswith("NCCL_")
+        and facts.get("gpus") == "1"
+        and facts.get("process") == "main"
+    ):
         return "one process used one GPU"
     if name == "TORCHINDUCTOR_DETERMINISTIC" and ONLY_READ not in settings:
         return "torch.compile was not used"

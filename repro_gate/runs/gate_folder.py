@@ -40,9 +40,13 @@ from repro_gate.sandbox.self_test import Exposure, prove
 from repro_gate.spec.model import Spec
 
 _MODULES = (".py", ".so", ".pyd")
-_NAME = re.compile(r"""\bname\s*=\s*["']?([A-Za-z0-9][\w.-]*)""")  # in setup.py and setup.cfg
+_NAME = re.compile(
+    r"""\bname\s*=\s*["']?([A-Za-z0-9][\w.-]*)"""
+)  # in setup.py and setup.cfg
 _PROJECT_BYTES = 1024 * 1024
-_BY_NAME = re.compile(r"(?<![\w./-])python[\d.]*(?![\w-])")  # an interpreter that PATH is asked for
+_BY_NAME = re.compile(
+    r"(?<![\w./-])python[\d.]*(?![\w-])"
+)  # an interpreter that PATH is asked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,10 @@ def open_gate_folder(
     ):
         with obeyed():
             snapshot = take_snapshot(
-                checkout, path / "snapshot", [data_path(item, folder) for item in spec.data], tell
+                checkout,
+                path / "snapshot",
+                [data_path(item, folder) for item in spec.data],
+                tell,
             )
         if sandbox.own_user:
             snapshot.root.chmod(
@@ -155,15 +162,23 @@ def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
 def original_of(spec: Spec, checkout: Checkout) -> Original:
     """Return what the probe must know of the checkout to tell its packages from others: its
     projects lie at the root or above the spec."""
-    root, folder = Path(os.path.realpath(checkout.root)), Path(os.path.realpath(spec.path.parent))
-    folders = [root, *(above for above in (folder, *folder.parents) if above.is_relative_to(root))]
+    root, folder = (
+        Path(os.path.realpath(checkout.root)),
+        Path(os.path.realpath(spec.path.parent)),
+    )
+    folders = [
+        root,
+        *(above for above in (folder, *folder.parents) if above.is_relative_to(root)),
+    ]
     names = {
         canonicalize_name(name)
         for project in dict.fromkeys(folders)
         for name in _project_names(project, root)
     }
     return Original(
-        root, ignored_files(root, _MODULES) if checkout.is_git else (), tuple(sorted(names))
+        root,
+        ignored_files(root, _MODULES) if checkout.is_git else (),
+        tuple(sorted(names)),
     )
 
 
@@ -216,7 +231,11 @@ def _self_test(
         sockets=sockets(outer),
         forbidden=tuple(
             dict.fromkeys(
-                [*taken_out({**os.environ, **outer}), *FILE_COMMANDS, "GITHUB_EVENT_PATH"]
+                [
+                    *taken_out({**os.environ, **outer}),
+                    *FILE_COMMANDS,
+                    "GITHUB_EVENT_PATH",
+                ]
             )
         ),
         reach=(scratch, INJECT / "sitecustomize.py"),
@@ -236,7 +255,9 @@ def _of_the_gate() -> tuple[Path, ...]:
         Path(sys.prefix),
         Path(os.path.dirname(os.path.realpath(sys.executable))),
     )
-    return tuple(dict.fromkeys((*folders, INJECT / "sitecustomize.py", Path(sys.executable))))
+    return tuple(
+        dict.fromkeys((*folders, INJECT / "sitecustomize.py", Path(sys.executable)))
+    )
 
 
 def _pythons(spec: Spec, outer: Mapping[str, str]) -> tuple[Path, ...]:
@@ -244,6 +265,10 @@ def _pythons(spec: Spec, outer: Mapping[str, str]) -> tuple[Path, ...]:
     is better said now than by a status 126."""
     if "PATH" in spec.train.env:
         return ()
-    wanted = ["python"] if spec.train.run is None else sorted(set(_BY_NAME.findall(spec.train.run)))
+    wanted = (
+        ["python"]
+        if spec.train.run is None
+        else sorted(set(_BY_NAME.findall(spec.train.run)))
+    )
     found = [shutil.which(name, path=outer.get("PATH", os.defpath)) for name in wanted]
     return tuple(Path(os.path.abspath(path)) for path in found if path is not None)

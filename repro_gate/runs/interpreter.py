@@ -81,7 +81,9 @@ def prepared(
 ) -> dict[str, str]:
     """Make folders for a process of the training's in `folder`, and return its environment: a
     deterministic run's, but for the probe, which has nothing to record here."""
-    arm = arms.deterministic(spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps)
+    arm = arms.deterministic(
+        spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps
+    )
     return unprobed(arm, outer, sandbox, folder, spec.train.env, spec.hardware.device)
 
 
@@ -130,7 +132,12 @@ def _named(command: str) -> list[str]:
     except ValueError:
         return []
     first = next(
-        (word for word in words if not _ASSIGNMENT.match(word) and word not in ("exec", "env")), ""
+        (
+            word
+            for word in words
+            if not _ASSIGNMENT.match(word) and word not in ("exec", "env")
+        ),
+        "",
     )
     is_python = _PYTHON.fullmatch(os.path.basename(first)) and (
         os.path.isabs(first) or os.sep not in first
@@ -144,7 +151,11 @@ def _facts(line: str) -> dict[str, str] | None:
         found = _FACTS.decode(line)
     except (ValueError, RecursionError):
         return None
-    return {name: str(value) for name, value in found.items()} if "python" in found else None
+    return (
+        {name: str(value) for name, value in found.items()}
+        if "python" in found
+        else None
+    )
 
 
 def _unanswered(message: str) -> Inconclusive:

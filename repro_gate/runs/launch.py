@@ -38,7 +38,12 @@ from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.process import Ended, supervise
 from repro_gate.runs.watching import Tick, Watcher, failure_in
 from repro_gate.sandbox.cleanup import Left, sweep
-from repro_gate.sandbox.identity import Sandbox, as_training_user, chown_to_training, seal
+from repro_gate.sandbox.identity import (
+    Sandbox,
+    as_training_user,
+    chown_to_training,
+    seal,
+)
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace, TraceError
@@ -46,7 +51,9 @@ from repro_gate.trace.reader import TraceCutOff, read_folder
 
 SNIPPET = "_repro_gate_snippet.py"
 KEPT = ".kept"  # what `probe/distance.py` leaves for the second run of a pair
-_ACCOUNT = "training"  # what a training with a user of its own is told that it is called
+_ACCOUNT = (
+    "training"  # what a training with a user of its own is told that it is called
+)
 _SIMPLE = re.compile(
     r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*"
 )
@@ -67,17 +74,31 @@ class RunRequest:
     arm: Arm
     second_of: str = ""  # the name of the first run of its pair
     reference: tuple[Trace, ...] = ()  # the first run's traces
-    varied: frozenset[str] = frozenset()  # what differs from the first run (`variation.py`)
-    own_files: bool = False  # no file that the run before left alone is moved into its workspace
+    varied: frozenset[str] = (
+        frozenset()
+    )  # what differs from the first run (`variation.py`)
+    own_files: bool = (
+        False  # no file that the run before left alone is moved into its workspace
+    )
     keep_final: bool = False  # whether the final state is kept, or measured
-    keep_steps: tuple[int, ...] = ()  # steps whose tensors are kept, or measured (a replay)
-    observe: bool = False  # whether imported distributions are noted too, which takes time
-    collect: bool = False  # whether artifacts are taken out, and other written files looked at
-    probe: Mapping[str, object] = field(default_factory=dict)  # more of the probe's configuration
+    keep_steps: tuple[
+        int, ...
+    ] = ()  # steps whose tensors are kept, or measured (a replay)
+    observe: bool = (
+        False  # whether imported distributions are noted too, which takes time
+    )
+    collect: bool = (
+        False  # whether artifacts are taken out, and other written files looked at
+    )
+    probe: Mapping[str, object] = field(
+        default_factory=dict
+    )  # more of the probe's configuration
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables
     stress: bool = False  # whether its timing is disturbed
     fixed_addresses: bool = False  # whether addresses are not randomised
-    bare: bool = False  # nothing of the gate is in the training, which goes on to its end
+    bare: bool = (
+        False  # nothing of the gate is in the training, which goes on to its end
+    )
     auxiliary: bool = False  # it only explains other runs
     dispensable: bool = False  # it does not count if it ends badly
     announcement: str = ""  # a sentence before it starts
@@ -165,7 +186,9 @@ def launch(spec: Spec, request: RunRequest, site: Site, tick: Tick) -> RunResult
     chown_to_training(site.sandbox, site.workspace, site.home, site.tmp)
     nonce = secrets.token_hex(16)
     _configure(spec, request, site, folder, nonce)
-    write_shims(site.run_folder, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
+    write_shims(
+        site.run_folder, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath))
+    )
     if not _may_enter(site):
         return _not_entered(spec, request)
     chown_to_training(site.sandbox, folder)
@@ -190,7 +213,9 @@ def launch(spec: Spec, request: RunRequest, site: Site, tick: Tick) -> RunResult
     if request.bare:
         environment = without_probe(environment)
     if site.sandbox.own_user:
-        environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
+        environment |= {
+            name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")
+        }
     if request.fixed_addresses:
         command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
     mask, timeout = variation.umask(request.varied), spec.train.timeout
@@ -212,21 +237,32 @@ def launch(spec: Spec, request: RunRequest, site: Site, tick: Tick) -> RunResult
         seal(site.sandbox, folder, KEPT)
         left = sweep(site.sandbox, site.data)
     return RunResult(
-        **vars(ending), request=request, ended=ended, traces=tuple(traces), folder=folder, left=left
+        **vars(ending),
+        request=request,
+        ended=ended,
+        traces=tuple(traces),
+        folder=folder,
+        left=left,
     )
 
 
-def _traces(folder: Path, nonce: str, watcher: Watcher) -> tuple[list[Trace], str | None]:
+def _traces(
+    folder: Path, nonce: str, watcher: Watcher
+) -> tuple[list[Trace], str | None]:
     """Return the traces of a run that has ended, and what is wrong with them."""
     problem = failure_in(folder, watcher.sandbox) or watcher.trace_problem
     try:
         traces = read_folder(folder, nonce, watcher.followers, watcher.opener)
     except TraceCutOff as error:
-        return [follower.trace for follower in watcher.followers.values()], problem or str(error)
+        return [
+            follower.trace for follower in watcher.followers.values()
+        ], problem or str(error)
     except TraceError as error:
         return [], problem or str(error)
     removed = watcher.followers.keys() - {trace.path.name for trace in traces}
-    return traces, problem or (f"{min(removed)}: was removed during the run" if removed else None)
+    return traces, problem or (
+        f"{min(removed)}: was removed during the run" if removed else None
+    )
 
 
 def _may_enter(site: Site) -> bool:
@@ -250,7 +286,9 @@ def _not_entered(spec: Spec, request: RunRequest) -> RunResult:
     )
 
 
-def _configure(spec: Spec, request: RunRequest, site: Site, folder: Path, nonce: str) -> None:
+def _configure(
+    spec: Spec, request: RunRequest, site: Site, folder: Path, nonce: str
+) -> None:
     """Write the probe's configuration, at the same path for every run; and the file that reports a
     full disk, its blocks taken now."""
     steps = spec.train.steps if request.arm.steps is None else request.arm.steps
@@ -289,10 +327,15 @@ def _configure(spec: Spec, request: RunRequest, site: Site, folder: Path, nonce:
         **request.probe,
     }
     if request.varied or "factors" in request.probe:
-        vary = [factor for name, factor in variation.PROBE.items() if name in request.varied]
+        vary = [
+            factor for name, factor in variation.PROBE.items() if name in request.varied
+        ]
         config["folders"] = {"home": str(site.home), "tmpdir": str(site.tmp)}
         factors = request.probe.get("factors")
-        config["factors"] = {"vary": vary, **(factors if isinstance(factors, dict) else {})}
+        config["factors"] = {
+            "vary": vary,
+            **(factors if isinstance(factors, dict) else {}),
+        }
     text = json.dumps(config)
     text += (
         " " * (-len(text) % 256)

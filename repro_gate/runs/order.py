@@ -52,7 +52,9 @@ def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, .
         firsts.append(first)
         requests += [first, _varied(spec, second)]
     for first in firsts:
-        requests += [again(first, number) for number in range(3, spec.determinism.repeat + 1)]
+        requests += [
+            again(first, number) for number in range(3, spec.determinism.repeat + 1)
+        ]
     return tuple(requests)
 
 
@@ -137,7 +139,8 @@ def _planned(requests: Sequence[RunRequest], results: Results) -> RunRequest | N
         seconds = (
             request
             for request in waiting
-            if request.second_of and (request.arm.name, request.arm.seed) == ("deterministic", seed)
+            if request.second_of
+            and (request.arm.name, request.arm.seed) == ("deterministic", seed)
         )
         second = next(seconds, None)
         return second and replace(second, varied=frozenset())
@@ -148,7 +151,9 @@ def _planned(requests: Sequence[RunRequest], results: Results) -> RunRequest | N
     return request
 
 
-def _for_the_cost(requests: Sequence[RunRequest], results: Results) -> RunRequest | None:
+def _for_the_cost(
+    requests: Sequence[RunRequest], results: Results
+) -> RunRequest | None:
     """Return a run of the next pair for the sake of the cost: if every pair is the same so far, its
     interval is not narrow enough yet, and such pairs take no longer than the runs before them."""
     spec, (on, off) = results.spec, results.timed_runs()
@@ -164,7 +169,11 @@ def _for_the_cost(requests: Sequence[RunRequest], results: Results) -> RunReques
         return None
     first = results.by_name["deterministic-1"].request
     default = _default(spec, f"default-{number}", dispensable=True)
-    turns = [again(first, number), default] if number % 2 else [default, again(first, number)]
+    turns = (
+        [again(first, number), default]
+        if number % 2
+        else [default, again(first, number)]
+    )
     missing = [request for request in turns if request.name not in results.counted]
     if len(missing) < len(turns):  # a plain repeat that was due counts
         return missing[0]
@@ -172,13 +181,18 @@ def _for_the_cost(requests: Sequence[RunRequest], results: Results) -> RunReques
     before = sum(run.ended.seconds for run in runs if run.request.name in planned)
     further = sum(run.ended.seconds for run in runs if run.request.name not in planned)
     longest = sum(
-        max(run.ended.seconds for run in runs if run.request.arm.name == request.arm.name)
+        max(
+            run.ended.seconds
+            for run in runs
+            if run.request.arm.name == request.arm.name
+        )
         for request in turns
     )
     if further + longest > before:
         return None
     why = (
-        "the cost of the flags is not known well enough yet: one more run with them and one without"
+        "the cost of the flags is not known well enough yet: "
+        "one more run with them and one without"
     )
     return replace(missing[0], announcement=why)
 
@@ -202,7 +216,9 @@ def _pinned(results: Results) -> RunRequest | None:
         or "hash-seed" in spec.robustness.vary  # the varied run shows it, and its line
     ):
         return None
-    return RunRequest(name="pinned", arm=arms.pinned(spec.random_state.seeds[0], 1), auxiliary=True)
+    return RunRequest(
+        name="pinned", arm=arms.pinned(spec.random_state.seeds[0], 1), auxiliary=True
+    )
 
 
 def _measuring(results: Results) -> RunRequest | None:
@@ -223,7 +239,9 @@ def _measuring(results: Results) -> RunRequest | None:
     return None
 
 
-def replay(spec: Spec, seed: int, steps: tuple[int, ...]) -> tuple[RunRequest, RunRequest]:
+def replay(
+    spec: Spec, seed: int, steps: tuple[int, ...]
+) -> tuple[RunRequest, RunRequest]:
     """Return two runs up to the last of some steps after the pair of `seed` diverged, the tensors
     of each kept by one, measured by the other."""
     first = RunRequest(
@@ -256,7 +274,9 @@ def to_measure(
         room = 1
     count = min(len(later), COLUMNS, max(room - 1, 0))
     if not count:
-        return (found.step,) if not found.measured and found.kind in MEASURED_KINDS else ()
+        return (
+            (found.step,) if not found.measured and found.kind in MEASURED_KINDS else ()
+        )
     evenly = (later[(number + 1) * len(later) // count - 1] for number in range(count))
     return (found.step, *evenly)
 

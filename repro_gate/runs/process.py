@@ -59,7 +59,9 @@ class Ended:
     stopped: str = ""
     seconds: float = 0.0
     tail: tuple[str, ...] = ()
-    left_running: int = 0  # descendants that had to be killed after the command itself had ended
+    left_running: int = (
+        0  # descendants that had to be killed after the command itself had ended
+    )
     # `group_killed`, and it, or by its log a process of it, was killed
     out_of_memory: bool = False
     # how often the kernel has killed for want of memory on this machine meanwhile; None: not known
@@ -111,13 +113,17 @@ def supervise(
         finally:
             seconds = time.monotonic() - began
             try:
-                left = tree.end(at_once=bool(stopped or timed_out or process.poll() is None))
+                left = tree.end(
+                    at_once=bool(stopped or timed_out or process.poll() is None)
+                )
             finally:
                 end_all(sandbox)
                 # closes the pipe, so on an exception too
                 tail = () if output is None else output.lines()
     return replace(
-        _judged(process.returncode, tail, kills, ended_by_gate=bool(stopped or timed_out)),
+        _judged(
+            process.returncode, tail, kills, ended_by_gate=bool(stopped or timed_out)
+        ),
         timed_out=timed_out,
         stopped=stopped,
         seconds=seconds,
@@ -126,7 +132,11 @@ def supervise(
 
 
 def _judged(
-    code: int, tail: tuple[str, ...], kills: Sequence[int | None], *, ended_by_gate: bool
+    code: int,
+    tail: tuple[str, ...],
+    kills: Sequence[int | None],
+    *,
+    ended_by_gate: bool,
 ) -> Ended:
     """Return how a command ended by its exit code, the end of its log and the kernel's count of
     kills since it began."""
@@ -173,7 +183,9 @@ class _Tree:
 
     def descendants(self) -> list[psutil.Process]:
         """Return every process below the gate but those that were there before."""
-        found = [child for child in descendants(os.getpid()) if child.pid not in self.before]
+        found = [
+            child for child in descendants(os.getpid()) if child.pid not in self.before
+        ]
         self.known.update((child.pid, child) for child in found)
         return found
 
@@ -188,7 +200,11 @@ class _Tree:
                 elif child.pid != self.process.pid and child.ppid() == os.getpid():
                     os.waitpid(child.pid, os.WNOHANG)
         leader = self.process.pid
-        return [child for child in found if child.pid != leader or self.process.poll() is None]
+        return [
+            child
+            for child in found
+            if child.pid != leader or self.process.poll() is None
+        ]
 
     def end(self, *, at_once: bool) -> int:
         """Kill what is left, again until nothing is. Return how many processes a finished command
@@ -262,7 +278,9 @@ def _group_kills() -> Iterator[int]:
     and what is mounted is the container's own."""
     mounted = Path("/sys/fs/cgroup")
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(errors="surrogateescape").splitlines():
+        for line in (
+            Path("/proc/self/cgroup").read_text(errors="surrogateescape").splitlines()
+        ):
             _, controllers, path = line.split(":", 2)
             top, name = mounted, "memory.events"
             if controllers == "memory":
@@ -270,7 +288,9 @@ def _group_kills() -> Iterator[int]:
             if controllers in ("", "memory"):
                 own = top / path.lstrip("/")
                 folders = (own, *own.parents)
-                counts = (_counted(it / name) for it in folders if it.is_relative_to(top))
+                counts = (
+                    _counted(it / name) for it in folders if it.is_relative_to(top)
+                )
                 yield from (count for count in counts if count is not None)
 
 

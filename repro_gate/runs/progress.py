@@ -28,7 +28,9 @@ class Watch:
     def said(self, text: str) -> None:
         """Tell a line before something that takes long. The text is safe to print."""
 
-    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
+    def run_started(
+        self, name: str, number: int, total: int, steps: int | None
+    ) -> None:
         """Tell that a run begins: the `number`-th of `total`, of `steps` optimizer steps (None: to
         its end)."""
 
@@ -57,7 +59,8 @@ class LiveComparison:
         keys = Counter(trace.key for trace in first if trace.trained)
         alone = [trace for trace in first if trace.trained and keys[trace.key] == 1]
         self._first: dict[str, dict[Key, Block]] = {
-            trace.key: {key_of(block): block for block in trace.blocks} for trace in alone
+            trace.key: {key_of(block): block for block in trace.blocks}
+            for trace in alone
         }
         self._taken: dict[Path, int] = {}
 
@@ -76,7 +79,9 @@ class LiveComparison:
                 # a generator that differs diverges once a number depends on it
                 if self.found is None and block.kind != "rng":
                     self.compared = True
-                    self.found = first_difference(trace.key, self._first[trace.key], block)
+                    self.found = first_difference(
+                        trace.key, self._first[trace.key], block
+                    )
                     if self.found is not None:
                         self.watch.diverged(self.found)
         return (

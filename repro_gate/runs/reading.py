@@ -17,7 +17,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from repro_gate.compare.artifacts import Artifact, Leaf, LeafDifference, compare_artifacts
+from repro_gate.compare.artifacts import (
+    Artifact,
+    Leaf,
+    LeafDifference,
+    compare_artifacts,
+)
 from repro_gate.compare.distances import distance_of_values
 from repro_gate.compare.model import Distance, Divergence
 from repro_gate.errors import Inconclusive
@@ -35,8 +40,12 @@ from repro_gate.spec.model import Spec
 # for looking inside all artifacts of one series of runs; what is not read by then is compared by
 # its bytes
 MAX_SECONDS = 600.0
-MAX_ANSWER = 128 * 2**20  # bytes that the training's interpreter may say of the files of one start
-_LATE = f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over"
+MAX_ANSWER = (
+    128 * 2**20
+)  # bytes that the training's interpreter may say of the files of one start
+_LATE = (
+    f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over"
+)
 
 
 @dataclass(frozen=True)
@@ -78,16 +87,22 @@ class ArtifactReader:
         environment = prepared(self.spec, self.folder.outer, sandbox, folder)
         try:
             python = training_interpreter(self.spec, environment)
-        except Inconclusive:  # the training needs none: its files are compared by their bytes
+        except (
+            Inconclusive
+        ):  # the training needs none: its files are compared by their bytes
             python = "python"
         files = folder / "files"
         files.mkdir()
         moved = [
-            replace(item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}"))
+            replace(
+                item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}")
+            )
             for number, item in enumerate(items)
         ]
         chown_to_training(sandbox, files)
-        found, _ = read(moved, Interpreter(python, environment, sandbox, folder), self._seconds)
+        found, _ = read(
+            moved, Interpreter(python, environment, sandbox, folder), self._seconds
+        )
         remove_tree(folder)
         return found
 
@@ -130,11 +145,15 @@ def differences(
         differs(name, f"written by the {'first' if name in a else 'second'} run only")
         for name in sorted(a.keys() ^ b.keys())
     ]
-    uncompared = [item for name in both if (item := _uncompared(a[name], b[name])) is not None]
+    uncompared = [
+        item for name in both if (item := _uncompared(a[name], b[name])) is not None
+    ]
     readable = [name for name in both if a[name].readable and b[name].readable]
     skipped = {item.name for item in uncompared}.union(readable)
     found += (
-        differs(name, f"a {a[name].kind} in the first run, a {b[name].kind} in the second")
+        differs(
+            name, f"a {a[name].kind} in the first run, a {b[name].kind} in the second"
+        )
         for name in both
         if name not in skipped
     )
@@ -142,10 +161,14 @@ def differences(
     contents = reader.contents([side[name] for name in unlike for side in (a, b)])
     count = len(readable) - len(unlike)
     for name, left, right in zip(unlike, contents[::2], contents[1::2], strict=True):
-        found += (as_divergence(item, step) for item in compare_artifacts(left, right, name))
+        found += (
+            as_divergence(item, step) for item in compare_artifacts(left, right, name)
+        )
         count += len(left.leaves)
     ordered = tuple(sorted(found, key=lambda item: item.name.partition(": ")[0]))
-    return ArtifactComparison(divergences=ordered, values=count, uncompared=tuple(uncompared))
+    return ArtifactComparison(
+        divergences=ordered, values=count, uncompared=tuple(uncompared)
+    )
 
 
 def _uncompared(a: Collected, b: Collected) -> Uncompared | None:
@@ -156,7 +179,9 @@ def _uncompared(a: Collected, b: Collected) -> Uncompared | None:
             if a.problem == b.problem
             else f"the {'first' if a.problem else 'second'} run"
         )
-        return Uncompared(a.name, a.glob, f"in {where} {a.problem or b.problem}", same=False)
+        return Uncompared(
+            a.name, a.glob, f"in {where} {a.problem or b.problem}", same=False
+        )
     if FILE in (a.kind, b.kind):
         return None
     what = (
@@ -207,7 +232,15 @@ class _Leaf(msgspec.Struct, frozen=True, array_like=True, tag="leaf"):
 
 class _End(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     format: Literal[
-        "torch", "safetensors", "distributed", "npz", "npy", "json", "jsonl", "csv", "tsv"
+        "torch",
+        "safetensors",
+        "distributed",
+        "npz",
+        "npy",
+        "json",
+        "jsonl",
+        "csv",
+        "tsv",
     ]
     structure: _Digest
 
@@ -224,8 +257,8 @@ class _Distance(msgspec.Struct, frozen=True, array_like=True, tag="distance"):
     reference_l2: float | None
 
 
-_LINE: msgspec.json.Decoder[_File | _Leaf | _End | _Whole | _Distance] = msgspec.json.Decoder(
-    _File | _Leaf | _End | _Whole | _Distance
+_LINE: msgspec.json.Decoder[_File | _Leaf | _End | _Whole | _Distance] = (
+    msgspec.json.Decoder(_File | _Leaf | _End | _Whole | _Distance)
 )
 
 
@@ -240,7 +273,11 @@ class _Answers:
 
 
 def read(
-    items: Sequence[Collected], python: Interpreter, seconds: float, *, pairs: bool = False
+    items: Sequence[Collected],
+    python: Interpreter,
+    seconds: float,
+    *,
+    pairs: bool = False,
 ) -> tuple[list[Artifact], dict[tuple[int, str], Distance]]:
     """Return the items' contents, in one start of the training's interpreter; with `pairs`, how far
     the tensors of two neighbours are apart.
@@ -255,7 +292,10 @@ def read(
             known.found[number] = _opaque(item)
     waiting = [number for number in range(len(items)) if number not in known.found]
     why = _start(items, waiting, python, seconds, known, pairs) if waiting else ""
-    found = {**{number: _opaque(items[number], why) for number in waiting}, **known.found}
+    found = {
+        **{number: _opaque(items[number], why) for number in waiting},
+        **known.found,
+    }
     return [found[number] for number in range(len(items))], known.distances
 
 
@@ -271,7 +311,10 @@ def _start(
     answer for the rest."""
     if seconds <= 0:
         return _LATE
-    request, answer = python.folder / "request.json", python.folder / "tmp" / "answer.jsonl"
+    request, answer = (
+        python.folder / "request.json",
+        python.folder / "tmp" / "answer.jsonl",
+    )
     files = [[number, os.fspath(items[number].path)] for number in waiting]
     asked = {
         "files": files,
@@ -285,7 +328,12 @@ def _start(
     answer.unlink(missing_ok=True)
     try:
         ended = supervise(
-            [python.python, os.path.dirname(program.__file__), "artifacts", os.fspath(request)],
+            [
+                python.python,
+                os.path.dirname(program.__file__),
+                "artifacts",
+                os.fspath(request),
+            ],
             cwd=python.folder / "empty",
             env=python.environment,
             timeout=seconds,
@@ -295,21 +343,27 @@ def _start(
             said = file.read(MAX_ANSWER + 1)
     except OSError as error:
         return (
-            f"the training's Python ({python.python}) does not read it: {error.strerror or error}"
+            f"the training's Python ({python.python}) does not "
+            f"read it: {error.strerror or error}"
         )
     broken = _take(said, items, waiting, known)
     if ended.timed_out:
         return _LATE
     if broken:
         return "what the training's Python says of it cannot be read"
-    last = next((line.strip()[:200] for line in reversed(ended.tail) if line.strip()), "")
+    last = next(
+        (line.strip()[:200] for line in reversed(ended.tail) if line.strip()), ""
+    )
     name = items[known.asked].name if known.asked >= 0 else "anything"
-    return f"the training's Python ended before it had read {name} (status {ended.exit_code})" + (
-        f": {last}" if last else ""
+    return (
+        f"the training's Python ended before it had read {name} (status {ended.exit_code})"
+        + (f": {last}" if last else "")
     )
 
 
-def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _Answers) -> bool:
+def _take(
+    said: bytes, items: Sequence[Collected], waiting: list[int], known: _Answers
+) -> bool:
     """Take an answer line by line, up to the first line that is no answer; whether there was
     one."""
     leaves: dict[str, Leaf] = {}
@@ -325,7 +379,11 @@ def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _A
         elif known.asked < 0:
             return True
         elif isinstance(row, _Distance):
-            ratio = row.l2 / row.reference_l2 if row.l2 is not None and row.reference_l2 else None
+            ratio = (
+                row.l2 / row.reference_l2
+                if row.l2 is not None and row.reference_l2
+                else None
+            )
             known.distances[known.asked, row.name] = Distance(
                 row.max_abs, row.max_ulp, row.l2, ratio
             )
@@ -335,7 +393,11 @@ def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _A
             return True
         elif isinstance(row, _Leaf):
             leaves[row.name] = Leaf(
-                kind=row.kind, dtype=row.dtype, shape=row.shape, digest=row.digest, value=row.value
+                kind=row.kind,
+                dtype=row.dtype,
+                shape=row.shape,
+                digest=row.digest,
+                value=row.value,
             )
         elif isinstance(row, _Whole):
             known.found[known.asked] = _opaque(items[known.asked], row.note)

@@ -36,7 +36,9 @@ class Varied:
     run: RunResult
     comparison: Comparison | None  # None: it ended badly
     same: bool  # it may count as the seed's second run
-    by_chance: bool = False  # it is not the same, and nothing that was varied explains it
+    by_chance: bool = (
+        False  # it is not the same, and nothing that was varied explains it
+    )
 
 
 @dataclass(kw_only=True)
@@ -54,15 +56,21 @@ class Results:
     comparisons: dict[int, Comparison] = field(default_factory=dict)
     second: dict[int, str] = field(default_factory=dict)
     varied: dict[int, Varied] = field(default_factory=dict)
-    floor: NoiseFloor | None = None  # of the first two default runs that came to their end
+    floor: NoiseFloor | None = (
+        None  # of the first two default runs that came to their end
+    )
     uncompared: tuple[Uncompared, ...] = ()
-    unrecorded: dict[str, tuple[str, str]] = field(default_factory=dict)  # id -> message, remedy
+    unrecorded: dict[str, tuple[str, str]] = field(
+        default_factory=dict
+    )  # id -> message, remedy
     changed_data: tuple[str, ...] = ()
     # of others, seen between the runs; None: nobody could look
     gpu_processes: tuple[str, ...] | None = None
     interrupted: str = ""  # why the series ended early, if it did
     interrupted_by: tuple[str, str] = RUN_AGAIN  # id and remedy of that reason
-    warnings: tuple[str, ...] = ()  # what the workspaces do not hold, what a run left behind
+    warnings: tuple[
+        str, ...
+    ] = ()  # what the workspaces do not hold, what a run left behind
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -88,7 +96,9 @@ class Results:
     @property
     def control(self) -> RunResult | None:
         """Return the reseeded run."""
-        return next((run for run in self.runs if run.request.arm.name == "reseeded"), None)
+        return next(
+            (run for run in self.runs if run.request.arm.name == "reseeded"), None
+        )
 
     @property
     def broken(self) -> RunResult | None:
@@ -118,7 +128,9 @@ class Results:
     def plain_repeats(self, seed: int) -> list[RunResult]:
         """Return the deterministic runs of a seed that repeat its first one as it was."""
         requests = [(run, run.request) for run in self._of(seed)]
-        return [run for run, request in requests if request.second_of and not request.varied]
+        return [
+            run for run, request in requests if request.second_of and not request.varied
+        ]
 
     def compared(self, seed: int) -> int:
         """Return how many deterministic runs of a seed were compared, the first counted."""
@@ -137,7 +149,11 @@ class Results:
     def _of(self, seed: int) -> list[RunResult]:
         """Return the deterministic runs of a seed."""
         arm = ("deterministic", seed)
-        return [run for run in self.runs if (run.request.arm.name, run.request.arm.seed) == arm]
+        return [
+            run
+            for run in self.runs
+            if (run.request.arm.name, run.request.arm.seed) == arm
+        ]
 
     @property
     def artifact_notes(self) -> tuple[str, ...]:
@@ -147,9 +163,13 @@ class Results:
         for run in self.runs:
             stopped = ""
             if run.outcome == "stopped":
-                stopped = f" (the training was stopped after {self.spec.train.steps} steps)"
+                stopped = (
+                    f" (the training was stopped after {self.spec.train.steps} steps)"
+                )
             for glob in run.unmatched if run.request.name not in self.fragile else ():
-                text = f"no file matches capture.artifacts {glob!r} after a run{stopped}"
+                text = (
+                    f"no file matches capture.artifacts {glob!r} after a run{stopped}"
+                )
                 texts[text] = None
         return tuple(texts)
 
@@ -173,7 +193,9 @@ class Results:
     def timed_runs(self) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
         """Return the traces of the deterministic runs of the first seed and of the default runs
         that came to their end, as many of each."""
-        on = [run.traces for run in self._of(self.spec.random_state.seeds[0]) if run.good]
+        on = [
+            run.traces for run in self._of(self.spec.random_state.seeds[0]) if run.good
+        ]
         off = _default_traces(self.runs)
         count = min(len(on), len(off), self.spec.cost.pairs)
         return [*on[:count]], [*off[:count]]
@@ -222,7 +244,9 @@ class Results:
             self.uncompared = tuple(dict.fromkeys((*self.uncompared, *uncompared)))
         elif not request.varied:
             comparison = compare_crashed(first, run)
-        same = comparison is not None and alike(comparison, self.spec.determinism.tolerance)
+        same = comparison is not None and alike(
+            comparison, self.spec.determinism.tolerance
+        )
         if request.varied:
             self.varied[seed] = Varied(run, comparison, same)
         if comparison is not None and (same or not request.varied):
@@ -262,7 +286,9 @@ def compare_pair(
     """Compare two runs, artifacts included; and return which of these could not be compared."""
     step = max(first.steps, second.steps) - 1
     found = differences(first.artifacts, second.artifacts, reader, step)
-    comparison = compare_runs(first.traces, second.traces, found.divergences, found.values)
+    comparison = compare_runs(
+        first.traces, second.traces, found.divergences, found.values
+    )
     return comparison, found.uncompared
 
 
@@ -273,7 +299,8 @@ def _unrecorded(first: RunResult, second: RunResult) -> dict[str, tuple[str, str
     if names:
         message = "what no optimizer moves differs between two runs whose training is the same: "
         remedy = (
-            "an average, a snapshot or a counter: see what it is made from, and seed or order that"
+            "an average, a snapshot or a counter: see what it "
+            "is made from, and seed or order that"
         )
         found["unrecorded/modules"] = message + few(names), remedy
     return found
@@ -285,10 +312,14 @@ def few(names: Sequence[str]) -> str:
 
 
 def _default_traces(runs: Sequence[RunResult]) -> list[tuple[Trace, ...]]:
-    return [run.traces for run in runs if run.request.arm.name == "default" and run.good]
+    return [
+        run.traces for run in runs if run.request.arm.name == "default" and run.good
+    ]
 
 
-def keep_traces(runs: Sequence[RunResult], target: Path, *, readable: bool) -> list[str]:
+def keep_traces(
+    runs: Sequence[RunResult], target: Path, *, readable: bool
+) -> list[str]:
     """Copy the traces of all runs to `target`, one folder for each run: regular files only,
     whatever else training put beside them; `readable` if their own mode was the training's to read
     only. Return a sentence for each that could not be kept."""

@@ -107,7 +107,9 @@ def _watched(
     return result
 
 
-def _collected(spec: Spec, folder: GateFolder, site: Site, result: RunResult) -> RunResult:
+def _collected(
+    spec: Spec, folder: GateFolder, site: Site, result: RunResult
+) -> RunResult:
     """Return the result with the declared artifacts, which are taken out of the workspace, and with
     the other files that the run wrote."""
     globs, name = spec.capture.artifacts, result.request.name
@@ -166,7 +168,9 @@ def _look_for_others(results: Results) -> None:
 def _interruption(error: Inconclusive | OSError) -> tuple[str, str]:
     """Return the id and the remedy of the reason why a series ended early."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "free space, or set TMPDIR to a folder that has it, and run the gate again"
+        remedy = (
+            "free space, or set TMPDIR to a folder that has it, and run the gate again"
+        )
         return RUN_AGAIN[0], remedy
     # an id that the documents name
     if isinstance(error, Inconclusive) and "/" in error.reason_id:

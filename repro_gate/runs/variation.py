@@ -82,15 +82,21 @@ def environment(
         found["TZ"] = _ZONES[outer.get("TZ") == _ZONES[0] or time.timezone == 5 * 3600]
     if "locale" in varied:
         names = [
-            name for name in outer if name == "LANG" or (name.startswith("LC_") and outer[name])
+            name
+            for name in outer
+            if name == "LANG" or (name.startswith("LC_") and outer[name])
         ] or ["LANG"]
         now = outer.get("LC_ALL") or outer.get("LANG") or ""
-        other = next((name for name in _LOCALES if name != now and _installed(name)), None)
+        other = next(
+            (name for name in _LOCALES if name != now and _installed(name)), None
+        )
         found |= dict.fromkeys(names, other) if other is not None else {}
     if THREADS in varied:
         given = outer.get("OMP_NUM_THREADS", "")
         count = int(given) if given.isdecimal() else usable_processors()
-        found |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(count // 2 or 2))
+        found |= dict.fromkeys(
+            ("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(count // 2 or 2)
+        )
     return found
 
 
@@ -125,7 +131,9 @@ def left_alike(varied: Collection[str]) -> tuple[str, ...]:
 
 def _make_older(path: str) -> None:
     state = os.lstat(path)
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns - DAY), follow_symlinks=False)
+    os.utime(
+        path, ns=(state.st_atime_ns, state.st_mtime_ns - DAY), follow_symlinks=False
+    )
 
 
 def _installed(name: str) -> bool:

@@ -66,9 +66,9 @@ class Spare:
         """Return whether a folder, and each above it, is no link: what lies elsewhere is not
         moved."""
         if name not in self._folders:
-            self._folders[name] = self._is_folder(os.path.dirname(name)) and stat.S_ISDIR(
-                os.lstat(self.root / name).st_mode
-            )
+            self._folders[name] = self._is_folder(
+                os.path.dirname(name)
+            ) and stat.S_ISDIR(os.lstat(self.root / name).st_mode)
         return self._folders[name]
 
 
@@ -111,7 +111,9 @@ class _Refill(Copy):
             super().copy_file(name)
             return
         status = os.lstat(source)
-        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
+        os.utime(
+            target, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False
+        )
 
 
 def fresh_workspace(
@@ -148,11 +150,16 @@ def fresh_workspace(
     directory.mkdir(parents=True, exist_ok=True)
     for item in data:
         _link(item, snapshot.source, spec_dir, inside, root)
-    home, tmp = make_folder(run_folder / places.home), make_folder(run_folder / places.tmp)
+    home, tmp = (
+        make_folder(run_folder / places.home),
+        make_folder(run_folder / places.tmp),
+    )
     return Workspace(root, directory, home, tmp)
 
 
-def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path) -> None:
+def _link(
+    item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path
+) -> None:
     """Put the link for one item into the workspace, where it needs one."""
     original = data_path(item, Path(os.path.realpath(spec_dir)))
     name = os.path.relpath(original, source)

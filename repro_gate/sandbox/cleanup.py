@@ -112,9 +112,13 @@ def _open_folders() -> list[Path]:
     everybody may write to."""
     named = [*OPEN_TO_ALL, tempfile.gettempdir()]
     with contextlib.suppress(OSError):
-        for line in _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        for line in _MOUNTS.read_text(
+            encoding="utf-8", errors="surrogateescape"
+        ).splitlines():
             path = line.split(" ")[4]
-            named.append(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path))
+            named.append(
+                re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
+            )
     found = []
     for path in dict.fromkeys(os.path.realpath(name) for name in named):
         with contextlib.suppress(OSError):
@@ -162,9 +166,14 @@ def _forget_keys(sandbox: Sandbox) -> None:
     if keyctl is None:
         return
     call = ctypes.CDLL(None).syscall
-    call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long, ctypes.c_long, ctypes.c_char_p]
+    call.restype, call.argtypes = (
+        ctypes.c_long,
+        [ctypes.c_long, ctypes.c_long, ctypes.c_char_p],
+    )
     if call(keyctl, _JOIN_SESSION_KEYRING, None) != -1:
-        run_program(_AS_USER + _FORGET, sandbox.uid, sandbox.gid, keyctl, seconds=_SECONDS)
+        run_program(
+            _AS_USER + _FORGET, sandbox.uid, sandbox.gid, keyctl, seconds=_SECONDS
+        )
 
 
 def _listed(sandbox: Sandbox) -> list[str]:
@@ -173,7 +182,9 @@ def _listed(sandbox: Sandbox) -> list[str]:
     for kind, number in _KINDS.items():
         with contextlib.suppress(OSError):  # a kernel without them
             head, *lines = (
-                (_SYSTEM_V / kind).read_text(encoding="ascii", errors="replace").splitlines()
+                (_SYSTEM_V / kind)
+                .read_text(encoding="ascii", errors="replace")
+                .splitlines()
             )
             for line in lines:
                 fields = dict(zip(head.split(), line.split(), strict=False))
@@ -183,7 +194,9 @@ def _listed(sandbox: Sandbox) -> list[str]:
 
 
 @contextlib.contextmanager
-def fixed_folder(sandbox: Sandbox = _SAME_USER, parent: Path | None = None) -> Iterator[Path]:
+def fixed_folder(
+    sandbox: Sandbox = _SAME_USER, parent: Path | None = None
+) -> Iterator[Path]:
     """Make a folder of mode 0700 that nobody else uses, in `parent` or the temporary folder;
     removed at the end whatever happens. Raise OSError where none can be made.
 
@@ -195,7 +208,8 @@ def fixed_folder(sandbox: Sandbox = _SAME_USER, parent: Path | None = None) -> I
     with held():
         slots = (base / f"repro-gate-{os.getuid()}-{number}" for number in range(SLOTS))
         folder, lock = next(
-            ((slot, lock) for slot in slots if (lock := _take(slot)) is not None), (None, -1)
+            ((slot, lock) for slot in slots if (lock := _take(slot)) is not None),
+            (None, -1),
         )
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
@@ -234,7 +248,9 @@ def _take(slot: Path) -> int | None:
         return None
     try:
         found = os.lstat(slot) if os.path.lexists(slot) else None
-        if found is None or (stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()):
+        if found is None or (
+            stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+        ):
             make_folder(slot)
             return lock
     except (OSError, Inconclusive):

@@ -90,7 +90,9 @@ def confined(
         unreadable(sandbox, roots, _without_roots(keep, roots)),
     ):
         hide_memory()
-        end_all(sandbox)  # what a gate that was killed has left running, and left behind
+        end_all(
+            sandbox
+        )  # what a gate that was killed has left running, and left behind
         sweep(sandbox, data)
         try:
             yield
@@ -119,20 +121,28 @@ def _may_stay_open(path: Path, checkout: Path, roots: Iterable[Path]) -> bool:
     in a folder of the runner's inside it."""
     real, root = Path(os.path.realpath(path)), Path(os.path.realpath(checkout))
     inner = [other for other in roots if root in other.parents]
-    return not leads_out(real, root) and not any(real.is_relative_to(other) for other in inner)
+    return not leads_out(real, root) and not any(
+        real.is_relative_to(other) for other in inner
+    )
 
 
 def _without_roots(keep: Iterable[Path], roots: Iterable[Path]) -> list[Path]:
     """Leave out paths that hold a whole folder that is to be made unreadable: they would leave it
     open."""
-    return [path for path in keep if not any(root.is_relative_to(path) for root in roots)]
+    return [
+        path for path in keep if not any(root.is_relative_to(path) for root in roots)
+    ]
 
 
 @contextlib.contextmanager
 def _process_state() -> Iterator[None]:
     """Hold no groups beside root's (they would still read files of theirs in `as_training_user`),
     no core files, and a umask that others can read."""
-    groups, umask, core = os.getgroups(), os.umask(_UMASK), resource.getrlimit(resource.RLIMIT_CORE)
+    groups, umask, core = (
+        os.getgroups(),
+        os.umask(_UMASK),
+        resource.getrlimit(resource.RLIMIT_CORE),
+    )
     try:
         os.setgroups([])
         resource.setrlimit(resource.RLIMIT_CORE, (0, core[1]))
@@ -152,7 +162,9 @@ def _alone(sandbox: Sandbox, tell: Callable[[str], None]) -> Iterator[None]:
     deadline = time.monotonic() + WAIT_SECONDS
     lock = _lock(sandbox)
     if lock is None:
-        tell(f"waiting for another gate on this machine, which trains as user {sandbox.uid} too")
+        tell(
+            f"waiting for another gate on this machine, which trains as user {sandbox.uid} too"
+        )
     while lock is None:
         if time.monotonic() > deadline:
             raise Inconclusive(
@@ -194,7 +206,9 @@ def runner_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     commands are written to."""
     names = ("GITHUB_EVENT_PATH", *FILE_COMMANDS)
     return tuple(
-        Path(os.path.abspath(environment[name])) for name in names if environment.get(name)
+        Path(os.path.abspath(environment[name]))
+        for name in names
+        if environment.get(name)
     )
 
 
@@ -210,7 +224,10 @@ def private_folders(environment: Mapping[str, str], checkout: Path) -> tuple[Pat
     folder, its files' folders, everything below /github, and in a container mounted secrets and a
     folder with a container engine's socket that others may connect to. Real paths of folders that
     are there."""
-    named = [environment.get(name, "") for name in ("GITHUB_WORKSPACE", "HOME", "RUNNER_TEMP")]
+    named = [
+        environment.get(name, "")
+        for name in ("GITHUB_WORKSPACE", "HOME", "RUNNER_TEMP")
+    ]
     wanted = [
         checkout,
         *(Path(name) for name in named if os.path.isabs(name)),
@@ -242,7 +259,9 @@ def unreadable(
         yield
         return
     real = {Path(os.path.realpath(root)) for root in roots}
-    outermost = [path for path in real if not any(other in path.parents for other in real)]
+    outermost = [
+        path for path in real if not any(other in path.parents for other in real)
+    ]
     keep = [Path(os.path.realpath(path)) for path in keep_open]
     restrictions = _Restrictions(sandbox)
     with held():
@@ -320,7 +339,8 @@ class _Restrictions:
             raise _not_restricted(path, error.strerror or str(error)) from error
         if len(self._changed) > MOST:
             raise _not_restricted(
-                path, f"there is too much beside the declared data: more than {MOST:,} entries"
+                path,
+                f"there is too much beside the declared data: more than {MOST:,} entries",
             )
 
     def _listed(self, folder: Path) -> list[str]:

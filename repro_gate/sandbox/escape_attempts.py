@@ -21,7 +21,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-_REFUSED = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EROFS)
+_REFUSED = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ESRCH,
+    errno.EROFS,
+)
 _CLONE_NEWNS = 0x00020000
 _PTRACE_SEIZE, _PTRACE_DETACH = 0x4206, 17
 _NO_FILE_SYSTEM = b"repro-gate-none"
@@ -30,7 +37,9 @@ _PROCESS = ("environ", "mem", "maps", "fd", "cwd", "root", "io", "auxv", "syscal
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 
-_succeeded: list[str] = []  # what the kernel did not refuse, and what must not be so and is
+_succeeded: list[
+    str
+] = []  # what the kernel did not refuse, and what must not be so and is
 
 
 def _attempt(name: str, attempt: Callable[..., object], *arguments: object) -> None:
@@ -57,13 +66,18 @@ def main() -> None:
     for path in wanted["sockets"]:
         _attempt(f"connect to {path}", _connect, path)
     _privileges()
-    sys.stdout.write(json.dumps({"succeeded": _succeeded[:100], "missing": _missing(wanted)}))
+    sys.stdout.write(
+        json.dumps({"succeeded": _succeeded[:100], "missing": _missing(wanted)})
+    )
 
 
 def _identity(wanted: dict[str, Any]) -> None:
     """Note who this process is, by the kernel's own account, and what it was given at its start."""
     fields = _status(os.getpid())
-    if fields["Uid"] != [str(wanted["uid"])] * 4 or fields["Gid"] != [str(wanted["gid"])] * 4:
+    if (
+        fields["Uid"] != [str(wanted["uid"])] * 4
+        or fields["Gid"] != [str(wanted["gid"])] * 4
+    ):
         _succeeded.append(f"be user {fields['Uid']}, group {fields['Gid']}")
     if fields["Groups"]:
         _succeeded.append(f"be in the groups {' '.join(fields['Groups'])}")
@@ -101,7 +115,10 @@ def _other_processes(wanted: dict[str, Any]) -> None:
 
 def _status(pid: int) -> dict[str, list[str]]:
     with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        return {key: value.split() for key, _, value in (line.partition(":") for line in file)}
+        return {
+            key: value.split()
+            for key, _, value in (line.partition(":") for line in file)
+        }
 
 
 def _read(path: str) -> None:
@@ -147,7 +164,9 @@ def _privileges() -> None:
     # Of a kind that no kernel knows: whether one may mount is asked first (EPERM), so that even
     # where one may (ENODEV) nothing is mounted. Not tried is a user namespace, which a bare host's
     # kernel grants to anyone: only processes inside it see what is mounted there.
-    _attempt("mount a file system", call, libc.mount, b"none", b"/", _NO_FILE_SYSTEM, 0, None)
+    _attempt(
+        "mount a file system", call, libc.mount, b"none", b"/", _NO_FILE_SYSTEM, 0, None
+    )
     _attempt("have mounts of its own as this user", call, libc.unshare, _CLONE_NEWNS)
     _attempt("choose its groups", os.setgroups, [0])
     _attempt("become group 0", os.setgid, 0)
@@ -157,7 +176,12 @@ def _privileges() -> None:
 
 def _trace(pid: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    libc.ptrace.argtypes = [
+        ctypes.c_long,
+        ctypes.c_long,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
     libc.ptrace.restype = ctypes.c_long
     if libc.ptrace(_PTRACE_SEIZE, pid, None, None) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

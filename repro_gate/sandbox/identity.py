@@ -28,7 +28,12 @@ from repro_gate.files import NotRegular, remove_tree, walk
 
 # an invalid user: nothing is changed, and the one in force is returned
 _NOBODY = ctypes.c_uint(0xFFFFFFFF)
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = (
+    os.O_RDONLY
+    | os.O_CLOEXEC
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+)
 SAME_USER = "same-user"
 OWN_USER = "own-user"
 # in the range that systemd leaves for users without a name (61184 … 65519), below what a remapped
@@ -63,7 +68,9 @@ def chown_to_training(sandbox: Sandbox, *trees: Path) -> None:
     for tree in trees:
         is_folder = stat.S_ISDIR(os.lstat(tree).st_mode)
         for name in ("", *(walk(tree) if is_folder else ())):
-            os.chown(tree / name, sandbox.uid or -1, sandbox.gid or -1, follow_symlinks=False)
+            os.chown(
+                tree / name, sandbox.uid or -1, sandbox.gid or -1, follow_symlinks=False
+            )
 
 
 def let_group_pass(sandbox: Sandbox, folder: Path) -> None:
@@ -83,7 +90,9 @@ def seal(sandbox: Sandbox, folder: Path, for_later: str | tuple[str, ...]) -> No
     """
     if not sandbox.own_user:
         return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = os.open(
+        folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    )
     try:
         os.fchown(handle, 0, sandbox.gid or -1)
         os.fchmod(handle, _ENTER)

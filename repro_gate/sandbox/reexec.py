@@ -39,7 +39,13 @@ _LEADS_THERE = re.compile(
     "|KUBECONFIG|NETRC|PGPASSFILE|ACTIONS_CACHE_URL|ACTIONS_RESULTS_URL|ACTIONS_RUNTIME_URL|GITHUB_ENV|GITHUB_PATH|GITHUB_STATE"
     "|GIT_ASKPASS|SSH_ASKPASS|SUDO_ASKPASS"
 )
-_PREFIXES = ("AWS_", "AZURE_", "ARM_CLIENT_", "GIT_CONFIG_VALUE_", "GIT_CONFIG_PARAMETERS")
+_PREFIXES = (
+    "AWS_",
+    "AZURE_",
+    "ARM_CLIENT_",
+    "GIT_CONFIG_VALUE_",
+    "GIT_CONFIG_PARAMETERS",
+)
 
 
 def start_anew(environment: Mapping[str, str], keep: Iterable[str] = NEEDED) -> None:
@@ -63,7 +69,8 @@ def start_anew(environment: Mapping[str, str], keep: Iterable[str] = NEEDED) -> 
     sys.stdout.flush()
     sys.stderr.flush()
     arguments = [sys.executable, *sys.orig_argv[1:]]
-    os.execve(sys.executable, arguments, {**rest, HANDED: str(file), TAKEN_OUT: ",".join(names)})  # noqa: S606  itself, with its own arguments
+    child = {**rest, HANDED: str(file), TAKEN_OUT: ",".join(names)}
+    os.execve(sys.executable, arguments, child)  # noqa: S606  itself, with its own arguments
 
 
 def handed_over(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:
@@ -129,7 +136,9 @@ def secret_names(names: Iterable[str]) -> tuple[str, ...]:
 def taken_out(names: Iterable[str]) -> tuple[str, ...]:
     """Everything that goes when a gate re-executes itself: secrets, and what only leads to them.
     Sorted."""
-    gone = (name for name in names if _LEADS_THERE.fullmatch(name) or _is_taken_out(name))
+    gone = (
+        name for name in names if _LEADS_THERE.fullmatch(name) or _is_taken_out(name)
+    )
     return tuple(sorted(gone))
 
 

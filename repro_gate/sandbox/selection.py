@@ -76,7 +76,9 @@ def _missing() -> str:
         return "the gate lacks " + ", ".join(f"CAP_{name}" for name in lacking)
     # a user namespace may map too few users, or refuse setgroups
     entered, environment = command(_OWN_USER, ["/bin/true"], {})
-    done = subprocess.run(entered, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        entered, env=environment, capture_output=True, text=True, check=False
+    )
     return done.stderr.strip()[-300:] if done.returncode else ""
 
 

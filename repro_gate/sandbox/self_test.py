@@ -27,7 +27,9 @@ ATTEMPTS = Path(__file__).resolve().with_name("escape_attempts.py")
 _SECONDS = 120.0
 _MOST = 1 << 20  # characters of an answer
 # Interpreters of the gate's and the system's: never one that an untrusted spec could name.
-_INTERPRETERS = tuple(dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")))
+_INTERPRETERS = tuple(
+    dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"))
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,9 @@ class Exposure:
     start: tuple[Path, ...] = ()  # interpreters of the training's
 
 
-def prove(sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> None:
+def prove(
+    sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], cwd: Path
+) -> None:
     """Try everything, in the environment and folder of a run. Nothing is done where gate and
     training are one user.
 
@@ -105,13 +109,18 @@ def _answer(
 ) -> dict[str, Sequence[Sequence[str]]]:
     """Return what the program says. Each interpreter is tried until one can be started by that
     user."""
-    paths = {name: [os.fspath(item) for item in items] for name, items in vars(exposure).items()}
+    paths = {
+        name: [os.fspath(item) for item in items]
+        for name, items in vars(exposure).items()
+    }
     question = {"uid": sandbox.uid, "gid": sandbox.gid, "gate": os.getpid(), **paths}
     why = "there is none"
     for python in _INTERPRETERS:
         if not os.path.exists(python):
             continue
-        argv, env = command(sandbox, [python, "-I", "-S", os.fspath(ATTEMPTS)], environment)
+        argv, env = command(
+            sandbox, [python, "-I", "-S", os.fspath(ATTEMPTS)], environment
+        )
         try:
             done = subprocess.run(
                 argv,

@@ -22,7 +22,9 @@ from repro_gate.sandbox.identity import Sandbox
 
 # never the PATH that the gate was given: an earlier step may have written to it
 _SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
-_END_WITHIN = 15.0  # seconds; a process inside a device driver's call ends only when that returns
+_END_WITHIN = (
+    15.0  # seconds; a process inside a device driver's call ends only when that returns
+)
 _ROUNDS_APART = 0.02
 _AT_ONCE_WITHIN = 3.0  # seconds
 # kill(-1) reaches every process that its sender may signal, forks under way included; sent with
@@ -67,7 +69,11 @@ def command(
         "--ambient-caps=-all",
         "--",
     ]
-    settled = [_tool("env"), "-i", *(f"{name}={value}" for name, value in environment.items())]
+    settled = [
+        _tool("env"),
+        "-i",
+        *(f"{name}={value}" for name, value in environment.items()),
+    ]
     # `env` would take it for a variable
     program = ["/bin/sh", "-c", 'exec "$@"', "sh"] if "=" in argv[0] else []
     return [*entered, *settled, *program, *argv], {"PATH": _SYSTEM_PATH, "LC_ALL": "C"}
@@ -166,7 +172,8 @@ def status_of(pid: int) -> dict[str, list[str]]:
     except OSError:
         return {}
     return {
-        key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())
+        key: value.split()
+        for key, _, value in (line.partition(":") for line in text.splitlines())
     }
 
 

@@ -20,7 +20,9 @@ MAX_DEPTH = 50
 MAX_NUMBER = 40  # characters; a longer run of digits is text (a checksum), not a number
 
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_FLOAT = re.compile(
+    r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+)
 _CONSTANTS = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -39,8 +41,9 @@ _PLAIN_TAGS = (
 _UNREADABLE = {
     # as `surrogateescape` decodes it
     re.compile("[\udc80-\udcff]"): "not UTF-8: byte {:#04x}, save the file as UTF-8",
-    re.compile(r"^(<{7}|>{7}|\|{7}) ", re.MULTILINE): "a merge conflict stands here, resolve it "
-    "and remove the markers",
+    re.compile(
+        r"^(<{7}|>{7}|\|{7}) ", re.MULTILINE
+    ): "a merge conflict stands here, resolve it and remove the markers",
     yaml.reader.Reader.NON_PRINTABLE: "control character {:#04x}, remove it",
 }
 # PyYAML's wording (the start of it) and ours.
@@ -100,18 +103,28 @@ def compose(
     and column. `what` is the word for the document in messages.
     """
     if len(raw) > MAX_BYTES:
-        raise Refused(Problem(None, None, "", f"larger than 1 MiB, {what} is far smaller"))
+        raise Refused(
+            Problem(None, None, "", f"larger than 1 MiB, {what} is far smaller")
+        )
     text = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     start = yaml.Mark(origin, 0, 0, 0, None, 0)
     try:
-        root: yaml.Node | None = _Composer(text, origin, max_nodes, what).get_single_node()
+        root: yaml.Node | None = _Composer(
+            text, origin, max_nodes, what
+        ).get_single_node()
         return root or yaml.ScalarNode("", "", start)
     except yaml.MarkedYAMLError as error:
         message = str(error.problem)
-        ours = next((ours for theirs, ours in _SYNTAX.items() if theirs in message), message)
-        raise Refused(problem_at(error.problem_mark or start, (), escaped(ours))) from None
+        ours = next(
+            (ours for theirs, ours in _SYNTAX.items() if theirs in message), message
+        )
+        raise Refused(
+            problem_at(error.problem_mark or start, (), escaped(ours))
+        ) from None
     except (OverflowError, ValueError):  # of PyYAML's, for `"\\UFFFFFFFF"`
-        raise Refused(problem_at(start, (), "an escape that no character has")) from None
+        raise Refused(
+            problem_at(start, (), "an escape that no character has")
+        ) from None
 
 
 def document_of(root: yaml.Node) -> Document:
@@ -160,7 +173,9 @@ class _Composer(yaml.SafeLoader):
             if wrong := pattern.search(data):
                 before = data[: wrong.start()]
                 column = len(before) - before.rfind("\n") - 1
-                mark = yaml.Mark(self.origin, len(before), before.count("\n"), column, None, 0)
+                mark = yaml.Mark(
+                    self.origin, len(before), before.count("\n"), column, None, 0
+                )
                 byte = ord(wrong[0][0]) & 0xFF
                 raise yaml.MarkedYAMLError(None, None, message.format(byte), mark)
 
@@ -174,7 +189,9 @@ class _Composer(yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             wrong = "aliases are not supported, write the value out"
         elif tag not in _PLAIN_TAGS:
-            wrong = f"the tag `{shortened(escaped(str(tag)))}` is not supported, remove it"
+            wrong = (
+                f"the tag `{shortened(escaped(str(tag)))}` is not supported, remove it"
+            )
         elif self.nodes > self.max_nodes:
             wrong = f"more than {self.max_nodes:,} values, {self.what} is far smaller"
         elif self.depth > MAX_DEPTH:
@@ -193,10 +210,14 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, path, document)
     if isinstance(node, yaml.SequenceNode):
-        return [_value(child, (*path, index), document) for index, child in enumerate(node.value)]
+        return [
+            _value(child, (*path, index), document)
+            for index, child in enumerate(node.value)
+        ]
     if _UNPRINTABLE.search(node.value):
         message = (
-            "holds a character that no program can be given (NUL or half a character), remove it"
+            "holds a character that no program can be given "
+            "(NUL or half a character), remove it"
         )
         document.problems.append(document.problem(path, message))
         return "?"
@@ -205,7 +226,9 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
     return node.value
 
 
-def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[str, Any]:
+def _mapping(
+    node: yaml.MappingNode, path: KeyPath, document: Document
+) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key = str(key_node.value)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from repro_gate.errors import UsageError
 from repro_gate.escape import and_more, for_terminal
 
-MAX_PRINTED = 50  # a file with more mistakes than this is not a repro.yml; the rest is counted
+MAX_PRINTED = (
+    50  # a file with more mistakes than this is not a repro.yml; the rest is counted
+)
 MAX_SHOWN = 60  # characters of a value that stand in a message
 
 KeyPath = tuple[str | int, ...]

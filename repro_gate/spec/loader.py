@@ -28,9 +28,12 @@ from repro_gate.spec.schema import beyond_the_schema, problems_in, quoted, secon
 FILE_NAME = "repro.yml"
 MAX_VALUE = 1 << 16  # characters of one option
 
-_LINKED = "let the link lead to a file of the checkout, or name the spec by its own path"
+_LINKED = (
+    "let the link lead to a file of the checkout, or name the spec by its own path"
+)
 _START_ONE = (
-    "write one with `repro-gate init`, or name the file: `repro-gate run path/to/repro.yml`"
+    "write one with `repro-gate init`, or name the "
+    "file: `repro-gate run path/to/repro.yml`"
 )
 
 
@@ -65,7 +68,9 @@ def load_spec(
     document = document_of(root)
     document.problems += problems
     folder = Path(os.path.abspath(file)).parent
-    if problems := problems_in(document) or beyond_the_schema(document, folder, checkout_of(file)):
+    if problems := problems_in(document) or beyond_the_schema(
+        document, folder, checkout_of(file)
+    ):
         raise SpecError(source, problems)
     return _spec(folder / file.name, document)
 
@@ -116,7 +121,9 @@ def _spec(path: Path, document: Document) -> Spec:
             bounds["timeout"] = seconds(bounds["timeout"])
     if diagnosis is False:
         keys["diagnosis"] = None
-    train["env"] = {name: document.text(("train", "env", name)) for name in train.get("env", ())}
+    train["env"] = {
+        name: document.text(("train", "env", name)) for name in train.get("env", ())
+    }
     random_state = keys.get("random_state", {})
     if "seed" in random_state:
         random_state["seeds"] = [random_state["seed"]]
@@ -136,7 +143,10 @@ def _spec(path: Path, document: Document) -> Spec:
 
 
 def _underscored(section: dict[str, Any]) -> dict[str, Any]:
-    return {key if "/" in key else key.replace("-", "_"): value for key, value in section.items()}
+    return {
+        key if "/" in key else key.replace("-", "_"): value
+        for key, value in section.items()
+    }
 
 
 def _lay_over(
@@ -172,7 +182,9 @@ def _set(root: yaml.MappingNode, setting: str, origin: str) -> None:
     section: Any = root
     for depth, part in enumerate(path, 1):
         if not isinstance(section, yaml.MappingNode):
-            message = f"`{dotted(path[: depth - 1])}` is not a mapping, set it as a whole"
+            message = (
+                f"`{dotted(path[: depth - 1])}` is not a mapping, set it as a whole"
+            )
             raise Refused(Problem(None, None, "", message, origin))
         rows = section.value
         names = [key.value for key, _ in rows]
@@ -180,7 +192,11 @@ def _set(root: yaml.MappingNode, setting: str, origin: str) -> None:
         section = value
         if depth < len(path):
             section = rows[place][1] if part in names else None
-            is_null = isinstance(section, yaml.ScalarNode) and scalar(section.value) is None
+            is_null = (
+                isinstance(section, yaml.ScalarNode) and scalar(section.value) is None
+            )
             if section is None or is_null:
                 section = yaml.MappingNode("", [], value.start_mark)
-        rows[place : place + 1] = [(yaml.ScalarNode("", part, value.start_mark), section)]
+        rows[place : place + 1] = [
+            (yaml.ScalarNode("", part, value.start_mark), section)
+        ]

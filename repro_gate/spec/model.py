@@ -29,9 +29,8 @@ VARIED = (  # what the second deterministic run differs in where the spec does n
     "hash-seed",
     "memory",
 )
-THREADS = (
-    "threads"  # may be varied too, where the spec asks for it: it changes numbers legitimately
-)
+# may be varied too, where the spec asks for it: it changes numbers legitimately
+THREADS = "threads"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,9 @@ class Train:
     run: str | None = None
     snippet: str | None = None
     working_directory: str = "."  # relative to the folder that holds the spec
-    steps: int | None = None  # stop after this many optimizer steps; None: run to the end
+    steps: int | None = (
+        None  # stop after this many optimizer steps; None: run to the end
+    )
     warmup: int = 5  # steps left out of the timing
     timeout: float = 3600.0  # seconds, for one run
     env: Mapping[str, str] = field(default_factory=dict)
@@ -69,10 +70,15 @@ class Tolerance:
     passes."""
 
     loss: Annotated[
-        float, Meta(description="Largest absolute difference of a loss that passes.", ge=0)
+        float,
+        Meta(description="Largest absolute difference of a loss that passes.", ge=0),
     ]
     weights: Annotated[
-        float, Meta(description="Largest absolute difference of a final weight that passes.", ge=0)
+        float,
+        Meta(
+            description="Largest absolute difference of a final weight that passes.",
+            ge=0,
+        ),
     ]
 
 
@@ -209,6 +215,5 @@ class Spec:
     baseline: BaselineRule = field(default_factory=BaselineRule)
     # None: `diagnosis: false`
     diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)
-    policy: str = (
-        "head"  # whose spec judges where a base ref is known: `head` (the change's own) or `base`
-    )
+    # whose spec judges where a base ref is known: `head` (the change's own) or `base`
+    policy: str = "head"

@@ -28,7 +28,9 @@ Schema = Mapping[str, Any]
 MAX_PROBLEMS = 500
 MAX_SECONDS = 35 * 24 * 3600.0  # as the schema says for a timeout that is a number
 CLOSE = 0.7  # `gpu` is not a slip of the pen for `cpu` (0.67)
-LISTED = 20  # of more values than that, the sentence gives the title instead of all of them
+LISTED = (
+    20  # of more values than that, the sentence gives the title instead of all of them
+)
 
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _TIMES: tuple[KeyPath, ...] = (("train", "timeout"), ("diagnosis", "timeout"))
@@ -75,7 +77,11 @@ def problems_in(document: Document) -> list[Problem]:
         first_of_key.setdefault((problem.key, problem.origin), problem)
     return sorted(
         first_of_key.values(),
-        key=lambda problem: (bool(problem.origin), problem.line or 0, problem.column or 0),
+        key=lambda problem: (
+            bool(problem.origin),
+            problem.line or 0,
+            problem.column or 0,
+        ),
     )
 
 
@@ -86,7 +92,9 @@ def seconds(timeout: str | float) -> float:
     return float(timeout)
 
 
-def beyond_the_schema(document: Document, folder: Path, checkout: Path) -> list[Problem]:
+def beyond_the_schema(
+    document: Document, folder: Path, checkout: Path
+) -> list[Problem]:
     """Return what is wrong with a document that the schema allows, in a spec that lies in
     `folder`."""
     problems = []
@@ -101,14 +109,17 @@ def beyond_the_schema(document: Document, folder: Path, checkout: Path) -> list[
             value = posixpath.normpath(item[name]) if name else item
             if value in earlier:
                 at = (*path, index, name) if name else (*path, index)
-                problems.append(document.problem(at, f"{quoted(value)} stands twice, keep one"))
+                problems.append(
+                    document.problem(at, f"{quoted(value)} stands twice, keep one")
+                )
             earlier.add(value)
     path = ("train", "working-directory")
     named = _value_at(document, path) or "."
     start = os.path.normpath(os.path.join(os.path.realpath(folder), named))
     if not Path(start).is_relative_to(os.path.realpath(checkout)):
         message = (
-            f"found {quoted(named)}, which leads out of the checkout, wanted a folder inside it"
+            f"found {quoted(named)}, which leads out of the "
+            "checkout, wanted a folder inside it"
         )
         problems.append(document.problem(path, message))
     return problems
@@ -127,7 +138,9 @@ def _validator() -> Validator:
 
     # in linear time by `beyond_the_schema`; bare in the stubs
     others = extend(Draft202012Validator, {"uniqueItems": lambda *_: ()})  # type: ignore[no-untyped-call]
-    validator: Validator = others(schema(), format_checker=FormatChecker(formats=["date"]))
+    validator: Validator = others(
+        schema(), format_checker=FormatChecker(formats=["date"])
+    )
     return validator
 
 
@@ -147,17 +160,23 @@ def _problems_of(error: ValidationError, document: Document) -> Iterator[Problem
     elif rule == "required":
         for key in argument:
             if key not in value:
-                message = f"is missing, add `{key}: {_example(properties.get(key, {}))}`"
+                message = (
+                    f"is missing, add `{key}: {_example(properties.get(key, {}))}`"
+                )
                 yield document.problem((*path, key), message, at_key=True)
     elif rule in ("oneOf", "not") and rules.get("type") == "object":
         # that it is no mapping at all is a problem of `type`
         if isinstance(value, dict):
             branches = [argument] if rule == "not" else argument
-            choices = [f"`{name}`" for branch in branches for name in branch["required"]]
+            choices = [
+                f"`{name}`" for branch in branches for name in branch["required"]
+            ]
             message = f"wanted one of {' and '.join(choices)}, and not both"
             yield document.problem(path, message, at_key=True)
     elif rule == "not":
-        message = "has no meaning beside another key of its section, leave one of them out"
+        message = (
+            "has no meaning beside another key of its section, leave one of them out"
+        )
         yield document.problem(path, message, at_key=True)
     elif isinstance(value, dict | list) and (inner := _inside(error)):
         for part in inner:
@@ -169,7 +188,9 @@ def _problems_of(error: ValidationError, document: Document) -> Iterator[Problem
 def _inside(error: ValidationError) -> list[ValidationError]:
     """Return, of a choice that failed, the errors of the branches that take a value of its kind."""
     kinds = ("type", "const", "enum")
-    return [part for part in error.context or () if part.path or part.validator not in kinds]
+    return [
+        part for part in error.context or () if part.path or part.validator not in kinds
+    ]
 
 
 def quoted(value: object) -> str:

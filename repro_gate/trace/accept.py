@@ -42,7 +42,9 @@ def add(trace: Trace, event: Event) -> None:
         case on.Distance():
             for row in event.rows:
                 _in_range(row.max_ulp, 0, 1 << 65)
-            trace.distances += [msgspec.structs.replace(row, step=event.step) for row in event.rows]
+            trace.distances += [
+                msgspec.structs.replace(row, step=event.step) for row in event.rows
+            ]
         case on.Stopped() | on.End() | on.Resumed():
             if event.steps != len(trace.steps):
                 raise ValueError(
@@ -95,7 +97,14 @@ def _add_block(trace: Trace, event: on.BlockLine) -> None:
     at = trace.at[kind] = trace.at.get(kind, -1) + 1
     content = trace.budget.spool.put(event.digests)
     trace.blocks.append(
-        Block(step=event.step, kind=kind, at=at, rows=rows, content=content, values=event.values)
+        Block(
+            step=event.step,
+            kind=kind,
+            at=at,
+            rows=rows,
+            content=content,
+            values=event.values,
+        )
     )
 
 
@@ -116,4 +125,6 @@ def _check_path(path: str, inside: bool = False) -> None:
     absolute = path.startswith("/")
     leaves = path in ("", ".", "..") or path.startswith("../")
     if posixpath.normpath(path) != path or absolute == inside or leaves:
-        raise ValueError("no absolute path in its shortest form, nor one below a folder")
+        raise ValueError(
+            "no absolute path in its shortest form, nor one below a folder"
+        )

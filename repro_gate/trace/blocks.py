@@ -61,7 +61,8 @@ class Spool:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise OSError(
-                error.errno, f"no room for its digests in {tempfile.gettempdir()}: {error.strerror}"
+                error.errno,
+                f"no room for its digests in {tempfile.gettempdir()}: {error.strerror}",
             ) from None
         self._end += len(content)
         return Spooled(self._file, self._end - len(content), len(content))

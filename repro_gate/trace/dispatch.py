@@ -56,7 +56,9 @@ def form(function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> str:
     found = []
     for place, argument in enumerate(schema.arguments if schema is not None else ()):
         value = (
-            args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
+            args[place]
+            if place < len(args)
+            else kwargs.get(argument.name, argument.default_value)
         )
         if isinstance(value, (bool, str)) and value != argument.default_value:
             found.append("%s=%s" % (argument.name, value))

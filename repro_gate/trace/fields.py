@@ -58,7 +58,11 @@ class Location:
 
 
 class Measured(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True
+    msgspec.Struct,
+    frozen=True,
+    array_like=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
 ):
     """The distance of one tensor to its counterpart in the reference run; figures that do not exist
     are None."""
@@ -87,7 +91,9 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     left: bool = False
 
 
-class Imported(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Imported(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
+):
     """A module of the checkout, not of the run's workspace: its `path` lies in the original, or in
     the installed copy `distribution`."""
 

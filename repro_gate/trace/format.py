@@ -15,10 +15,11 @@ FORMAT = "repro-gate/trace/v3"
 DIGEST_BYTES = 16
 DIGESTS = ("xxh3-128", "sha256-128")  # values of the fact `digest`
 SUFFIX = ".trace.jsonl"
-CONFIG_VARIABLE = "REPRO_GATE_PROBE"  # environment variable: path of the probe's configuration
-ASKED = (
-    " (whether it is there)"  # behind a file's path, as the source of a use: the file was not read
+CONFIG_VARIABLE = (
+    "REPRO_GATE_PROBE"  # environment variable: path of the probe's configuration
 )
+# behind a file's path, as the source of a use: the file was not read
+ASKED = " (whether it is there)"
 # behind the source of a draw, before the library's module that drew on behalf of the line
 BY_LIBRARY = " by "
 # behind a command, as the source of a use: a digest of all lines that it printed
@@ -36,9 +37,8 @@ FAILURE_BYTES = 4096
 # what torch says of an operator that it refuses
 REFUSAL = r"(?:^|: )([^:]{1,80}) does not have a deterministic implementation"
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer")
-LOOP = (
-    "loop"  # id of the note that names the loop in which a process that recorded nothing could have
-)
+# id of the note that names the loop in which a process that recorded nothing could have
+LOOP = "loop"
 # id of the note in the trace of a process that took no step and counts as one, for the artifacts'
 # sake
 WHOLE_RUN = "whole-run"

@@ -46,7 +46,9 @@ class Budget:
     one spool for their digests."""
 
     limits: Mapping[str, float] = field(default_factory=lambda: fmt.MAX_OF_RUN)
-    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(fmt.MAX_OF_RUN, 0.0))
+    spent: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(fmt.MAX_OF_RUN, 0.0)
+    )
     spool: Spool = field(default_factory=Spool)
 
     def take(self, number: float, what: str) -> None:
@@ -79,11 +81,17 @@ class Trace:
     )
     drawn: list[Drawn] = field(default_factory=list)
     spawned: list[Spawned] = field(default_factory=list)
-    uses: list[Used] = field(default_factory=list)  # of factors, where the run was watched
+    uses: list[Used] = field(
+        default_factory=list
+    )  # of factors, where the run was watched
     # of one step, where the run was asked for them
     operators: list[OperatorLine] = field(default_factory=list)
-    dispatched: list[DispatchedRow] = field(default_factory=list)  # of one step of the control
-    refused: list[Refused] = field(default_factory=list)  # where the run was to name them
+    dispatched: list[DispatchedRow] = field(
+        default_factory=list
+    )  # of one step of the control
+    refused: list[Refused] = field(
+        default_factory=list
+    )  # where the run was to name them
     loaders: list[LoaderSeen] = field(default_factory=list)
     # that torch or CUDA read, as they stood at the first step
     variables: dict[str, str] = field(default_factory=dict)
@@ -106,7 +114,13 @@ class Trace:
         return bool(self.steps or self.blocks)
 
 
-class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="e", tag=str.lower):
+class Event(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag_field="e",
+    tag=str.lower,
+):
     """One line. A class is called as its event is, or names its tag."""
 
 
@@ -265,8 +279,12 @@ class OperatorLine(Seen, At, frozen=True, tag="operators"):
     node: Short
     file: Name
     line: Line
-    inputs: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)]
-    outputs: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)]
+    inputs: Annotated[
+        tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)
+    ]
+    outputs: Annotated[
+        tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)
+    ]
     simple: bool
     distinct: Union[Annotated[dict[Short, Count], Meta(max_length=10)], None] = None
     process: Short = ""  # as in Used

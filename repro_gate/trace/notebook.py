@@ -31,7 +31,9 @@ def place(file: str, line: int) -> str:
     """Return a line as a person reads it: `train.py:3`, and of a notebook `train.ipynb, cell 2,
     line 3`."""
     name, cell = split(file)
-    return "%s, cell %d, line %d" % (name, cell, line) if cell else "%s:%d" % (file, line)
+    return (
+        "%s, cell %d, line %d" % (name, cell, line) if cell else "%s:%d" % (file, line)
+    )
 
 
 def code_cells(content: bytes) -> List[str]:
@@ -39,7 +41,9 @@ def code_cells(content: bytes) -> List[str]:
     is the first. None where it is no notebook."""
     try:
         cells = json.loads(content)["cells"]
-        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        texts = [
+            "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"
+        ]
     except (ValueError, TypeError, KeyError, RecursionError):
         return []
     return [text for text in texts if text.strip()]

@@ -70,7 +70,9 @@ class TraceFollower:
                 lines = (self._rest + chunk).split(b"\n")
                 self._rest = lines.pop()
                 if len(self._rest) > fmt.MAX_LINE_BYTES:
-                    raise self._wrong(f"a line is longer than {fmt.MAX_LINE_BYTES} bytes")
+                    raise self._wrong(
+                        f"a line is longer than {fmt.MAX_LINE_BYTES} bytes"
+                    )
                 for line in lines:
                     self._line += 1
                     self._take(line)
@@ -117,7 +119,8 @@ class TraceFollower:
         if not isinstance(event, BlockLine):  # its digests are not kept in memory
             # four bytes a character
             self.trace.budget.take(
-                len(line) * (1 if line.isascii() and b"\\" not in line else 4), fmt.MEMORY
+                len(line) * (1 if line.isascii() and b"\\" not in line else 4),
+                fmt.MEMORY,
             )
         try:
             if (self._line == 1) != isinstance(event, Hello):
@@ -152,7 +155,9 @@ def _escaped(line: bytes) -> bytes:
         text = json.dumps(json.loads(line), ensure_ascii=False)
     except (ValueError, RecursionError):
         return line
-    return re.sub("[\ud800-\udfff]", lambda found: "\\\\u%04x" % ord(found[0]), text).encode()
+    return re.sub(
+        "[\ud800-\udfff]", lambda found: "\\\\u%04x" % ord(found[0]), text
+    ).encode()
 
 
 def read_folder(
@@ -183,7 +188,9 @@ def trace_files(folder: Path) -> list[Path]:
     except OSError as error:
         raise TraceError(f"{folder.name}: cannot be listed: {error.strerror}") from None
     if len(found) > fmt.MAX_FILES:
-        raise TraceError(f"{folder.name}: {len(found)} trace files, {fmt.MAX_FILES} at most")
+        raise TraceError(
+            f"{folder.name}: {len(found)} trace files, {fmt.MAX_FILES} at most"
+        )
     return [folder / name for name in sorted(found, key=_start_of)]
 
 

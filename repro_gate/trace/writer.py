@@ -97,7 +97,10 @@ class TraceWriter:
     def _append(self, event: Dict[str, Any]) -> None:
         if isinstance(event.get("digests"), bytes):
             event["digests"] = base64.b64encode(event["digests"]).decode("ascii")
-        line = _JSON.dumps(event, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+        line = (
+            _JSON.dumps(event, separators=(",", ":"), allow_nan=False).encode("ascii")
+            + b"\n"
+        )
         try:
             if self._opened() != self._identity:  # closed, as every daemon does
                 self._file = _OS.open(self.path, _APPENDING | os.O_NOFOLLOW)

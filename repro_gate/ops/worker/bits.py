@@ -95,7 +95,9 @@ def largest_ulp(first: list[Any], second: list[Any]) -> int | None:
         if not torch.equal(absent, torch.isnan(b)):
             return None
         numbers = (side.masked_fill(absent, 0.0) for side in (a, b))
-        largest = max(largest or 0, min(ulp.largest(ulp.gaps(torch, *numbers)), _MOST_ULP))
+        largest = max(
+            largest or 0, min(ulp.largest(ulp.gaps(torch, *numbers)), _MOST_ULP)
+        )
     return largest
 
 
@@ -151,7 +153,9 @@ def record(
                 if _bytes_of(tensor) > written:
                     tensor.untyped_storage()[written:].fill_(byte)
         if digests:
-            call.outputs = _digest((result, args) if function._schema.is_mutable else result)
+            call.outputs = _digest(
+                (result, args) if function._schema.is_mutable else result
+            )
         return result
 
     try:

@@ -62,9 +62,14 @@ class Case:
     name: str
     build: Callable[[Making], Sample]
     dtypes: tuple[str, ...] = FLOATS
-    backward: Collection[str] = (*FLOATS, "complex64")  # dtypes in which it is measured, too
+    backward: Collection[str] = (
+        *FLOATS,
+        "complex64",
+    )  # dtypes in which it is measured, too
     entry: str = ""  # pattern of its entry in torch's documented list
-    risky: bool = False  # adds or writes several sources to one place: executed more often
+    risky: bool = (
+        False  # adds or writes several sources to one place: executed more often
+    )
     # direction -> "deterministic" or "raises", on this device
     documented: dict[str, str] = field(default_factory=dict)
 
@@ -185,7 +190,9 @@ def _names(make: Making) -> dict[str, Any]:
         layer = kind(*args, **kwargs).to(dtype)
         with torch.no_grad():
             for parameter in layer.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=generator).mul_(0.1))
+                parameter.copy_(
+                    torch.randn(parameter.shape, generator=generator).mul_(0.1)
+                )
         layer = layer.to(device)
         parameters.extend(layer.parameters())
         return layer
@@ -298,9 +305,13 @@ def assign(cases: Sequence[Case], documentation: str, device: str) -> list[str]:
             directions = ["forward"] + ["backward"] * entry.startswith("torch.nn.")
             if re.search(r"differentiate|requires grad", entry):
                 directions = ["backward"]
-            measuring = [case for case in cases if case.entry and re.search(case.entry, entry)]
+            measuring = [
+                case for case in cases if case.entry and re.search(case.entry, entry)
+            ]
             for case in measuring:
                 case.documented.update(dict.fromkeys(directions, kind))
             if not measuring:
-                missing.append(f"no case measures what torch documents ({kind}): {entry}")
+                missing.append(
+                    f"no case measures what torch documents ({kind}): {entry}"
+                )
     return missing

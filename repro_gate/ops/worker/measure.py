@@ -29,8 +29,13 @@ _LIMIT = {  # what the rows cannot show
     "show, nor does its price",
     "cpu": "torch computes with one thread here: no kernel of the CPU can race",
 }
-_CULPRIT_SECONDS = 1.0  # of recorded executions in which the operator that differs is looked for
-_CHEAPEST, _DEAREST = 0.87, 1.15  # ratios of time between which the flag is taken to change nothing
+_CULPRIT_SECONDS = (
+    1.0  # of recorded executions in which the operator that differs is looked for
+)
+_CHEAPEST, _DEAREST = (
+    0.87,
+    1.15,
+)  # ratios of time between which the flag is taken to change nothing
 _FEWEST = 3  # timed executions of an arm, for a price
 _MORE = 4  # times as many executions of what is known to race
 _NOTICED = 0.1  # milliseconds of difference below which a ratio is noise
@@ -43,7 +48,9 @@ class Settings(NamedTuple):
 
     repeats: int = 4
     contended: int = 3
-    seconds: float = 0.25  # of one row's repeats, for each size; one execution is made in any case
+    seconds: float = (
+        0.25  # of one row's repeats, for each size; one execution is made in any case
+    )
     price: int = 6
     sizes: int = 2
     first: bool = True
@@ -75,13 +82,22 @@ def answer(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     ]:
         yield {"began": [name, dtype, direction]}
         settings = Settings(**request["settings"], price=price)
-        yield {"row": Measurement(device, by_name[name], dtype, direction, settings).measure()}
+        yield {
+            "row": Measurement(
+                device, by_name[name], dtype, direction, settings
+            ).measure()
+        }
     if rows is not None:
         return
     for case in cases.matching(found[len(controls) :], request["pattern"]):
-        few = tuple(name for name in case.dtypes if name in QUICK_DTYPES) or case.dtypes[:1]
+        few = (
+            tuple(name for name in case.dtypes if name in QUICK_DTYPES)
+            or case.dtypes[:1]
+        )
         for dtype in few if quick else case.dtypes:
-            for direction in case.directions(dtype) if not (quick and case.compiled) else ():
+            for direction in (
+                case.directions(dtype) if not (quick and case.compiled) else ()
+            ):
                 yield {"listed": [case.name, dtype, direction]}
     if device == "cuda" or torch.get_num_threads() == 1:
         notes.append(_LIMIT[device])
@@ -89,7 +105,9 @@ def answer(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"note": note}
 
 
-def _cases(device: str, own: list[str], rows: list[Any] | None) -> tuple[list[Case], list[str]]:
+def _cases(
+    device: str, own: list[str], rows: list[Any] | None
+) -> tuple[list[Case], list[str]]:
     """Return the two controls and the cases of a request, and a note for each thing that cannot be
     measured. With functions of a user, those alone."""
     missing = [name for name in _OPTIONAL if find_spec(name) is None]
@@ -97,7 +115,9 @@ def _cases(device: str, own: list[str], rows: list[Any] | None) -> tuple[list[Ca
     if own:
         return [*found[:2], *map(cases.own, own)], []
     notes = [f"{name} is not installed" for name in missing]
-    notes += cases.assign(found, torch.use_deterministic_algorithms.__doc__ or "", device)
+    notes += cases.assign(
+        found, torch.use_deterministic_algorithms.__doc__ or "", device
+    )
     # importing the samples takes seconds
     if rows is None or any(name.startswith("opinfo/") for name, *_ in rows):
         try:
@@ -118,7 +138,9 @@ def _about(device: str) -> dict[str, str]:
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "device": device,
-        "gpu-model": torch.cuda.get_device_properties(0).name if device == "cuda" else "",
+        "gpu-model": torch.cuda.get_device_properties(0).name
+        if device == "cuda"
+        else "",
     }
     return {name: str(value) for name, value in facts.items()}
 
@@ -180,7 +202,9 @@ class Measurement:
     def _one_size(self, size: int, last: bool) -> None:
         switch(False)
         sample = self._sample(size)
-        self.inputs = self.inputs or bits.digest(bits.leaves((sample.inputs, sample.numbers)))
+        self.inputs = self.inputs or bits.digest(
+            bits.leaves((sample.inputs, sample.numbers))
+        )
         running = []
         for arm in (self.off, self.on):
             if arm.outcome == "repeats":
@@ -206,7 +230,12 @@ class Measurement:
             with contextlib.suppress(Exception):
                 found = bits.first_differing(watched, _CULPRIT_SECONDS)
                 self.kernel = found or self.kernel
-        if settings.price and not size and len(running) == 2 and self._worth_a_price(*running):
+        if (
+            settings.price
+            and not size
+            and len(running) == 2
+            and self._worth_a_price(*running)
+        ):
             for runner in running:
                 runner.times = []
             self._repeat(running, settings.price, settings.seconds / 2, least=_FEWEST)
@@ -254,7 +283,9 @@ class Measurement:
             return count // 2 or count  # by far the most rows
         if self.risky:
             return count * _MORE
-        return -(-count // 2) if size else count  # half of it for the larger of two sizes
+        return (
+            -(-count // 2) if size else count
+        )  # half of it for the larger of two sizes
 
     def _repeat(
         self,
@@ -299,7 +330,9 @@ class Measurement:
 
     def _worth_a_price(self, off: Runner, on: Runner) -> bool:
         """Return whether torch documents that the flags change it, or they seem to."""
-        differ = self.off.outcome != self.on.outcome or self.off.digests != self.on.digests
+        differ = (
+            self.off.outcome != self.on.outcome or self.off.digests != self.on.digests
+        )
         if not self.settings.first or self.documented or differ:
             return True
         if not (off.times and on.times):

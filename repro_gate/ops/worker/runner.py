@@ -108,7 +108,9 @@ class Arm:
         """Note that an execution differs from the first, and how far."""
         self.outcome = "uninitialised" if self.outcome == "uninitialised" else "differs"
         self.differing += 1
-        self.max_ulp = distance if self.max_ulp is None else max(self.max_ulp, distance or 0)
+        self.max_ulp = (
+            distance if self.max_ulp is None else max(self.max_ulp, distance or 0)
+        )
 
 
 class Runner:
@@ -165,7 +167,11 @@ class Runner:
     def _forward(self) -> Any:
         """Return outputs, their fixed cotangents, and what gradients are taken of."""
         sample = self.sample
-        inputs = [item for place, item in enumerate(sample.inputs) if place not in sample.constants]
+        inputs = [
+            item
+            for place, item in enumerate(sample.inputs)
+            if place not in sample.constants
+        ]
         sources = [
             item.requires_grad_(True)
             for item in inputs + sample.parameters
@@ -187,13 +193,19 @@ class Runner:
     def _backward(self) -> Any:
         outputs, cotangents, sources = self._graph
         gradients = torch.autograd.grad(
-            outputs, sources, cotangents, retain_graph=not self._once_only, allow_unused=True
+            outputs,
+            sources,
+            cotangents,
+            retain_graph=not self._once_only,
+            allow_unused=True,
         )
         return [item for item in gradients if item is not None]
 
 
 def versions(sample: Sample) -> list[int]:
-    return [item._version for item in bits.tensors(sample.inputs) if not item.is_inference()]
+    return [
+        item._version for item in bits.tensors(sample.inputs) if not item.is_inference()
+    ]
 
 
 def copied(found: list[Any]) -> list[Any]:

@@ -24,7 +24,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from . import bits
 from .cases import FLOATS, Case, Making, Sample
 
-_ENOUGH = 1 << 17  # elements: four times the share of one thread in torch's elementwise kernels
+_ENOUGH = (
+    1 << 17
+)  # elements: four times the share of one thread in torch's elementwise kernels
 _ENOUGH_SLOW = 1 << 12  # where an element takes long, or where a matrix is factorized
 _SLOW = re.compile(
     r"^(linalg|pinverse|qr|ormqr|geqrf|cholesky|triangular|matrix_exp|svd|pca|lu$|lu_)"
@@ -40,7 +42,9 @@ _LEFT_OUT = ("data_ptr", "to_sparse_semi_structured")
 
 def cases(device: str) -> list[Case]:
     """Return the cases. Raises an exception if this torch's samples cannot be imported."""
-    listed = [_case(info, device) for info in _operators() if info.name not in _LEFT_OUT]
+    listed = [
+        _case(info, device) for info in _operators() if info.name not in _LEFT_OUT
+    ]
     return list({case.name: case for case in listed if case.dtypes}.values())
 
 
@@ -78,7 +82,9 @@ def _case(info: Any, device: str) -> Case:
     if info.name.startswith(("fft", "linalg")) and "complex64" in known:
         dtypes.append("complex64")
     chosen = tuple(dtypes or [dtype for dtype in _OTHERS if dtype in known][:1])
-    backward = _names(info.supported_backward_dtypes(device)) if info.supports_autograd else ()
+    backward = (
+        _names(info.supported_backward_dtypes(device)) if info.supports_autograd else ()
+    )
     name = f"opinfo/{info.name} ({variant})" if variant else f"opinfo/{info.name}"
     return Case(name, partial(_built, info, {}), chosen, backward)
 
@@ -101,8 +107,12 @@ def _built(info: Any, bearable: dict[int, bool], make: Making) -> Sample:
         first, args, kwargs = tree_unflatten(filled, shape)
         return finish(info(first, *args, **kwargs))
 
-    constants = [place for place, index in enumerate(at) if not found[index].requires_grad]
-    numbers = [leaf for leaf in found if isinstance(leaf, (bool, int, float, complex, str))]
+    constants = [
+        place for place, index in enumerate(at) if not found[index].requires_grad
+    ]
+    numbers = [
+        leaf for leaf in found if isinstance(leaf, (bool, int, float, complex, str))
+    ]
     inputs = [found[index].detach() for index in at]
     return Sample(function, inputs, constants=constants, numbers=numbers)
 
@@ -114,12 +124,16 @@ def _largest(info: Any, make: Making) -> Any:
     # the samples seed once for each; torch's own takes a millisecond
     torch.manual_seed = _seed
     try:
-        listed = info.sample_inputs(make.device, make.dtype, requires_grad=make.backward)
+        listed = info.sample_inputs(
+            make.device, make.dtype, requires_grad=make.backward
+        )
         samples = list(itertools.islice(listed, _FEW))
     finally:
         torch.manual_seed = seeding
     if not samples:
-        raise NotImplementedError("PyTorch has no sample of it for this device and dtype")
+        raise NotImplementedError(
+            "PyTorch has no sample of it for this device and dtype"
+        )
     return max(samples, key=lambda sample: _elements(sample.input))
 
 

@@ -17,7 +17,16 @@ from typing import Any, Dict, List, Tuple
 # In the order in which they are installed. Files and the network come before all others: those wrap
 # the same calls, and hand on to these.
 _OUTSIDE = ("files", "network")
-_WITHIN = ("hashing", "entropy", "clock", "listing", "identity", "addresses", "memory", "threads")
+_WITHIN = (
+    "hashing",
+    "entropy",
+    "clock",
+    "listing",
+    "identity",
+    "addresses",
+    "memory",
+    "threads",
+)
 _USES: list[Any] = []  # this process's, if the configuration names a factor
 
 
@@ -41,7 +50,9 @@ def start(config: dict[str, Any], folders: dict[str, str]) -> Any:
     for name in filter(USES.wants, _WITHIN):
         try:
             _module(name).install()
-        except Exception as error:  # an interpreter that was not foreseen: the others serve
+        except (
+            Exception
+        ) as error:  # an interpreter that was not foreseen: the others serve
             message = "repro-gate: %s cannot be watched here: %s: %s\n"
             sys.stderr.write(message % (name, type(error).__name__, error))
     surroundings.install(config, folders)

@@ -69,7 +69,9 @@ def _hash(original: Any, *args: Any) -> int:
 
 
 def _data_ptr(source: str, original: Any, tensor: Any) -> int:
-    return _answer(source, int(original(tensor)), None if USES.pinned(NAME) else _DATA.pinned)
+    return _answer(
+        source, int(original(tensor)), None if USES.pinned(NAME) else _DATA.pinned
+    )
 
 
 def _answer(source: str, number: int, pinned: Callable[[int], int] | None) -> int:

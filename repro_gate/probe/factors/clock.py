@@ -69,7 +69,9 @@ def install() -> None:
         begin, ahead = (_BEGIN, _AHEAD) if name == "time" else (0, 0)
         start = 0 if name in _OF_PROCESS else getattr(time, name + "_ns")() - passed
         for called, unit in ((name, 1e-9), (name + "_ns", 1)):
-            around = functools.partial(_read, "time." + called, begin, ahead, start, unit)
+            around = functools.partial(
+                _read, "time." + called, begin, ahead, start, unit
+            )
             wrap(time, called, around)
     for name in ("localtime", "gmtime", "ctime", "strftime", "asctime"):
         wrap(time, name, functools.partial(_broken_down, name))
@@ -86,7 +88,12 @@ def install() -> None:
 
 
 def _read(
-    source: str, begin: int, ahead: int, start: int, unit: Any, original: Callable[[], Any]
+    source: str,
+    begin: int,
+    ahead: int,
+    start: int,
+    unit: Any,
+    original: Callable[[], Any],
 ) -> Any:
     """Return what a clock says. Pinned it begins at `begin`, varied it is `ahead`; `start` is what
     it said when the run began; all in ns. `unit` is its own, in ns or in seconds."""
@@ -151,7 +158,14 @@ def _stat(source: str, bound: int, original: Any, *args: Any, **kwargs: Any) -> 
     if name.startswith("pathlib") or frame.f_code.co_name in _FILE_TIMES:
         frame = frame.f_back or frame
     return USES.ask(
-        NAME, source, lambda: status, _without_times, None, frame, own=True, content=_times
+        NAME,
+        source,
+        lambda: status,
+        _without_times,
+        None,
+        frame,
+        own=True,
+        content=_times,
     )
 
 
@@ -163,6 +177,8 @@ def _without_times(_: Stream, status: os.stat_result) -> Any:
     reduced: Any = status.__reduce__()
     make, (numbers, fields) = reduced
     fixed = {
-        name: _BEGIN * (1 if name.endswith("_ns") else 1e-9) for name in fields if "time" in name
+        name: _BEGIN * (1 if name.endswith("_ns") else 1e-9)
+        for name in fields
+        if "time" in name
     }
     return make((*numbers[:7], *[_BEGIN // 10**9] * 3), {**fields, **fixed})

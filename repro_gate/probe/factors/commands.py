@@ -53,16 +53,30 @@ class _Child:
     for. It keeps no frame, whose variables would live as long."""
 
     def __init__(self, text: str, frame: FrameType | None) -> None:
-        self.site, self.text, self.of_others = source_line.nearest(frame), text, of_others(frame)
+        self.site, self.text, self.of_others = (
+            source_line.nearest(frame),
+            text,
+            of_others(frame),
+        )
         self.call = call_in(frame) if self.site[0] else ""
-        self.factor = next((factor for factor, words in _KNOWN if words.search(text)), NAME)
+        self.factor = next(
+            (factor for factor, words in _KNOWN if words.search(text)), NAME
+        )
         self.about = " ".join(text.split())[:120]
         self.files: set[str] = set()  # that it was handed for its output
 
     def note(self, source: str, answer: object) -> None:
         """Note what it gave."""
         if not self.of_others:
-            USES.note(self.factor, source, answer, None, self.site, outside=True, call=self.call)
+            USES.note(
+                self.factor,
+                source,
+                answer,
+                None,
+                self.site,
+                outside=True,
+                call=self.call,
+            )
 
 
 class Children:
@@ -103,7 +117,11 @@ class Children:
                     child.files.add(os.path.realpath(target))
                 file = getattr(process, name)
                 if file is not None:
-                    setattr(process, name, _with_note(file, _Lines(child, child.about + about)))
+                    setattr(
+                        process,
+                        name,
+                        _with_note(file, _Lines(child, child.about + about)),
+                    )
 
     def file_read(
         self, path: str, of_python: Callable[[str], bool], frame: FrameType | None
@@ -126,8 +144,14 @@ class Children:
         ):
             return
         self._read.add(version)
-        children = receivers or [child for child in self._children if name in child.text]
-        child = children[-1] if children else _Child("another program writes " + name, frame)
+        children = receivers or [
+            child for child in self._children if name in child.text
+        ]
+        child = (
+            children[-1]
+            if children
+            else _Child("another program writes " + name, frame)
+        )
         lines = _Lines(child, child.about)
         with open(path, "rb") as file:
             lines.add(file.read(_MOST_BYTES))
@@ -152,12 +176,16 @@ class _Lines:
             lines = [self._rest]
         for line in lines:
             self._count += 1
-            self._sum += int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "big")
+            self._sum += int.from_bytes(
+                hashlib.blake2b(line, digest_size=8).digest(), "big"
+            )
             if self._count <= _MOST_LINES:
                 self._child.note(self._about, line)
         if not data:
             self._over = True
-            self._child.note(self._about + ANY_ORDER, f"{self._count} lines {self._sum:x}")
+            self._child.note(
+                self._about + ANY_ORDER, f"{self._count} lines {self._sum:x}"
+            )
 
 
 class _Pipe(io.RawIOBase):

@@ -27,7 +27,9 @@ _FILE_BYTES = 1 << 23  # what a pinned device holds; who reads more comes to its
 
 def install() -> None:
     """Wrap the ways to the entropy that are there, and the others once they are imported."""
-    USES.wrap(NAME, "os", "urandom getrandom", lambda stream, real: stream.bytes(len(real)))
+    USES.wrap(
+        NAME, "os", "urandom getrandom", lambda stream, real: stream.bytes(len(real))
+    )
     random._urandom = os.urandom  # type: ignore[attr-defined]
     USES.wrap(NAME, "uuid", "uuid1", _uuid1)
     for owner in (builtins, io, os):
@@ -37,7 +39,9 @@ def install() -> None:
     random.seed = shared.seed
     source = "random, in a forked process"  # where `random` has just seeded itself anew
     os.register_at_fork(
-        after_in_child=lambda: _seeded(source, shared, shared.seed, int, sys._getframe(1))
+        after_in_child=lambda: _seeded(
+            source, shared, shared.seed, int, sys._getframe(1)
+        )
     )
 
 
@@ -61,7 +65,9 @@ def _uuid1(stream: Stream, real: Any) -> Any:
     return type(real)(bytes=stream.bytes(16), version=1)
 
 
-def _seed(original: Any, generator: Any, a: Any = None, *args: Any, **kwargs: Any) -> None:
+def _seed(
+    original: Any, generator: Any, a: Any = None, *args: Any, **kwargs: Any
+) -> None:
     seed = functools.partial(original, generator)
     if a is None:
         _seeded("random.Random.seed", generator, seed, seed, sys._getframe(2))
@@ -69,10 +75,14 @@ def _seed(original: Any, generator: Any, a: Any = None, *args: Any, **kwargs: An
         seed(a, *args, **kwargs)
 
 
-def _seeded(source: str, generator: Any, seed: Any, real: Any, frame: FrameType) -> None:
+def _seeded(
+    source: str, generator: Any, seed: Any, real: Any, frame: FrameType
+) -> None:
     def drawn() -> Any:
         real()
-        return generator.getstate() if USES.watch else None  # C hands what it drew to nobody
+        return (
+            generator.getstate() if USES.watch else None
+        )  # C hands what it drew to nobody
 
     def pinned(stream: Stream, _: Any) -> None:
         seed(stream.integer(256))
@@ -87,7 +97,9 @@ def _open(original: Any, *args: Any, **kwargs: Any) -> Any:
     if name not in _DEVICES:
         return real()
     frame, source = sys._getframe(2), f"open({name!r})"
-    return USES.ask(NAME, source, real, _filled, None, frame, content=lambda _: unknowable())
+    return USES.ask(
+        NAME, source, real, _filled, None, frame, content=lambda _: unknowable()
+    )
 
 
 def _filled(stream: Stream, opened: Any) -> Any:

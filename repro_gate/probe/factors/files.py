@@ -30,7 +30,10 @@ NAME, LEFTOVERS = "files", "leftovers"
 _LISTING = ("os.listdir", "os.scandir")
 _EVENTS = ("open", "sqlite3.connect", "os.rename", *_LISTING)
 _MACHINE, _RANDOM = ("/proc/", "/sys/"), "/proc/sys/kernel/random/"
-_WHOLE, _END = 16 << 20, 1 << 20  # bytes: a larger file is known by its size and its two ends
+_WHOLE, _END = (
+    16 << 20,
+    1 << 20,
+)  # bytes: a larger file is known by its size and its two ends
 # Functions that open a file by a path in C: module, name, which argument that is, whether it is
 # written.
 _IN_C = (
@@ -90,7 +93,9 @@ class _Files:
             self._used(path, True, False, sys._getframe(1), _state, ASKED)
         return original(path, *args, **kwargs)
 
-    def in_c(self, at: int, writes: bool, original: Any, *args: Any, **kwargs: Any) -> Any:
+    def in_c(
+        self, at: int, writes: bool, original: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         """Note a function in C, or one that hands the path to C."""
         if len(args) > at:
             self._used(args[at], not writes, writes, sys._getframe(1), _digest)
@@ -125,7 +130,10 @@ class _Files:
             if writes:
                 self._writes(place or os.path.realpath(name))
             if place and reads and not own:
-                factor, source = LEFTOVERS if self._left(place) else NAME, _label(place) + about
+                factor, source = (
+                    LEFTOVERS if self._left(place) else NAME,
+                    _label(place) + about,
+                )
                 try:
                     answer = digest(place)
                 except OSError as error:
@@ -147,7 +155,10 @@ class _Files:
         """Return whether an earlier run of this gate run left it, as far as its times say: a file
         that something else keeps writing is newer."""
         try:
-            return self._began is not None and self._began <= _lstat(place).st_ctime < self._started
+            return (
+                self._began is not None
+                and self._began <= _lstat(place).st_ctime < self._started
+            )
         except OSError:
             return False
 

@@ -30,7 +30,9 @@ def install() -> None:
     site = _script()
     if not sys.flags.hash_randomization or inherits or site is None:
         return
-    USES.note(NAME, "a Python without " + _VARIABLE, unknowable(), None, site, direct=True)
+    USES.note(
+        NAME, "a Python without " + _VARIABLE, unknowable(), None, site, direct=True
+    )
     if USES.pinned(NAME, site):
         command = heeding(sys.orig_argv)
         os.execve(sys.executable, list(command), {**os.environ, _VARIABLE: _seed()})

@@ -24,7 +24,9 @@ from .use import USES, Pinned, Stream, Varied, indirect
 NAME = "identity"
 _FIRST = 4_200_000  # above what Linux gives to a process (2^22): no other one has a pinned number
 _HOST = "localhost"  # a name that can be looked up
-_TAKING_NUMBERS = "kill getpgid getsid sched_getaffinity sched_setaffinity getpriority setpriority"
+_TAKING_NUMBERS = (
+    "kill getpgid getsid sched_getaffinity sched_setaffinity getpriority setpriority"
+)
 _STARTED_AS = itertools.count(2)  # numbers of threads
 _getpid = os.getpid
 
@@ -32,10 +34,14 @@ _getpid = os.getpid
 def install() -> None:
     """Wrap what tells one process from another."""
 
-    def watch(module: str, names: str, pinned: Pinned, varied: Varied | None = None) -> None:
+    def watch(
+        module: str, names: str, pinned: Pinned, varied: Varied | None = None
+    ) -> None:
         USES.wrap(NAME, module, names, pinned, varied, own=True)
 
-    watch("os", "uname", _with_localhost, lambda real: _with_host(real, _other(real[1])))
+    watch(
+        "os", "uname", _with_localhost, lambda real: _with_host(real, _other(real[1]))
+    )
     watch("socket", "gethostname getfqdn", lambda *_: _HOST, _other)
     watch("platform", "node", lambda *_: _HOST, _other)
     if USES.only_varies(NAME):
@@ -80,7 +86,9 @@ def _other(host: str) -> str:
 def _with_real_number(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Call what is given the number of a process: the pinned one is known to nobody else."""
     pinned = _number(USES.ordinal)
-    args = tuple(_getpid() if isinstance(item, int) and item == pinned else item for item in args)
+    args = tuple(
+        _getpid() if isinstance(item, int) and item == pinned else item for item in args
+    )
     return original(*args, **kwargs)
 
 
@@ -119,4 +127,6 @@ def _temporary(original: Any, names: Iterator[str]) -> Any:
     frame, real = sys._getframe(2), functools.partial(original, names)
     if indirect(frame, NAME):
         return real()
-    return USES.ask(NAME, "tempfile", real, lambda stream, _: stream.bytes(4).hex(), None, frame)
+    return USES.ask(
+        NAME, "tempfile", real, lambda stream, _: stream.bytes(4).hex(), None, frame
+    )

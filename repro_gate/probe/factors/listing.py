@@ -27,7 +27,12 @@ def _listdir(original: Any, *args: Any, **kwargs: Any) -> Any:
     if frame.f_code.co_filename.startswith("<frozen importlib"):
         return names  # who looks for a module asks for no order
     return USES.ask(
-        NAME, "os.listdir", lambda: names, lambda _, names: sorted(names), _reversed, frame
+        NAME,
+        "os.listdir",
+        lambda: names,
+        lambda _, names: sorted(names),
+        _reversed,
+        frame,
     )
 
 
@@ -39,7 +44,9 @@ def _scandir(original: Any, *args: Any, **kwargs: Any) -> Any:
         return sorted(entries, key=lambda entry: entry.name)
 
     frame = sys._getframe(2)
-    return Entries(USES.ask(NAME, "os.scandir", lambda: entries, by_name, _reversed, frame))
+    return Entries(
+        USES.ask(NAME, "os.scandir", lambda: entries, by_name, _reversed, frame)
+    )
 
 
 def _reversed(items: list[Any]) -> list[Any]:

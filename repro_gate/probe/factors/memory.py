@@ -77,7 +77,9 @@ def _made(
 def _array_content(array: Any) -> bytes:
     if array.dtype.hasobject or not array.flags.c_contiguous:
         return b""
-    return bytes(memoryview(array.reshape(-1).view("u1"))[:_BYTES]) if array.size else b""
+    return (
+        bytes(memoryview(array.reshape(-1).view("u1"))[:_BYTES]) if array.size else b""
+    )
 
 
 def _fill_array(array: Any, numbers: Numbers) -> None:
@@ -100,7 +102,9 @@ def _tensor_content(torch: Any, tensor: Any) -> bytes:
     if not _is_strided(tensor) or not tensor.numel() or not tensor.is_contiguous():
         return b""
     with torch.no_grad():
-        return bytes(tensor.detach().reshape(-1).view(torch.uint8)[:_BYTES].cpu().tolist())
+        return bytes(
+            tensor.detach().reshape(-1).view(torch.uint8)[:_BYTES].cpu().tolist()
+        )
 
 
 def _fill_tensor(tensor: Any, numbers: Numbers) -> None:

@@ -19,7 +19,9 @@ from .use import USES, busy
 
 NAME = "network"
 _PEEK = 2  # MSG_PEEK
-_LINES = 1 << 16  # bytes, from which on what was received is one answer and not one for each line
+_LINES = (
+    1 << 16
+)  # bytes, from which on what was received is one answer and not one for each line
 
 
 def install() -> None:
@@ -27,13 +29,17 @@ def install() -> None:
     receives comes through `read`, what is below is encrypted."""
     imports.wrap_later("socket", "socket.listen", _listen)
     for name, flags_at in (("recv", 1), ("recvfrom", 1), ("recv_into", 2)):
-        imports.wrap_later("socket", f"socket.{name}", functools.partial(_receive, flags_at))
+        imports.wrap_later(
+            "socket", f"socket.{name}", functools.partial(_receive, flags_at)
+        )
     imports.wrap_later("ssl", "SSLSocket.read", functools.partial(_receive, 2))
 
 
 def _listen(original: Any, sock: Any, *args: Any) -> Any:
     answer = original(sock, *args)
-    with contextlib.suppress(Exception):  # a socket of this machine's file system has no port
+    with contextlib.suppress(
+        Exception
+    ):  # a socket of this machine's file system has no port
         mark = _mark(sock.getsockname())
         os.makedirs(os.path.dirname(mark), exist_ok=True)
         open(mark, "wb").close()
@@ -46,14 +52,18 @@ def _mark(address: Any) -> str:
     return os.path.join(traces, "listening", str(int(address[1])))
 
 
-def _receive(flags_at: int, original: Any, sock: Any, *args: Any, **options: Any) -> Any:
+def _receive(
+    flags_at: int, original: Any, sock: Any, *args: Any, **options: Any
+) -> Any:
     """Receive; what comes is the answer, the first of a pair, or in a buffer that was given, as
     many bytes as the answer is."""
     answer = original(sock, *args, **options)
     flags = options.get("flags", args[flags_at] if len(args) > flags_at else 0)
     data = answer[0] if isinstance(answer, tuple) else answer
     if isinstance(answer, int):
-        buffers = [item for item in (*args, *options.values()) if not isinstance(item, int)]
+        buffers = [
+            item for item in (*args, *options.values()) if not isinstance(item, int)
+        ]
         data = memoryview(buffers[0]).cast("B")[:answer]
     if not flags & _PEEK and not busy():
         _note(sock, data, sys._getframe(2))

@@ -22,7 +22,10 @@ from ..patch import wrap
 
 _now, _sleep, _getpid = time.monotonic, time.sleep, os.getpid
 _listdir, _open = os.listdir, open
-_SAMPLES, _APART = 3, 0.002  # looks, seconds between them, that must all find everybody waiting
+_SAMPLES, _APART = (
+    3,
+    0.002,
+)  # looks, seconds between them, that must all find everybody waiting
 _ASLEEP, _LONGEST = 1.0, 20.0  # seconds: of sleep, of waiting
 _STRIKES: list[int] = []
 _BUSY = ("R", "D")
@@ -39,7 +42,9 @@ def install(away: Callable[..., Any]) -> None:
     imports.wrap_later("multiprocessing.connection", "Connection._send_bytes", _sent)
 
 
-def _then_settle(away: Callable[..., Any], original: Any, *args: Any, **kwargs: Any) -> Any:
+def _then_settle(
+    away: Callable[..., Any], original: Any, *args: Any, **kwargs: Any
+) -> Any:
     result = original(*args, **kwargs)
     away(settle)
     return result

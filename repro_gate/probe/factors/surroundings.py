@@ -38,7 +38,11 @@ _TELLING = (
     ("os", "getcwd getcwdb", "path"),
     ("os", "stat lstat fstat", "file-times"),
     ("os", "umask", "umask"),
-    ("os.path", "abspath realpath expanduser expandvars dirname basename join normpath", ""),
+    (
+        "os.path",
+        "abspath realpath expanduser expandvars dirname basename join normpath",
+        "",
+    ),
     ("os.path", "relpath split splitext", ""),
     ("os.path", "getmtime getctime", "file-times"),
     ("time", "localtime ctime strftime mktime", "timezone"),
@@ -61,7 +65,9 @@ def install(config: dict[str, Any], folders: dict[str, str]) -> None:
             around = functools.partial(_function, f"{module}.{name}", factor)
             imports.wrap_later(module, name, around)
     for name in ("fromtimestamp", "astimezone", "timestamp"):
-        wrap_in_type(dt.datetime, name, functools.partial(_of_datetime, f"datetime.{name}"))
+        wrap_in_type(
+            dt.datetime, name, functools.partial(_of_datetime, f"datetime.{name}")
+        )
     wrap(type(os.environ), "__getitem__", _variable)
     wrap(type(os.environ), "__iter__", _variables)
 
@@ -79,7 +85,9 @@ def _reverse() -> None:
     variables.update(reverse)
 
 
-def _function(source: str, factor: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _function(
+    source: str, factor: str, original: Any, *args: Any, **kwargs: Any
+) -> Any:
     """Note what a function of `_TELLING` tells; a factor's name is that of what the gate varies."""
     with deciding():  # the outermost counts
         answer = original(*args, **kwargs)

@@ -148,7 +148,9 @@ def _in_order(original: Any, pool: Any, *args: Any, **options: Any) -> Any:
     return pool.imap(*args, **options)
 
 
-def _start_member(original: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _start_member(
+    original: Any, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
     if TURNS.me() is None or source_line.of_jupyter(sys._getframe(2)):
         return original(function, *args, **kwargs)
     member = TURNS.add()
@@ -166,8 +168,11 @@ def _start_member(original: Any, function: Callable[..., Any], *args: Any, **kwa
 
 def _join(original: Any, thread: Any, timeout: float | None = None) -> Any:
     me, member = TURNS.me(), TURNS.by_ident.get(thread.ident or 0)
-    waits = me is not None and member is not None and member is not me and not member.done
-    if waits and not TURNS.wait(me, member, FOREVER if timeout is None else max(timeout, 0)):  # type: ignore[arg-type]
+    waits = (
+        me is not None and member is not None and member is not me and not member.done
+    )
+    limit = FOREVER if timeout is None else max(timeout, 0)
+    if waits and not TURNS.wait(me, member, limit):  # type: ignore[arg-type]
         return None
     return original(thread, timeout)
 
@@ -244,7 +249,9 @@ def _semaphore(original: Any, semaphore: Any) -> None:
 
     def acquired(block: bool = True, timeout: float | None = None) -> Any:
         waits = block and (timeout is None or timeout > 0)
-        return (waits and _looked_for(lambda: acquire(False))) or _away(acquire, block, timeout)
+        return (waits and _looked_for(lambda: acquire(False))) or _away(
+            acquire, block, timeout
+        )
 
     def released() -> None:
         """Let a child that waited for room in a queue do its work before the next one gets
@@ -287,5 +294,9 @@ _TAKING_TURNS = (
     ("multiprocessing.pool", "Pool.imap_unordered", _in_order),
     ("multiprocessing.connection", "Connection._recv_bytes", _received),
     ("multiprocessing.synchronize", "SemLock._make_methods", _semaphore),
-    ("multiprocessing.synchronize", "SemLock.__enter__", lambda original, lock: lock.acquire()),
+    (
+        "multiprocessing.synchronize",
+        "SemLock.__enter__",
+        lambda original, lock: lock.acquire(),
+    ),
 )

@@ -14,7 +14,11 @@ import _thread
 import time
 from typing import Any
 
-_raw, _start, _ident = _thread.allocate_lock, _thread.start_new_thread, _thread.get_ident
+_raw, _start, _ident = (
+    _thread.allocate_lock,
+    _thread.start_new_thread,
+    _thread.get_ident,
+)
 _now, _sleep = time.monotonic, time.sleep
 _LATE = 20.0  # seconds
 _POLL = 0.001  # virtual seconds that one polling takes
@@ -63,7 +67,9 @@ class Turns:
         """Return the calling thread, where it takes turns."""
         return None if self.off else self.by_ident.get(_ident())
 
-    def wait(self, me: Member, what: Any, timeout: float = FOREVER, real: float = FOREVER) -> bool:
+    def wait(
+        self, me: Member, what: Any, timeout: float = FOREVER, real: float = FOREVER
+    ) -> bool:
         """Give the turn away until `what` is told to be free. False where the time ran out before,
         of which it sleeps `real` at most."""
         with self._mutex:
@@ -166,7 +172,9 @@ class Turns:
         self.switches += 1
         start = self.order.index(me) + 1 if me in self.order else 0
         ring = self.order[start:] + self.order[:start]
-        chosen = next((item for item in ring if item.ready and not (forced and item is me)), None)
+        chosen = next(
+            (item for item in ring if item.ready and not (forced and item is me)), None
+        )
         if chosen is None and not self._napping:
             timed = [item for item in ring if item.waits is not None and not item.away]
             chosen = min(timed, key=lambda item: item.until, default=None)
@@ -191,7 +199,9 @@ class Turns:
                 switches, since = self.switches, _now()
             elif _now() - since > _LATE:
                 with self._mutex:
-                    if any(item.ready for item in self.order if item is not self.holder):
+                    if any(
+                        item.ready for item in self.order if item is not self.holder
+                    ):
                         self._hand_on(self.holder, forced=True)
                 switches, since = self.switches, _now()
 

@@ -27,7 +27,9 @@ from ..source_line import module_of
 
 _OWN = __name__.split(".")[0] + "."  # the probe's own modules
 # between a call and its factor
-_BETWEEN = tuple(_OWN + "probe." + name for name in ("factors", "patch", "entropy", "children"))
+_BETWEEN = tuple(
+    _OWN + "probe." + name for name in ("factors", "patch", "entropy", "children")
+)
 _OF_PATHS = ("genericpath", "posixpath")  # by which the probe asks as well
 # file of the workspace and line; ("", 0): no line of the workspace is on the stack
 Site = tuple[str, int]
@@ -50,7 +52,9 @@ _WAYS = {
 _AROUND = r"collections\.abc|datetime|genericpath|locale|os|pathlib|posixpath|tempfile"
 # environment variable: the ordinal that a process gives to a child
 PROCESS_VARIABLE = "REPRO_GATE_PROCESS"
-_CERTAIN = "="  # at its end: the parent started this very process, no shell stands between
+_CERTAIN = (
+    "="  # at its end: the parent started this very process, no shell stands between
+)
 NOWHERE: Site = ("", 0)
 _urandom = os.urandom
 # `on` while this thread decides about a use: what it calls meanwhile is none
@@ -86,7 +90,9 @@ class Uses:
         # empty: wherever it is asked for
         self._vary_at = frozenset(map(tuple, config.get("vary_at", ())))
         self._pins: dict[str, frozenset[Site] | None] = {
-            factor: None if sites is None else frozenset((file, line) for file, line in sites)
+            factor: None
+            if sites is None
+            else frozenset((file, line) for file, line in sites)
             for factor, sites in config.get("pin", {}).items()
         }
         self.ordinal = _ordinal()
@@ -162,7 +168,9 @@ class Uses:
         with deciding():
             answer = real()
             if varied is not None and self.only_varies(factor) and not self._vary_at:
-                return varied(answer)  # no look at the stack: a gate run that passes pays nothing
+                return varied(
+                    answer
+                )  # no look at the stack: a gate run that passes pays nothing
             with contextlib.suppress(Exception):
                 site = source_line.nearest(frame)
                 if of_others(frame):
@@ -309,7 +317,9 @@ def of_others(frame: FrameType | None) -> bool:
     caller = asker(frame)
     while caller is not None and module_of(caller) in _OF_PATHS:
         caller = asker(caller.f_back)
-    return (caller is not None and of_the_probe(caller)) or source_line.of_jupyter(frame)
+    return (caller is not None and of_the_probe(caller)) or source_line.of_jupyter(
+        frame
+    )
 
 
 def is_direct(frame: FrameType | None, factor: str) -> bool:

@@ -22,7 +22,9 @@ def _start() -> None:
         try:
             from _repro_gate.probe.start import start
         except SyntaxError as error:  # an interpreter older than Python 3.9
-            sys.stderr.write("repro-gate: %s cannot be traced: %s\n" % (sys.executable, error))
+            sys.stderr.write(
+                "repro-gate: %s cannot be traced: %s\n" % (sys.executable, error)
+            )
         else:
             start(here)
 
