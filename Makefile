@@ -40,7 +40,7 @@ else
   export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: help setup demo test test-all golden mutate lint api container browser format bench corpus combinations gpu clean
+.PHONY: help setup demo test test-all golden mutate lint api image container browser format bench corpus combinations gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -67,6 +67,10 @@ mutate: $(FULL) ## sixty mutations of repro_gate, one at a time: which of them t
 
 api: $(FULL) $(NODE) ## the API client against GitHub's own OpenAPI description (Prism), and GitHub's published webhook payloads
 	PATH="$(BIN):$$PATH" REPRO_GATE_API_TESTS=1 $(PY) -m pytest tests/api $(PYTEST)
+
+image: $(FULL) ## builds the image that `make container` tests
+	.ci/system container
+	$(PY) -m tests.container.image
 
 container: $(FULL) ## builds the image and runs the action in it as GitHub's runner does: docker, or podman and buildah
 	.ci/system container

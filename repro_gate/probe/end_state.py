@@ -9,13 +9,12 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
 
 from ..trace.format import MAX_UNMOVED, MAX_UNMOVED_NAME
 from .digest import digest_all, in_memory, local
-from .names import Names, modules, parameters
+from .names import Names, living_modules, modules, parameters
 
 _MODULES = 10_000  # modules that are looked at
 _NAN = 100  # tensors with NaN that are named
@@ -32,9 +31,7 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
     made: List[Any] = []
     children: Set[int] = set()
     failed = 0
-    for module in [
-        item for item in gc.get_objects() if issubclass(type(item), torch.nn.Module)
-    ]:
+    for module in living_modules(torch):
         try:
             fields = object.__getattribute__(module, "__dict__")
             if (

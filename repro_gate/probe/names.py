@@ -89,6 +89,28 @@ def modules(root: Any) -> Iterator[tuple[str, Any]]:
                 waiting.append((_join(path, key), child))
 
 
+def living_modules(torch: Any) -> list[Any]:
+    """Return every module that exists, and refer to nothing else on the way.
+
+    The garbage collector also lists tuples that other threads are just making; one that somebody
+    refers to meanwhile raises SystemError there (`_PyTuple_Resize`). So from the listing to its end
+    no line of Python runs, at which threads could take turns: all of it is one call of `list`. It
+    takes each object twice from one iterator, once for itself and once for its type.
+    """
+    objects = itertools.chain.from_iterable(itertools.starmap(gc.get_objects, [()]))
+    doubled = itertools.chain.from_iterable(
+        map(itertools.repeat, objects, itertools.repeat(2))
+    )
+    is_module = map(torch.nn.Module.__subclasscheck__, map(type, doubled))
+    enabled = gc.isenabled()
+    gc.disable()  # a collection may run finalizers
+    try:
+        return list(itertools.compress(doubled, is_module))
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def parameters(root: Any) -> list[Any]:
     """Return the parameters of a module and of those in it."""
     return [
@@ -203,12 +225,7 @@ def _unwrapped(name: str) -> str:
 def _roots(torch: Any, places: dict[int, int]) -> list[Any]:
     """Return the models that hold one of some parameters (identity -> its place), in the order of
     these."""
-    kind = torch.nn.Module
-    made = [
-        item
-        for item in gc.get_objects()
-        if issubclass(type(item), kind) and "_modules" in item.__dict__
-    ]
+    made = [item for item in living_modules(torch) if "_modules" in item.__dict__]
     inner = {id(child) for module in made for child in module._modules.values()}
     roots = []
     for module in made:

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from tests.container.engine import Engine
+from tests.container.engine import Engine, engine
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
@@ -215,3 +215,10 @@ def _on_disk(place: str) -> str | None:
     else:
         path = place
     return path.rstrip("/") if os.path.isabs(path) and os.path.exists(path) else None
+
+
+if __name__ == "__main__":
+    here = engine()
+    if isinstance(here, str):
+        sys.exit(here)
+    print(built(here).name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import sys
+import threading
 from collections import OrderedDict, UserDict, namedtuple
 from collections.abc import Iterator
 from typing import Any
@@ -164,3 +166,32 @@ def test_leaves_of_something_that_holds_itself_end_and_show_no_address() -> None
     found = [*names.leaves(loop), *names.leaves(node)]
     plain = [value for _, value in found if not isinstance(value, torch.Tensor)]
     assert len(found) < 50 and not [value for value in plain if "0x" in repr(value)]
+
+
+def test_listing_modules_leaves_the_tuples_of_other_threads_alone() -> None:
+    """A tuple in the making to which the listing refers raises SystemError in its own thread."""
+    failed: list[SystemError] = []
+    done = threading.Event()
+
+    def make_tuples() -> None:
+        while not done.is_set():
+            try:
+                tuple(number for number in range(50))
+            except SystemError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=make_tuples) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    model = block()
+    try:
+        found = [names.living_modules(torch) for _ in range(30)]
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert all(any(item is model for item in items) for items in found)
+    assert not failed
