@@ -19,7 +19,7 @@ from repro_gate.diagnosis.suspects import Suspect, suspects
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import and_more, for_log, for_terminal
 from repro_gate.gate.options import Options
-from repro_gate.gate.run import diagnose_alone
+from repro_gate.gate.robustness import diagnose_alone
 from repro_gate.report import findings, widgets
 from repro_gate.report.model import EXIT_CODES
 from repro_gate.report.progress import sentence

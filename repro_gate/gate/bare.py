@@ -30,7 +30,7 @@ _BEYOND = 10
 
 def bare_run(results: Results, watch: Watch) -> RunResult | None:
     """Return the run without the gate; None if no crash asks for one, torch itself says why it
-    refused, or it could not be done."""
+    refused, it could not be done, or under `--fail-fast`."""
     runs = [item for item in results.runs if item.request.arm.name == "deterministic"]
     crashed = next((item for item in runs if item.log_matters), None)
     if (
@@ -38,6 +38,7 @@ def bare_run(results: Results, watch: Watch) -> RunResult | None:
         or crashed.reason_id == NO_DETERMINISTIC
         or results.comparisons
         or results.interrupted
+        or results.fail_fast
         or any(item.good for item in runs)
     ):
         return None

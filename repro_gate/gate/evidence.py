@@ -8,9 +8,9 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date
 
 from repro_gate import __version__
 from repro_gate.baseline.config_hash import ConfigHash
@@ -34,15 +34,38 @@ from repro_gate.spec.model import Spec
 # set by the container action: the image that the gate and its training run in, by digest
 IMAGE_VARIABLE = "REPRO_GATE_IMAGE"
 
+A_MOMENT = 0.25  # seconds for which the first run waits for the declared data
 NEED_TRAINING = tuple(item.id for item in ALL if item not in STATIC)
 
 Progress = Callable[[int, int], None]  # bytes hashed so far, and in all
 
 
+class Ahead:
+    """Evidence that is gathered in a thread of its own, while the first run may already be
+    going."""
+
+    def __init__(self, gathered: Future[Evidence]) -> None:
+        self._gathered = gathered
+
+    def is_ready(self) -> bool:
+        """Return whether all is read, now or in a moment."""
+        return bool(wait([self._gathered], A_MOMENT).done)
+
+    def is_sound(self, *, waits: bool) -> bool:
+        """Return whether declared data is as declared; True as well while nobody knows, unless the
+        caller `waits`."""
+        is_known = waits or self.is_ready()
+        return not is_known or first_unsound(self.evidence().data) is None
+
+    def evidence(self) -> Evidence:
+        """Return the evidence once it is gathered."""
+        return self._gathered.result()
+
+
 @contextlib.contextmanager
-def gather_ahead(job: Job) -> Iterator[Future[Evidence]]:
-    """Gather evidence in a thread of its own, while the first run may already be going. If the
-    caller leaves the block early, stop reading at the next file."""
+def gather_ahead(job: Job) -> Iterator[Ahead]:
+    """Gather evidence ahead. If the caller leaves the block early, stop reading at the next
+    file."""
     ended = threading.Event()
 
     def until_ended(done: int, total: int) -> None:
@@ -53,13 +76,15 @@ def gather_ahead(job: Job) -> Iterator[Future[Evidence]]:
     options = job.options
     with ThreadPoolExecutor(1, "repro-gate-data") as pool:
         try:
-            yield pool.submit(
-                gather,
-                job.policy,
-                job.checkout,
-                until_ended,
-                options.environment,
-                cached=options.cache,
+            yield Ahead(
+                pool.submit(
+                    gather,
+                    job.policy,
+                    job.checkout,
+                    until_ended,
+                    options.environment,
+                    cached=options.cache,
+                )
             )
         finally:
             ended.set()
@@ -160,13 +185,15 @@ def config_hash_of_runs(evidence: Evidence, results: Results) -> ConfigHash | No
 
 
 def entry_of_runs(
-    evidence: Evidence, results: Results, hashed: ConfigHash | None, now: datetime
+    job: Job, evidence: Evidence, results: Results, hashed: ConfigHash | None
 ) -> Entry | None:
     """Return what a baseline would record. None if any seed's two runs were not compared, are not
-    bitwise identical, or did not train the checkout's code."""
+    bitwise identical, or did not train the checkout's code; or if nobody asks for an entry, since
+    artifacts would have to be read."""
     seeds, comparisons = results.spec.random_state.seeds, results.comparisons
     if (
         hashed is None
+        or not (job.options.record_baseline or job.policy.baseline)
         or why_runs_are_unusable(evidence, results.runs)
         or not all(
             seed in comparisons and comparisons[seed].identical for seed in seeds
@@ -186,7 +213,7 @@ def entry_of_runs(
         hashed,
         recorded,
         outside_facts(results.pair()[0], evidence.machine),
-        now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        job.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         __version__,
         results.step_times(),
     )

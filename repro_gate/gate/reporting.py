@@ -49,7 +49,6 @@ def report_of(
     job: Job,
     evidence: Evidence,
     results: Results,
-    *,
     diagnosis: Diagnosis | None,
     bare: RunResult | None,
     entry: Entry | None,

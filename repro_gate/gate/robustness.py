@@ -3,7 +3,7 @@ for, each compared with the first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -23,14 +23,18 @@ from repro_gate.diagnosis.robustness import (
 )
 from repro_gate.diagnosis.suspects import first_difference
 from repro_gate.errors import Inconclusive
-from repro_gate.gate.diagnose import LINES, uses_of
+from repro_gate.gate.diagnose import LINES, OnPair, diagnosis_of, uses_of
+from repro_gate.gate.options import Options
+from repro_gate.gate.prepare import gate_folder, prepare
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import compare_crashed
 from repro_gate.runs.ending import last_line
 from repro_gate.runs.launch import RunRequest, RunResult
+from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import INTERRUPTED, Results, Varied, compare_pair
-from repro_gate.runs.series import run
+from repro_gate.runs.series import do_runs, run
+from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Used
 
@@ -60,6 +64,25 @@ def robustness_of(results: Results, watch: Watch) -> tuple[Diagnosis | None, Res
         if not item.run.good and (line := last_line(item.run.ended.tail))
     )
     return replace(diagnosis, evidence=(*diagnosis.evidence, *ends)), results
+
+
+def diagnose_alone(
+    written: Spec,
+    options: Options,
+    watch: Watch,
+    on_results: Callable[[Results], None],
+    on_pair: OnPair,
+) -> tuple[Results, Diagnosis | None]:
+    """Return the deterministic runs alone, of which `on_results` is told, and if they diverge, why.
+    Data is not verified, nothing is judged."""
+    job = prepare(written, options, watch)
+    with gate_folder(job) as folder:
+        requests = gate_runs(job.spec)
+        deterministic = [item for item in requests if item.arm.name == "deterministic"]
+        results = do_runs(job.spec, folder, watch, deterministic)
+        dependence, results = robustness_of(results, watch)
+        on_results(results)
+        return results, diagnosis_of(results, watch, on_pair) or dependence
 
 
 def not_robust(dependence: Diagnosis | None) -> Finding | None:

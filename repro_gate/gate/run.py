@@ -7,20 +7,16 @@ large the noise is without the flags, and what the flags cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 
 from repro_gate.baseline.model import Entry
-from repro_gate.checks.interface import Evidence
-from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.gate.against import compare_with_ref
 from repro_gate.gate.bare import bare_run, refused_operators
-from repro_gate.gate.diagnose import OnPair, blamed_lines, diagnosis_of
+from repro_gate.gate.diagnose import blamed_lines, diagnosis_of
 from repro_gate.gate.evidence import (
+    Ahead,
     config_hash_of_runs,
     entry_of_runs,
-    first_unsound,
     gather_ahead,
     with_runs,
 )
@@ -36,8 +32,6 @@ from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import INTERRUPTED, Results, keep_traces
 from repro_gate.runs.series import do_runs
 from repro_gate.spec.model import Spec
-
-A_MOMENT = 0.25  # seconds for which the first run waits for the declared data
 
 
 @dataclass(frozen=True)
@@ -62,81 +56,44 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         results = _run(job, folder, ahead)
         dependence, results = robustness_of(results, watch)
         cause = diagnosis_of(results, watch)
-        refused = refused_operators(results, watch)
-        bare = None if options.fail_fast else bare_run(results, watch)
-        evidence, control = ahead.result(), results.control
+        refused, bare = refused_operators(results, watch), bare_run(results, watch)
+        evidence, control = with_runs(ahead.evidence(), results), results.control
         catalog = look_up(
             control.traces if control else (), evidence.machine, options.environment
         )
         evidence = replace(
-            with_runs(evidence, results),
+            evidence,
             not_robust=not_robust(dependence),
             blamed=blamed_lines(cause),
             refused=refused,
             operators=catalog.lines,
         )
         hashed = config_hash_of_runs(evidence, results)
-        # nobody else asks for an entry, and artifacts need not be read
-        compared = options.record_baseline or job.policy.baseline is not None
-        entry = (
-            entry_of_runs(evidence, results, hashed, job.started) if compared else None
-        )
-        against = compare_with_ref(job, evidence, results, hashed)
+        entry = entry_of_runs(job, evidence, results, hashed)
+        other = compare_with_ref(job, evidence, results, hashed)
         remove_copies(folder, watch.said)
+        diagnosis = cited(cause or dependence, catalog)
         report = report_of(
-            job,
-            evidence,
-            results,
-            diagnosis=cited(cause or dependence, catalog),
-            bare=bare,
-            entry=entry,
-            hashed=hashed,
-            against=against,
-            notes=catalog.notes,
+            job, evidence, results, diagnosis, bare, entry, hashed, other, catalog.notes
         )
         return GateResult(report, entry)
 
 
-def diagnose_alone(
-    written: Spec,
-    options: Options,
-    watch: Watch,
-    on_results: Callable[[Results], None],
-    on_pair: OnPair,
-) -> tuple[Results, Diagnosis | None]:
-    """Return the deterministic runs alone, of which `on_results` is told, and if they diverge, why.
-    Data is not verified, nothing is judged."""
-    job = prepare(written, options, watch)
-    with gate_folder(job) as folder:
-        requests = gate_runs(job.spec)
-        deterministic = [item for item in requests if item.arm.name == "deterministic"]
-        results = do_runs(job.spec, folder, watch, deterministic)
-        dependence, results = robustness_of(results, watch)
-        on_results(results)
-        return results, diagnosis_of(results, watch, on_pair) or dependence
-
-
-def _run(job: Job, folder: GateFolder, ahead: Future[Evidence]) -> Results:
+def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:
     """Run the training in every arm, the control first if the data is still being verified: hashing
-    it at the same time disturbs no timed step. On unsound data no run counts."""
-
-    def is_sound() -> bool:
-        return first_unsound(ahead.result().data) is None
-
-    is_read = bool(wait([ahead], A_MOMENT).done)
-    requests = gate_runs(job.spec, control_first=not is_read)
+    it at the same time disturbs no timed step."""
+    spec, options = job.spec, job.options
+    requests = gate_runs(spec, control_first=not ahead.is_ready())
     results = do_runs(
-        job.spec,
+        spec,
         folder,
         job.watch,
-        requests if not is_read or is_sound() else (),
-        fail_fast=job.options.fail_fast,
-        sound=is_sound,
+        requests,
+        fail_fast=options.fail_fast,
+        sound=ahead.is_sound,
     )
-    if results.interrupted == INTERRUPTED and not ahead.done():
+    if results.interrupted == INTERRUPTED and not ahead.is_ready():
         raise KeyboardInterrupt
-    target = job.options.keep_traces
-    if target is not None:
-        unkept = keep_traces(results.runs, target, readable=folder.sandbox.own_user)
-        results.warnings = (*results.warnings, *unkept)
+    if options.keep_traces:
+        keep_traces(results, options.keep_traces)
     return results

@@ -10,7 +10,7 @@ through them by these rules:
   cost is known well enough.
 - If only the default runs diverge, a short one shows whether the hash seed is why.
 - Two replays measure how far apart the runs of each pair are that diverged.
-- With `--fail-fast`, a divergence ends the series.
+- With `--fail-fast`, a divergence ends the series; so does data that is not as declared.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def again(first: RunRequest, number: int) -> RunRequest:
 
 def next_run(requests: Sequence[RunRequest], results: Results) -> RunRequest | None:
     """Return the run to do next; None if the runs have told all that they can."""
-    if results.stopped_early:
+    if results.stopped_early or results.unsound:
         return None
     request = (
         _plain_repeat(results)

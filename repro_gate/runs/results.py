@@ -63,6 +63,7 @@ class Results:
     unrecorded: dict[str, tuple[str, str]] = field(
         default_factory=dict
     )  # id -> message, remedy
+    unsound: bool = False  # what is trained on is not as declared: no run counts
     changed_data: tuple[str, ...] = ()
     # of others, seen between the runs; None: nobody could look
     gpu_processes: tuple[str, ...] | None = None
@@ -317,20 +318,16 @@ def _default_traces(runs: Sequence[RunResult]) -> list[tuple[Trace, ...]]:
     ]
 
 
-def keep_traces(
-    runs: Sequence[RunResult], target: Path, *, readable: bool
-) -> list[str]:
+def keep_traces(results: Results, target: Path) -> None:
     """Copy the traces of all runs to `target`, one folder for each run: regular files only,
-    whatever else training put beside them; `readable` if their own mode was the training's to read
-    only. Return a sentence for each that could not be kept."""
-    failed = []
-    for run in runs:
+    whatever else training put beside them. Warn of each that could not be kept."""
+    for run in results.runs:
         try:
-            (target / run.request.name).mkdir(parents=True, exist_ok=True)
+            folder = target / run.request.name
+            folder.mkdir(parents=True, exist_ok=True)
             for path in trace_files(run.folder):
-                copy_file(path, target / run.request.name / path.name)
-                if readable:
-                    os.chmod(target / run.request.name / path.name, 0o644)
+                copy_file(path, folder / path.name)
+                if results.folder.sandbox.own_user:  # who alone could read them
+                    os.chmod(folder / path.name, 0o644)
         except (OSError, TraceError) as error:
-            failed.append(f"the traces of {run.request.name} were not kept: {error}")
-    return failed
+            results.warn(f"the traces of {run.request.name} were not kept: {error}")

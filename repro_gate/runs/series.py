@@ -36,12 +36,12 @@ def do_runs(
     requests: Sequence[RunRequest],
     *,
     fail_fast: bool = False,
-    sound: Callable[[], bool] = lambda: True,
+    sound: Callable[..., bool] = lambda **_: True,
 ) -> Results:
-    """Do these runs, and those that they ask for, and return what they came to. If what is trained
-    on is not `sound`, asked after each run, none counts and no other follows. Ctrl-C ends the run
-    in progress and the series. Raises Inconclusive or OSError if not even the first run could be
-    done."""
+    """Do these runs, and those that they ask for, and return what they came to. `sound` says
+    whether what is trained on is as declared; before the first run, without waiting. Ctrl-C ends
+    the run in progress and the series. Raises Inconclusive or OSError if not even the first run
+    could be done."""
     results = Results(
         spec=spec,
         folder=folder,
@@ -52,6 +52,7 @@ def do_runs(
     before = read_data_state(spec.data, spec.path.parent)
     try:
         _look_for_others(results)
+        results.unsound = not sound(waits=False)
         while request := next_run(requests, results):
             if request.announcement:
                 watch.said(request.announcement)
@@ -61,9 +62,9 @@ def do_runs(
             _look_for_others(results)
             after = read_data_state(spec.data, spec.path.parent)
             results.changed_data = results.changed_data or changed_data(before, after)
-            if not sound():
-                results.runs = ()
-                break
+            results.unsound = not sound(waits=True)
+        if results.unsound:
+            results.runs = ()
     except KeyboardInterrupt:
         results.interrupted = INTERRUPTED
     except (Inconclusive, OSError) as error:
