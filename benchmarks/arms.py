@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figure import ROOT
+from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.environment import training_environment
-from repro_gate.runs.launch import RunRequest, RunResult, Site, launch
+from repro_gate.runs.launch import RunRequest, RunResult, launch
+from repro_gate.runs.workspaces import GateFolder, Workspace
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace.format import CONFIG_VARIABLE
 from repro_gate.trace.model import Trace
@@ -101,12 +103,13 @@ def run_probed(
     """Run the same command under the probe; `name` is the folder of its traces, `probe` more of its
     configuration. Raises RunFailed."""
     spec = Spec(path=place.root / "repro.yml", train=Train(run=command))
-    site = Site(
-        run_folder=place.root,
-        workspace=place.workspace,
-        cwd=place.workspace,
-        traces=place.root / "runs",
+    folder = GateFolder(
+        path=place.root,
+        snapshot=Snapshot(root=place.workspace, source=place.workspace, files=0),
         outer=OUTER,
+    )
+    workspace = Workspace(
+        place.workspace, place.workspace, place.root / "home", place.root / "tmp"
     )
     plan = RunRequest(
         name=name,
@@ -115,7 +118,7 @@ def run_probed(
         reference=tuple(reference),
         probe=probe or {},
     )
-    run = launch(spec, plan, site, lambda _: None)
+    run = launch(spec, plan, folder, workspace)
     if not run.good:
         raise RunFailed(
             f"{command}: {run.outcome}: {run.problem}\n"

@@ -31,11 +31,11 @@ from repro_gate.gate.verdict import never_finite
 from repro_gate.report.findings import inside
 from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
-from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.runs.series import do_runs
+from repro_gate.runs.workspaces import GateFolder
 from repro_gate.spec.model import Spec
 from repro_gate.trace import notebook
 from repro_gate.trace.fields import Location

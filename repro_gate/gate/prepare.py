@@ -17,8 +17,9 @@ from repro_gate.gate.preflight import Facts, look, preflight
 from repro_gate.gate.resolve import OtherRef, other_ref
 from repro_gate.install.install import environments_root, installed
 from repro_gate.report.model import Reason
-from repro_gate.runs.gate_folder import GateFolder, open_gate_folder
+from repro_gate.runs.gate_folder import open_gate_folder
 from repro_gate.runs.progress import Watch
+from repro_gate.runs.workspaces import GateFolder
 from repro_gate.spec.model import Spec
 
 

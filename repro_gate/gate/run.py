@@ -26,11 +26,12 @@ from repro_gate.gate.reporting import report_of
 from repro_gate.gate.robustness import not_robust, robustness_of
 from repro_gate.ops.lookup import cited, look_up
 from repro_gate.report.model import Report
-from repro_gate.runs.gate_folder import GateFolder, remove_copies
+from repro_gate.runs.gate_folder import remove_copies
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import INTERRUPTED, Results, keep_traces
 from repro_gate.runs.series import do_runs
+from repro_gate.runs.workspaces import GateFolder
 from repro_gate.spec.model import Spec
 
 

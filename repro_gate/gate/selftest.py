@@ -24,11 +24,11 @@ from repro_gate.gate.prepare import gate_folder, prepare
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
-from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import INTERRUPTED, Results, compare_pair
 from repro_gate.runs.series import do_runs, run
+from repro_gate.runs.workspaces import GateFolder
 from repro_gate.spec.model import Spec
 
 STEPS = 6  # of a run, unless the command line says otherwise

@@ -10,21 +10,19 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import time
 
 from packaging.utils import canonicalize_name
 
 from repro_gate.checkout.inspection import Checkout, ignored_files
-from repro_gate.checkout.snapshot import MANY, Snapshot, take_snapshot
+from repro_gate.checkout.snapshot import MANY, take_snapshot
 from repro_gate.data.declared import data_path, resolve_data
-from repro_gate.errors import UsageError, obeyed
+from repro_gate.errors import obeyed
 from repro_gate.files import Unreadable, parse_toml, read_text, remove_tree
-from repro_gate.runs import arms, variation
+from repro_gate.runs import arms
 from repro_gate.runs.environment import INJECT, training_environment
-from repro_gate.runs.launch import Original, RunRequest, Site
-from repro_gate.runs.workspaces import fresh_workspace, spare_of
+from repro_gate.runs.workspaces import GateFolder, Original
 from repro_gate.sandbox.cleanup import fixed_folder
 from repro_gate.sandbox.confinement import (
     FILE_COMMANDS,
@@ -47,18 +45,6 @@ _PROJECT_BYTES = 1024 * 1024
 _BY_NAME = re.compile(
     r"(?<![\w./-])python[\d.]*(?![\w-])"
 )  # an interpreter that PATH is asked for
-
-
-@dataclass(frozen=True, kw_only=True)
-class GateFolder:
-    """Where a series takes place: one temporary folder, with the snapshot of the checkout in it."""
-
-    path: Path
-    snapshot: Snapshot
-    outer: Mapping[str, str]  # the environment that the gate was started in
-    sandbox: Sandbox  # who the training runs as
-    original: Original  # what the snapshot was taken of
-    began: float  # when all was ready for the first run, in seconds since 1970
 
 
 @contextmanager
@@ -110,44 +96,6 @@ def open_gate_folder(
             original=original_of(spec, checkout),
             began=time(),
         )
-
-
-def site_of(spec: Spec, folder: GateFolder, request: RunRequest) -> Site:
-    """Make a fresh place for the next run, with nothing of the one before but, unless it needs
-    files of its own, files of the checkout that were left alone. Raises UsageError if its directory
-    lies outside."""
-    run_folder, before = folder.path / "run", folder.path / "before"
-    remove_tree(before)
-    if run_folder.exists():
-        run_folder.rename(before)
-    run_folder.mkdir()
-    let_group_pass(folder.sandbox, run_folder)
-    workspace = fresh_workspace(
-        folder.snapshot,
-        run_folder,
-        spec.data,
-        spec.path.parent,
-        request.varied,
-        None if request.own_files else spare_of(before),
-    )
-    # whole, so that nothing one run leaves beside its workspace reaches the next
-    remove_tree(before)
-    cwd = Path(os.path.normpath(workspace.directory / spec.train.working_directory))
-    if not cwd.is_relative_to(workspace.root):
-        message = f"train.working-directory {spec.train.working_directory!r} leaves the checkout"
-        raise UsageError(message, remedy="name a folder inside it")
-    return Site(
-        run_folder=run_folder,
-        workspace=workspace.root,
-        cwd=cwd,
-        traces=folder.path / "traces",
-        outer=folder.outer,
-        data=resolve_data(spec.data, spec.path.parent),
-        sandbox=folder.sandbox,
-        original=folder.original,
-        began=folder.began,
-        places=variation.places(request.varied),
-    )
 
 
 def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:

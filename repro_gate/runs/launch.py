@@ -21,8 +21,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from repro_gate.compare.unrecorded import Left as Unrecorded
+from repro_gate.data.declared import resolve_data
 from repro_gate.errors import held
-from repro_gate.files import remove_tree
+from repro_gate.files import is_inside, remove_tree
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.artifacts import Collected
@@ -37,6 +38,7 @@ from repro_gate.runs.environment import (
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.process import Ended, supervise
 from repro_gate.runs.watching import Tick, Watcher, failure_in
+from repro_gate.runs.workspaces import GateFolder, Workspace
 from repro_gate.sandbox.cleanup import Left, sweep
 from repro_gate.sandbox.identity import (
     Sandbox,
@@ -135,66 +137,35 @@ class RunResult(Ending):
         return max((len(trace.steps) for trace in self.traces), default=0)
 
 
-@dataclass(frozen=True)
-class Original:
-    """The checkout that the workspaces are copies of. `ignored` are its modules, and whole folders,
-    that git ignores; `projects` the canonical names of the distributions that it makes."""
-
-    root: Path
-    ignored: tuple[str, ...] = ()
-    projects: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Site:
-    """Where a run takes place: the same paths for each that is not varied. `cwd` lies in the
-    workspace, `traces` holds one folder for each run."""
-
-    run_folder: Path
-    workspace: Path
-    cwd: Path
-    traces: Path
-    outer: Mapping[str, str]  # the environment that the gate itself was started in
-    data: tuple[Path, ...] = ()
-    sandbox: Sandbox = field(default_factory=Sandbox)
-    original: Original | None = None
-    began: float | None = (
-        None  # when the first run of the gate run may have begun, in seconds since 1970
-    )
-    places: variation.Places = variation.FIRST
-
-    @property
-    def home(self) -> Path:
-        """Return the run's HOME."""
-        return self.run_folder / self.places.home
-
-    @property
-    def tmp(self) -> Path:
-        """Return the run's TMPDIR."""
-        return self.run_folder / self.places.tmp
-
-
-def launch(spec: Spec, request: RunRequest, site: Site, tick: Tick) -> RunResult:
+def launch(
+    spec: Spec,
+    request: RunRequest,
+    gate: GateFolder,
+    place: Workspace,
+    tick: Tick = lambda _: None,
+) -> RunResult:
     """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the
     run."""
-    folder = site.traces / request.name
+    folder = gate.path / "traces" / request.name
     remove_tree(folder)  # of a run that was dropped
     folder.mkdir(parents=True)
+    data = resolve_data(spec.data, spec.path.parent)
     # of what came before the first run: `env.install` starts untrusted code as well
-    sweep(site.sandbox, site.data)
+    sweep(gate.sandbox, data)
     # Before the moment from which a changed inode is the run's.
-    chown_to_training(site.sandbox, site.workspace, site.home, site.tmp)
+    chown_to_training(gate.sandbox, place.root, place.home, place.tmp)
     nonce = secrets.token_hex(16)
-    _configure(spec, request, site, folder, nonce)
+    _configure(spec, request, gate, place, folder, nonce)
     write_shims(
-        site.run_folder, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath))
+        place.run_folder,
+        spec.train.env.get("PATH", gate.outer.get("PATH", os.defpath)),
     )
-    if not _may_enter(site):
+    if not _may_enter(gate.sandbox, place):
         return _not_entered(spec, request)
-    chown_to_training(site.sandbox, folder)
-    watcher = Watcher(folder, nonce, tick, site.sandbox, spec.train.timeout)
-    with as_training_user(site.sandbox):
-        text = _command(spec, request, site)
+    chown_to_training(gate.sandbox, folder)
+    watcher = Watcher(folder, nonce, tick, gate.sandbox, spec.train.timeout)
+    with as_training_user(gate.sandbox):
+        text = _command(spec, request, place.cwd)
     if _SIMPLE.fullmatch(text.strip()):
         # no shell between gate and training: signals and the kernel's notice of the gate's death
         # reach it
@@ -202,17 +173,17 @@ def launch(spec: Spec, request: RunRequest, site: Site, tick: Tick) -> RunResult
     command = ["/bin/sh", "-c", text]
     own = {
         **(STRESS if request.stress else {}),
-        **variation.environment(request.varied, site.outer, request.arm.environment),
+        **variation.environment(request.varied, gate.outer, request.arm.environment),
         **spec.train.env,
         **request.environment,
     }
     environment = training_environment(
-        site.outer, request.arm, own, site.run_folder, spec.hardware.device
+        gate.outer, request.arm, own, place.run_folder, spec.hardware.device
     )
-    environment |= {"HOME": str(site.home), "TMPDIR": str(site.tmp)}
+    environment |= {"HOME": str(place.home), "TMPDIR": str(place.tmp)}
     if request.bare:
         environment = without_probe(environment)
-    if site.sandbox.own_user:
+    if gate.sandbox.own_user:
         environment |= {
             name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")
         }
@@ -222,11 +193,11 @@ def launch(spec: Spec, request: RunRequest, site: Site, tick: Tick) -> RunResult
     with load() if request.stress else nullcontext():
         ended = supervise(
             command,
-            cwd=site.cwd,
+            cwd=place.cwd,
             env=environment,
             timeout=timeout,
             tick=watcher.look,
-            sandbox=site.sandbox,
+            sandbox=gate.sandbox,
             umask=mask,
         )
     watcher.look([])  # what came after the last tick
@@ -234,8 +205,8 @@ def launch(spec: Spec, request: RunRequest, site: Site, tick: Tick) -> RunResult
     leave_out_idle(spec, traces)
     ending = ending_of(spec, traces, problem, ended, watcher)
     with held():
-        seal(site.sandbox, folder, KEPT)
-        left = sweep(site.sandbox, site.data)
+        seal(gate.sandbox, folder, KEPT)
+        left = sweep(gate.sandbox, data)
     return RunResult(
         **vars(ending),
         request=request,
@@ -265,12 +236,11 @@ def _traces(
     )
 
 
-def _may_enter(site: Site) -> bool:
+def _may_enter(sandbox: Sandbox, place: Workspace) -> bool:
     """Return whether there is a working directory. A user of its own is not led by a link to where
     it could not have gone by itself: a process is put into its folder while it is still root."""
-    real = Path(os.path.realpath(site.cwd))
-    inside = real.is_relative_to(os.path.realpath(site.workspace))
-    return site.cwd.is_dir() and (inside or not site.sandbox.own_user)
+    inside = is_inside(place.cwd, place.root)
+    return place.cwd.is_dir() and (inside or not sandbox.own_user)
 
 
 def _not_entered(spec: Spec, request: RunRequest) -> RunResult:
@@ -287,12 +257,25 @@ def _not_entered(spec: Spec, request: RunRequest) -> RunResult:
 
 
 def _configure(
-    spec: Spec, request: RunRequest, site: Site, folder: Path, nonce: str
+    spec: Spec,
+    request: RunRequest,
+    gate: GateFolder,
+    place: Workspace,
+    folder: Path,
+    nonce: str,
 ) -> None:
     """Write the probe's configuration, at the same path for every run; and the file that reports a
     full disk, its blocks taken now."""
     steps = spec.train.steps if request.arm.steps is None else request.arm.steps
     keeps = request.keep_final or bool(request.keep_steps)
+    original, configuration = gate.original, place.run_folder / "probe.json"
+    own = (
+        place.home,
+        place.tmp,
+        place.run_folder / "bin",
+        configuration,
+        folder.parent,
+    )
     config = {
         "nonce": nonce,
         "extension": EXTENSION,
@@ -304,19 +287,13 @@ def _configure(
         "steps": steps,
         "every": spec.capture.every,
         "artifacts": bool(spec.capture.artifacts),
-        "workspace": str(site.workspace),
-        "data": [str(path) for path in site.data],
-        "checkout": None
-        if site.original is None
-        else {**asdict(site.original), "root": os.path.realpath(site.original.root)},
-        "own": [
-            str(site.home),
-            str(site.tmp),
-            *(str(site.run_folder / name) for name in ("bin", "probe.json")),
-            str(site.traces),
-        ],
+        "workspace": str(place.root),
+        "data": list(map(str, resolve_data(spec.data, spec.path.parent))),
+        "checkout": original
+        and {**asdict(original), "root": os.path.realpath(original.root)},
+        "own": list(map(str, own)),
         "started": time.time(),
-        "began": site.began,
+        "began": gate.began,
         "observe": request.observe,
         "stress": request.stress,
         "keep": {
@@ -330,19 +307,16 @@ def _configure(
         vary = [
             factor for name, factor in variation.PROBE.items() if name in request.varied
         ]
-        config["folders"] = {"home": str(site.home), "tmpdir": str(site.tmp)}
+        config["folders"] = {"home": str(place.home), "tmpdir": str(place.tmp)}
         factors = request.probe.get("factors")
         config["factors"] = {
             "vary": vary,
             **(factors if isinstance(factors, dict) else {}),
         }
     text = json.dumps(config)
-    text += (
-        " " * (-len(text) % 256)
-        # of one length in both runs of a pair: what is read first decides where all else lies in
-        # memory
-    )
-    (site.run_folder / "probe.json").write_text(text, encoding="utf-8")
+    # of one length in both runs of a pair: what is read first decides where all else lies in memory
+    text += " " * (-len(text) % 256)
+    configuration.write_text(text, encoding="utf-8")
     (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
 
 
@@ -361,9 +335,9 @@ def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
     )
 
 
-def _command(spec: Spec, request: RunRequest, site: Site) -> str:
+def _command(spec: Spec, request: RunRequest, cwd: Path) -> str:
     if spec.train.snippet is not None:
-        path = site.cwd / SNIPPET
+        path = cwd / SNIPPET
         # a file or a link of that name in the checkout must not be written through
         path.unlink(missing_ok=True)
         with open(

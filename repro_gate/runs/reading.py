@@ -31,9 +31,9 @@ from repro_gate.probe import artifacts as program
 from repro_gate.probe.contents import MAX_LEAVES, MAX_NAME, MAX_SIZE, MAX_VALUE
 from repro_gate.runs.artifacts import FILE, Collected
 from repro_gate.runs.environment import EXTENSION
-from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.interpreter import prepared, training_interpreter
 from repro_gate.runs.process import supervise
+from repro_gate.runs.workspaces import GateFolder
 from repro_gate.sandbox.identity import Sandbox, chown_to_training, open_written
 from repro_gate.spec.model import Spec
 

@@ -17,9 +17,9 @@ from repro_gate.escape import listed
 from repro_gate.files import copy_file
 from repro_gate.runs.crashes import compare_crashed
 from repro_gate.runs.flags import HASH_SEED
-from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
+from repro_gate.runs.workspaces import GateFolder
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace, TraceError

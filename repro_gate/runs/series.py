@@ -17,13 +17,13 @@ from repro_gate.machine import other_gpu_processes
 from repro_gate.runs import variation
 from repro_gate.runs.artifacts import collect
 from repro_gate.runs.changed_files import changed_files
-from repro_gate.runs.gate_folder import GateFolder, site_of
-from repro_gate.runs.launch import RunRequest, RunResult, Site, launch
+from repro_gate.runs.launch import RunRequest, RunResult, launch
 from repro_gate.runs.order import next_run
 from repro_gate.runs.progress import LiveComparison, Progress, Watch
 from repro_gate.runs.reading import ArtifactReader
 from repro_gate.runs.results import INTERRUPTED, RUN_AGAIN, Results, few
 from repro_gate.runs.watching import Tick
+from repro_gate.runs.workspaces import GateFolder, Workspace, fresh_workspace
 from repro_gate.sandbox.cleanup import MOST
 from repro_gate.sandbox.identity import as_training_user
 from repro_gate.spec.model import Spec
@@ -80,9 +80,11 @@ def run(
 ) -> RunResult:
     """Do one run in a fresh workspace. What it leaves there is taken out before the workspace
     goes."""
-    site = site_of(spec, folder, request)
-    result = launch(spec, request, site, tick)
-    return _collected(spec, folder, site, result) if request.collect else result
+    workspace = fresh_workspace(
+        spec, folder, request.varied, own_files=request.own_files
+    )
+    result = launch(spec, request, folder, workspace, tick)
+    return _collected(spec, folder, workspace, result) if request.collect else result
 
 
 def _watched(
@@ -109,7 +111,7 @@ def _watched(
 
 
 def _collected(
-    spec: Spec, folder: GateFolder, site: Site, result: RunResult
+    spec: Spec, folder: GateFolder, workspace: Workspace, result: RunResult
 ) -> RunResult:
     """Return the result with the declared artifacts, which are taken out of the workspace, and with
     the other files that the run wrote."""
@@ -117,11 +119,13 @@ def _collected(
     into = folder.path / "artifacts" / name
     remove_tree(into)
     as_owner = partial(as_training_user, folder.sandbox)
-    found, unmatched = collect(site.cwd, globs, into, as_owner) if globs else ((), ())
+    found, unmatched = (
+        collect(workspace.cwd, globs, into, as_owner) if globs else ((), ())
+    )
     artifacts = {item.name: item for item in found}
     if not result.good:
         return replace(result, artifacts=artifacts)
-    inside = os.path.relpath(site.cwd, site.workspace)
+    inside = os.path.relpath(workspace.cwd, workspace.root)
     declared = {
         os.path.normpath(os.path.join(inside, item.name, path))
         for item in found
@@ -129,7 +133,7 @@ def _collected(
     }
     older = variation.DAY if "file-times" in result.request.varied else 0
     files, cut = changed_files(
-        site.workspace, folder.snapshot.root, folder.sandbox, declared, older
+        workspace.root, folder.snapshot.root, folder.sandbox, declared, older
     )
     printed = tuple(map(variation.as_first, result.ended.tail))
     return replace(

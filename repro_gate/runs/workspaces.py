@@ -1,11 +1,11 @@
-"""Workspaces: a pristine copy of the snapshot for each run, at the same path but for the varied
-run, with declared data linked in."""
+"""The folder of a gate run, and workspaces in it: a pristine copy of the snapshot for each run, at
+the same path but for the varied run, with declared data linked in."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,99 +15,81 @@ from repro_gate.data.declared import data_path
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import make_folder, remove_tree, walk
 from repro_gate.runs import variation
-from repro_gate.spec.model import DataItem
+from repro_gate.sandbox.identity import Sandbox, let_group_pass
+from repro_gate.spec.model import DataItem, Spec
 
 # bytes of a file that is compared with its original, and moved; larger ones are copied
 LARGEST_SPARE = 1024**2
 
 
 @dataclass(frozen=True)
-class Workspace:
-    """Where one run takes place. `directory` is the spec's folder inside `root`."""
+class Original:
+    """The checkout that the workspaces are copies of. `ignored` are its modules, and whole folders,
+    that git ignores; `projects` the canonical names of the distributions that it makes."""
 
     root: Path
-    directory: Path
-    home: Path
-    tmp: Path
+    ignored: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateFolder:
+    """Where a series takes place: one temporary folder, with the snapshot of the checkout in it,
+    the workspace of the run in progress (`run`) and a folder of `traces` for each run."""
+
+    path: Path
+    snapshot: Snapshot
+    outer: Mapping[str, str]  # the environment that the gate was started in
+    sandbox: Sandbox = field(default_factory=Sandbox)  # who the training runs as
+    original: Original | None = None  # what the snapshot was taken of
+    # when all was ready for the first run, in seconds since 1970
+    began: float | None = None
 
 
 @dataclass(frozen=True)
-class Spare:
-    """The workspace at `root` of a run that has ended, and when it began (ns): the next workspace
-    takes over the files that it left alone.
+class Workspace:
+    """Where one run takes place: the same paths for each that is not varied. `cwd` lies inside
+    `root`."""
+
+    root: Path
+    cwd: Path
+    home: Path
+    tmp: Path
+
+    @property
+    def run_folder(self) -> Path:
+        """Return the folder that holds all that the run is given."""
+        return self.root.parent
+
+
+class _Refill(Copy):
+    """A copy under way that moves what a run that has ended left alone: files of at most
+    LARGEST_SPARE bytes in the workspace of its folder `before`.
 
     Moved files need not be removed and made anew, which is slow on ext4: it passes over every inode
     that was freed in the last minutes.
     """
 
-    root: Path
-    began: int
-    _folders: dict[str, bool] = field(default_factory=lambda: {"": True})
-
-    def holds(self, name: str, source: Path) -> bool:
-        """Return whether the file `name`, of at most LARGEST_SPARE bytes, is what `source` is:
-        nothing of it changed since the run began, and it has the same bytes, whatever a file system
-        or a folder that was moved makes of the time."""
-        path = os.path.join(self.root, name)
-        try:
-            old, new = os.lstat(path), os.lstat(source)
-            return (
-                (stat.S_ISREG(old.st_mode), stat.S_IMODE(old.st_mode), old.st_nlink)
-                == (True, new.st_mode & 0o777, 1)
-                and old.st_ctime_ns < self.began
-                and old.st_size == new.st_size <= LARGEST_SPARE
-                and self._is_folder(os.path.dirname(name))
-                and _content(path, old.st_size) == _content(source, old.st_size)
-            )
-        except OSError:
-            return False
-
-    def _is_folder(self, name: str) -> bool:
-        """Return whether a folder, and each above it, is no link: what lies elsewhere is not
-        moved."""
-        if name not in self._folders:
-            self._folders[name] = self._is_folder(
-                os.path.dirname(name)
-            ) and stat.S_ISDIR(os.lstat(self.root / name).st_mode)
-        return self._folders[name]
-
-
-def _content(path: str | Path, size: int) -> bytes:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return os.read(handle, size + 1)
-    finally:
-        os.close(handle)
-
-
-def spare_of(run_folder: Path) -> Spare | None:
-    """Return the workspace of the run that has ended in `run_folder`; None if there is none. What
-    the gate wrote last tells when it began."""
-    for place in (variation.FIRST, variation.SECOND):
-        path = run_folder / place.workspace
-        with suppress(OSError):
-            if path.is_dir() and not path.is_symlink():
-                return Spare(path, os.lstat(run_folder / "probe.json").st_ctime_ns)
-    return None
-
-
-class _Refill(Copy):
-    """A copy under way that takes what it can from a spare workspace."""
-
-    def __init__(self, source: Path, target: Path, spare: Spare | None) -> None:
+    def __init__(self, source: Path, target: Path, before: Path) -> None:
         super().__init__(source, target, [])
-        self.spare = spare
+        self.began = 0  # ns: what the gate wrote last tells when that run began
+        for place in (variation.FIRST, variation.SECOND):
+            path = before / place.workspace
+            with suppress(OSError):
+                if path.is_dir() and not path.is_symlink():
+                    self.spare = path
+                    self.began = os.lstat(before / "probe.json").st_ctime_ns
+        self._real = {"": bool(self.began)}
 
     def copy_file(self, name: str) -> None:
         """Move the file from the spare workspace, with the times of its original; copy what that
-        does not hold."""
+        does not hold, or what cannot be moved (a mount)."""
         source, target = self.source / name, self.target / name
-        if self.spare is None or not self.spare.holds(name, source):
-            super().copy_file(name)
-            return
         try:
-            os.rename(self.spare.root / name, target)
-        except OSError:  # a mount
+            if not self._holds(name, source):
+                raise FileNotFoundError
+            os.rename(self.spare / name, target)
+        except OSError:
             super().copy_file(name)
             return
         status = os.lstat(source)
@@ -115,46 +97,86 @@ class _Refill(Copy):
             target, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False
         )
 
+    def _holds(self, name: str, source: Path) -> bool:
+        """Return whether the file `name` is what `source` is: nothing of it changed since the run
+        began, and it has the same bytes, whatever a file system or a folder that was moved makes of
+        the time."""
+        if not self._is_folder(os.path.dirname(name)):
+            return False
+        path = self.spare / name
+        old, new = os.lstat(path), os.lstat(source)
+        return (
+            (stat.S_ISREG(old.st_mode), stat.S_IMODE(old.st_mode), old.st_nlink)
+            == (True, new.st_mode & 0o777, 1)
+            and old.st_ctime_ns < self.began
+            and old.st_size == new.st_size <= LARGEST_SPARE
+            and _content(path, old.st_size) == _content(source, old.st_size)
+        )
+
+    def _is_folder(self, name: str) -> bool:
+        """Return whether a folder, and each above it, is no link: what lies elsewhere is not
+        moved."""
+        if name not in self._real:
+            self._real[name] = self._is_folder(os.path.dirname(name)) and stat.S_ISDIR(
+                os.lstat(self.spare / name).st_mode
+            )
+        return self._real[name]
+
+
+def _content(path: Path, size: int) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(handle, size + 1)
+    finally:
+        os.close(handle)
+
 
 def fresh_workspace(
-    snapshot: Snapshot,
-    run_folder: Path,
-    data: Sequence[DataItem],
-    spec_dir: Path,
+    spec: Spec,
+    folder: GateFolder,
     varied: Collection[str] = (),
-    spare: Spare | None = None,
+    *,
+    own_files: bool = False,
 ) -> Workspace:
-    """Make a pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run_folder`; what
-    stood there is removed. A run that is varied in them has them elsewhere, or files of another
-    time. Files that `spare` still holds are moved from there.
+    """Make a pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run`, with nothing
+    of the run before but, unless this one needs `own_files`, files of the checkout that were
+    left alone. A run that is varied in them has them elsewhere, or files of another time.
 
     Declared data becomes a link to the original, instead of a copy that came with the snapshot;
     data outside the checkout is given by an absolute path and needs none. Raises UsageError for a
     relative path that leaves the checkout, Inconclusive for data that is not there.
     """
+    snapshot, spec_dir = folder.snapshot, spec.path.parent
     inside = os.path.relpath(os.path.realpath(spec_dir), snapshot.source)
     if _leaves(inside):
         raise UsageError(
             f"{spec_dir} is not inside the checkout {snapshot.source}",
             reason_id="workspace/spec-outside",
         )
+    run_folder, before = folder.path / "run", folder.path / "before"
+    remove_tree(before)
+    if run_folder.exists():
+        run_folder.rename(before)
     places = variation.places(varied)
-    root = make_folder(run_folder / places.workspace)
-    copy = _Refill(snapshot.root, root, spare)
+    root, home, tmp = (make_folder(run_folder / name) for name in vars(places).values())
+    let_group_pass(folder.sandbox, run_folder)
+    copy = _Refill(snapshot.root, root, Path() if own_files else before)
     for name in walk(snapshot.root):
         copy.take(name)
     copy.finish()
+    # whole, so that nothing one run leaves beside its workspace reaches the next
+    remove_tree(before)
     if "file-times" in varied:
         variation.shift_times(root)
     directory = root / inside
     directory.mkdir(parents=True, exist_ok=True)
-    for item in data:
+    for item in spec.data:
         _link(item, snapshot.source, spec_dir, inside, root)
-    home, tmp = (
-        make_folder(run_folder / places.home),
-        make_folder(run_folder / places.tmp),
-    )
-    return Workspace(root, directory, home, tmp)
+    cwd = Path(os.path.normpath(directory / spec.train.working_directory))
+    if not cwd.is_relative_to(root):
+        message = f"train.working-directory {spec.train.working_directory!r} leaves the checkout"
+        raise UsageError(message, remedy="name a folder inside it")
+    return Workspace(root, cwd, home, tmp)
 
 
 def _link(

@@ -16,7 +16,8 @@ import pytest
 
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.runs.gate_folder import original_of
-from repro_gate.runs.launch import Original, RunResult
+from repro_gate.runs.launch import RunResult
+from repro_gate.runs.workspaces import Original
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace.fields import Imported
 from tests.support.gates import tiered

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.runs import arms, launch, watching
-from repro_gate.runs.launch import RunRequest, RunResult, Site
+from repro_gate.runs.launch import RunRequest, RunResult
+from repro_gate.runs.workspaces import GateFolder, Workspace
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace.model import Trace
 from tests.support.tracing import PATH, blocks, trace_script, trained
@@ -59,10 +61,11 @@ def launched(
     workspace = tmp_path / "workspace"
     for folder in (workspace, tmp_path / "home", tmp_path / "tmp"):
         folder.mkdir(exist_ok=True)
-    places = {"run_folder": tmp_path, "workspace": workspace, "cwd": workspace / cwd}
-    site = Site(**places, traces=tmp_path / "runs", outer={"PATH": PATH})
+    snapshot = Snapshot(root=workspace, source=workspace, files=0)
+    folder = GateFolder(path=tmp_path, snapshot=snapshot, outer={"PATH": PATH})
+    place = Workspace(workspace, workspace / cwd, tmp_path / "home", tmp_path / "tmp")
     plan = RunRequest(name="one", arm=arms.default(seed, None))
-    return launch.launch(Spec(path=tmp_path / "repro.yml", train=train), plan, site, tick)
+    return launch.launch(Spec(path=tmp_path / "repro.yml", train=train), plan, folder, place, tick)
 
 
 def test_a_working_directory_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import remove_tree
-from repro_gate.runs.workspaces import fresh_workspace, spare_of
-from repro_gate.spec.model import DataItem
+from repro_gate.runs.workspaces import GateFolder, Workspace, fresh_workspace
+from repro_gate.spec.model import DataItem, Spec, Train
 from tests.support.repositories import repository, snapshot_of, tree, write
 
 
@@ -21,43 +21,41 @@ def repo(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo")
 
 
+def make(snapshot: Snapshot, place: Path, items: tuple[DataItem, ...], spec_dir: Path) -> Workspace:
+    """The next workspace below `place`, of a spec in `spec_dir`."""
+    spec = Spec(path=spec_dir / "repro.yml", train=Train(run="true"), data=items)
+    return fresh_workspace(spec, GateFolder(path=place, snapshot=snapshot, outer={}))
+
+
 def test_each_workspace_is_the_snapshot_again_at_the_same_path(repo: Path, tmp_path: Path) -> None:
     snapshot, place = snapshot_of(repo, tmp_path), tmp_path / "place"
-    first = fresh_workspace(snapshot, place, (), repo / "pkg")
-    places = (first.root, first.directory, first.home, first.tmp)
-    assert places == tuple(place / name for name in ("workspace", "workspace/pkg", "home", "tmp"))
+    first = make(snapshot, place, (), repo / "pkg")
+    places = (first.root, first.cwd, first.home, first.tmp)
+    assert places == tuple(
+        place / "run" / name for name in ("workspace", "workspace/pkg", "home", "tmp")
+    )
     write(first.root, train_dot_py="changed", left="behind")
     write(first.home, _dot_cache="x")
     (first.root / "pkg").chmod(0)
-    assert fresh_workspace(snapshot, place, (), repo / "pkg") == first
+    assert make(snapshot, place, (), repo / "pkg") == first
     assert tree(first.root) == tree(snapshot.root) and tree(first.home) == tree(first.tmp) == []
     assert (first.root / "train.py").read_text() == "print(1)"
-
-
-def _next(snapshot: Snapshot, place: Path, spec_dir: Path) -> Path:
-    """The workspace after the one in `place`, as `site_of` makes it."""
-    before = place.with_name("before")
-    remove_tree(before)
-    place.rename(before)
-    root = fresh_workspace(snapshot, place, (), spec_dir, (), spare_of(before)).root
-    remove_tree(before)
-    return root
 
 
 def _begin(place: Path) -> None:
     """What the gate writes last before a run, at another tick of the kernel's clock than what is
     before and behind it."""
     time.sleep(0.03)
-    (place / "probe.json").write_text("{}")
+    (place / "run/probe.json").write_text("{}")
     time.sleep(0.03)
 
 
 def test_what_a_run_left_alone_is_moved_and_not_copied_again(repo: Path, tmp_path: Path) -> None:
     snapshot, place = snapshot_of(repo, tmp_path), tmp_path / "place"
-    root = fresh_workspace(snapshot, place, (), repo).root
+    root = make(snapshot, place, (), repo).root
     inodes = {name: (root / name).stat().st_ino for name in tree(root)}
     _begin(place)
-    root = _next(snapshot, place, repo)
+    root = make(snapshot, place, (), repo).root
     assert {name: (root / name).stat().st_ino for name in tree(root)} == inodes
     assert (root / "train.py").stat().st_mtime_ns == (repo / "train.py").stat().st_mtime_ns
 
@@ -69,7 +67,7 @@ def test_what_a_run_touched_is_copied_again(repo: Path, tmp_path: Path) -> None:
     write(repo, **{name.replace("/", "__"): name for name in names})
     write(tmp_path, outside__a="led/a")
     snapshot, place, outside = snapshot_of(repo, tmp_path), tmp_path / "place", tmp_path / "outside"
-    root = fresh_workspace(snapshot, place, (), repo).root
+    root = make(snapshot, place, (), repo).root
     _begin(place)
     times = (root / "bytes").stat()
     (root / "bytes").write_text("BYTES")
@@ -83,7 +81,7 @@ def test_what_a_run_touched_is_copied_again(repo: Path, tmp_path: Path) -> None:
     (root / "other").rename(root / "inner")
     (root / "other").mkdir()
     inode = (root / "same").stat().st_ino
-    root = _next(snapshot, place, repo)
+    root = make(snapshot, place, (), repo).root
     assert tree(root) == tree(snapshot.root) and (outside / "a").exists()
     for name in names:
         state = (root / name).stat()
@@ -98,11 +96,11 @@ def test_a_folder_in_place_of_another_gives_nothing(repo: Path, tmp_path: Path) 
     one."""
     write(repo, one__a="1", two__a="2")
     snapshot, place = snapshot_of(repo, tmp_path), tmp_path / "place"
-    root = fresh_workspace(snapshot, place, (), repo).root
+    root = make(snapshot, place, (), repo).root
     _begin(place)
     (root / "one").rename(root / "three")
     (root / "two").rename(root / "one")
-    root = _next(snapshot, place, repo)
+    root = make(snapshot, place, (), repo).root
     assert [(root / name).read_text() for name in ("one/a", "two/a")] == ["1", "2"]
     assert "three" not in os.listdir(root)
 
@@ -112,7 +110,7 @@ def test_declared_data_is_linked_to_the_original(repo: Path, tmp_path: Path) -> 
     write(tmp_path, big="x")  # outside, by its absolute path: it needs no link
     absolute = (repo.resolve() / "pkg/model.py", tmp_path / "big")
     items = tuple(map(DataItem, ("data/train.bin", "../build/set", *map(str, absolute))))
-    space = fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", items, repo / "pkg")
+    space = make(snapshot_of(repo, tmp_path), tmp_path / "place", items, repo / "pkg")
     links = {
         str(path.relative_to(space.root)) for path in space.root.rglob("*") if path.is_symlink()
     }
@@ -125,7 +123,7 @@ def test_overlapping_and_linked_data_never_write_through_a_link(repo: Path, tmp_
     (repo / "data").symlink_to("../disk")
     write(repo, more__a="a", more__b="b")
     items = tuple(map(DataItem, ("data/train.bin", "more/a", "more", "more/b")))
-    space = fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", items, repo)
+    space = make(snapshot_of(repo, tmp_path), tmp_path / "place", items, repo)
     for name, text in {"data/train.bin": "d", "more/b": "b"}.items():
         assert (space.root / name).read_text() == text and not (repo / name).is_symlink()
     assert tree(tmp_path / "disk") == ["other", "train.bin"]
@@ -147,4 +145,4 @@ def test_data_that_is_not_there_or_escapes_is_named(
 ) -> None:
     write(tmp_path, outside="x")
     with pytest.raises(error, match=said):
-        fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", (DataItem(path),), repo)
+        make(snapshot_of(repo, tmp_path), tmp_path / "place", (DataItem(path),), repo)

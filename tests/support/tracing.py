@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
-from repro_gate.runs.launch import Original, RunRequest, RunResult, Site, launch
-from repro_gate.spec.model import Capture, Spec, Train
+from repro_gate.runs.launch import RunRequest, RunResult, launch
+from repro_gate.runs.workspaces import GateFolder, Original, Workspace
+from repro_gate.spec.model import Capture, DataItem, Spec, Train
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
@@ -55,6 +57,7 @@ def trace_script(
         path=tmp_path / "repro.yml",
         train=Train(run=command, steps=steps, timeout=timeout, env=env or {}),
         capture=Capture(every=every),
+        data=tuple(DataItem(str(path)) for path in data),
     )
     plan = RunRequest(
         name=name,
@@ -62,17 +65,16 @@ def trace_script(
         probe={**(probe or {}), **({} if factors is None else {"factors": factors})},
         **planned,
     )
-    site = Site(
-        run_folder=place,
-        workspace=workspace,
-        cwd=workspace,
-        traces=place / "runs",
+    folder = GateFolder(
+        path=place,
+        snapshot=Snapshot(root=workspace, source=workspace, files=0),
         outer={"PATH": PATH, "LANG": "C.UTF-8", "OMP_WAIT_POLICY": "passive"},
-        data=tuple(data),
         original=original,
         began=began,
     )
-    return launch(spec, plan, site, lambda traces: None)
+    return launch(
+        spec, plan, folder, Workspace(workspace, workspace, place / "home", place / "tmp")
+    )
 
 
 def trained(run: RunResult) -> Trace:
