@@ -25,7 +25,7 @@ from repro_gate.checks.interface import (
 from repro_gate.checks.refused import lines_of
 from repro_gate.compare.distances import Key, key_of
 from repro_gate.compare.traces import processes
-from repro_gate.runs.arms import not_effective, wanted
+from repro_gate.runs.arms import expected_value, not_effective
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.flags import WARN_ONLY, moot
 from repro_gate.runs.launch import RunResult
@@ -101,7 +101,7 @@ def _changed_flags(runs: Iterable[RunResult]) -> Mapping[str, dict[EvidenceLine,
                 why = moot(flag, trace.facts, settings)
                 text = (
                     f"{flag} is {'not set' if value is None else value} from step {mark.step} "
-                    f"on, and the gate wants {wanted(flag, arm)}"
+                    f"on, and the gate wants {expected_value(flag, arm)}"
                 )
                 text = f"{text}; {why}" if why else text
                 changes = [item for item in trace.undone if flag.startswith(item.flag)]

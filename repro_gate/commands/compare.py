@@ -24,7 +24,8 @@ from repro_gate.report import matrix, wording
 from repro_gate.report.document import comparison_text, load
 from repro_gate.report.model import SCHEMA_ID, Report
 from repro_gate.runs.artifacts import in_place
-from repro_gate.runs.reading import MAX_SECONDS, Interpreter, as_divergence, read
+from repro_gate.runs.interpreter import Interpreter
+from repro_gate.runs.reading import MAX_SECONDS, as_divergence, read
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.reexec import taken_out
 from repro_gate.trace.format import SUFFIX
@@ -155,8 +156,7 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
             raise UsageError(
                 f"{a} and {b}: {len(sides[0])} files cannot be compared with {len(sides[1])}"
             )
-        for name in ("empty", "tmp"):
-            (place / name).mkdir()
+        (place / "empty").mkdir()
         secrets = taken_out(os.environ)
         environment = {
             name: value for name, value in os.environ.items() if name not in secrets

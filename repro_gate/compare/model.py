@@ -288,12 +288,6 @@ class NoiseFloor:
     heat_map: Annotated[
         HeatMap | None, about("Where the two runs differ, modules by steps.")
     ] = None
-    reproducible_by: Annotated[
-        str,
-        about(
-            "The one variable shown to make the first difference go away (`PYTHONHASHSEED`)."
-        ),
-    ] = ""
 
 
 @dataclass(frozen=True)

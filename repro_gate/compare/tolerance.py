@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from repro_gate.compare.distances import finite, norm
-from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
+from repro_gate.compare.model import Comparison, NoiseFloor
 from repro_gate.compare.traces import compare_runs, measured_alike, processes
 from repro_gate.spec.model import Tolerance
 from repro_gate.trace.model import Trace
@@ -101,19 +101,6 @@ def beside_noise(
         return "", None
     times = finite(gap / floor.loss_gap) if floor.loss_gap else None
     return "within-noise" if gap <= floor.loss_gap else "beyond-noise", times
-
-
-def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:
-    """Return the digests that a run recorded of the quantity that diverged, in the step in which it
-    did."""
-    trace = processes(run).get(item.process)
-    return [
-        block.digest(place)
-        for block in (trace.blocks if trace is not None else ())
-        if (block.step, block.kind) == (item.step, item.kind)
-        for place, row in enumerate(block.rows)
-        if row[0] == item.name
-    ]
 
 
 def _weight_l2(second: Mapping[str, Trace]) -> tuple[float | None, float | None]:

@@ -8,7 +8,7 @@ blocks by name. `compare_runs` is the whole story; what it calls comes below it 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -123,6 +123,13 @@ def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
             label = f"{trace.key}#{number}"
         labelled[label], numbers[trace.key] = trace, number
     return labelled
+
+
+def alone(traces: Sequence[Trace]) -> dict[str, Trace]:
+    """Return the processes that trained and whose key is theirs alone."""
+    trained = [trace for trace in traces if trace.trained]
+    counts = Counter(trace.key for trace in trained)
+    return {trace.key: trace for trace in trained if counts[trace.key] == 1}
 
 
 def measured_alike(

@@ -100,7 +100,8 @@ def _run(
     job: Job, other: OtherRef, evidence: Evidence, here: Results
 ) -> tuple[Results, tuple[DataFinding, ...]]:
     """Run the ref's training, and return its runs and its data as found."""
-    options, tell = job.options, job.watch.said
+    options = job.options
+    tell = job.watch.said
     copy = export(evidence.root, other.commit, here.folder.path / "against")
     spec, data = _data_of(other, here.spec, copy)
     path = copy.root / os.path.relpath(os.path.realpath(spec.path), copy.source)
@@ -128,7 +129,8 @@ def _data_of(
     _Undecided if either is not what the ref declares."""
     if other.problems:
         raise _Undecided(str(other.problems[0]))
-    here, items = own.path.parent, other.spec.data
+    here = own.path.parent
+    items = other.spec.data
     folder = copy.root / os.path.relpath(os.path.realpath(here), copy.source)
     folder.mkdir(parents=True, exist_ok=True)
     held = [
@@ -181,12 +183,11 @@ def _finding(
             figure = f"{numbers.small(times)} times its loss gap"
             message += f"; {side} the noise floor of {ref} ({figure})"
     elif inputs:
-        status, message = (
-            "no-op",
-            f"{what}, results are bitwise identical to those of {ref}",
-        )
+        status = "no-op"
+        message = f"{what}, results are bitwise identical to those of {ref}"
     else:
-        status, recipe = "unchanged", "same recipe (code, data, lockfile, seed, flags)"
+        status = "unchanged"
+        recipe = "same recipe (code, data, lockfile, seed, flags)"
         message = f"{recipe} as {ref}, bitwise identical results"
     shared = imported_from_elsewhere(evidence, there.runs).get(IGNORED, ())
     if shared:

@@ -78,7 +78,8 @@ def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
     watch.said(
         "torch refused an operator: one more run, which goes on behind each, names all of them"
     )
-    until, arm = ended.steps + 1 + _BEYOND, ended.request.arm
+    until = ended.steps + 1 + _BEYOND
+    arm = ended.request.arm
     steps = min(until, arm.steps or until)
     request = RunRequest(
         name="refused",

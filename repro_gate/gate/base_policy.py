@@ -101,7 +101,8 @@ def _own(
     head: Spec, base: BaseFinding | None = None, notes: tuple[str, ...] = ()
 ) -> EffectivePolicy:
     """Return the policy in which the change's own spec and baseline judge."""
-    own, baseline = resolve(head), read_baseline(head.path.parent / FILE_NAME)
+    own = resolve(head)
+    baseline = read_baseline(head.path.parent / FILE_NAME)
     return EffectivePolicy(
         own.spec,
         own.problems,
@@ -119,16 +120,10 @@ def _name_in(root: Path, path: Path) -> str:
         (folder for folder in path.parents if os.path.realpath(folder) == str(root)),
         None,
     )
-    through = f"from outside {root}"
-    for part in () if home is None else (path, *path.parents):
-        if (
-            home is not None
-            and part.is_relative_to(home)
-            and part != home
-            and part.is_symlink()
-        ):
-            home, through = None, f"through the link {part}"
-    if home is None:
+    parts = (path, *path.parents)
+    links = [part for part in parts if home in part.parents and part.is_symlink()]
+    if home is None or links:
+        through = f"through the link {links[0]}" if links else f"from outside {root}"
         raise UsageError(
             f"{path} is reached {through}, so the base's own spec cannot be found",
             remedy="name the spec by its own path, without links",
@@ -152,7 +147,8 @@ def _weakened(
     except GateError as error:
         note = "the base's own spec or baseline cannot be read, so weakened checks are not listed"
         return (), (f"{note}: {error}",)
-    lines, name = key_lines(path), os.path.basename(base.name)
+    lines = key_lines(path)
+    name = os.path.basename(base.name)
 
     def line_of(key: KeyPath) -> Location:
         parts = range(len(key), 0, -1)
@@ -161,8 +157,6 @@ def _weakened(
         )
 
     # as the file says it, whatever the command line lays over it
-    head, baseline = (
-        resolve(load_spec(path)).spec,
-        read_baseline(path.parent / FILE_NAME),
-    )
+    head = resolve(load_spec(path)).spec
+    baseline = read_baseline(path.parent / FILE_NAME)
     return weakened(before.spec, head, old_baseline, baseline, line_of), ()

@@ -41,20 +41,18 @@ from repro_gate.trace import notebook
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import OperatorLine, Trace, Undone, Used
 
-LINES = (
-    "line",
-)  # what the probe calls a line of the workspace among the uses of factors
-_AROUND, _SOURCE = (
-    2,
-    1 << 20,
-)  # lines before and behind that of a cause; bytes of its file
+# what the probe calls a line of the workspace among the uses of factors
+LINES = ("line",)
+# lines before and behind that of a cause; bytes of its file
+_AROUND, _SOURCE = 2, 1 << 20
 _NAN_STEPS = 3  # after which a NaN that comes from memory shows
 # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges
 # later is seen too
 _SHORT = 30.0
 # Seconds that a run may take, or times as long as the gate's own took: where it waits for a clock
 # that is pinned, it never ends.
-_LONGEST, _TIMES = 60.0, 10.0
+_LONGEST = 60.0
+_TIMES = 10.0
 # is told of each pair of runs: what it was for, how it was done, what it showed
 OnPair = Callable[[str, Setting, Pair], None]
 
@@ -66,7 +64,9 @@ def diagnosis_of(
 ) -> Diagnosis | None:
     """Return why the deterministic runs of the first seed that diverged did so; None if none did,
     or only within the tolerance, and under `diagnosis: false`."""
-    spec, bounds, runs = results.spec, results.spec.diagnosis, results.runs
+    spec = results.spec
+    bounds = results.spec.diagnosis
+    runs = results.runs
     tolerance = spec.determinism.tolerance
     seed, first = next(
         (
@@ -171,7 +171,8 @@ class _Pairs:
         first = _request(self.spec, self.seed, setting, f"diagnosis-{self.done}a")
         second = replace(first, name=f"diagnosis-{self.done}b", second_of=first.name)
         series = do_runs(self.spec, self.folder, Watch(), (first, second))
-        comparison, runs = series.comparisons.get(self.seed), series.runs
+        comparison = series.comparisons.get(self.seed)
+        runs = series.runs
         if len(runs) < 2 or comparison is None:
             problems = (run.problem for run in runs if run.problem)
             return Pair(failed=next(problems, "it could not be compared"))

@@ -190,7 +190,8 @@ def entry_of_runs(
     """Return what a baseline would record. None if any seed's two runs were not compared, are not
     bitwise identical, or did not train the checkout's code; or if nobody asks for an entry, since
     artifacts would have to be read."""
-    seeds, comparisons = results.spec.random_state.seeds, results.comparisons
+    seeds = results.spec.random_state.seeds
+    comparisons = results.comparisons
     if (
         hashed is None
         or not (job.options.record_baseline or job.policy.baseline)

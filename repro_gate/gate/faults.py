@@ -62,11 +62,8 @@ _FLOATS = ("float64", "float32", "bfloat16", "float16", "complex64", "complex128
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 _GENERATORS = ("torch", "cuda:0", "numpy", "python")
 _CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
-_TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".log")
-_TEXT_END = 65_536  # bytes of a text in which a digit is looked for
-_FROM_THE_END = (
-    8  # bytes: the lowest of one element, whatever size its kind of number has
-)
+# bytes: the lowest of one element, whatever size its kind of number has
+_FROM_THE_END = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,22 +184,13 @@ def damaged(run: RunResult, name: str) -> RunResult:
 
 
 def flip_in_file(path: Path) -> None:
-    """Flip one bit of a number in a file, whose content is untrusted. Raises OSError if it is
-    empty."""
+    """Flip one bit in a file, whose content is untrusted: of a number in an archive, else in the
+    last eight bytes. Raises OSError if it is empty."""
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
         if not size:
             raise OSError("it is empty")
         at = _number_in(file, size)
-        if path.suffix in _TEXTS:
-            file.seek(max(size - _TEXT_END, 0))
-            start = file.tell()
-            digits = [
-                at
-                for at, byte in enumerate(file.read(), start)
-                if byte in b"0123456789"
-            ]
-            at = digits[-1] if digits else size
         at = min(max(at, 0), size - 1)
         file.seek(at)
         bits = file.read(1)

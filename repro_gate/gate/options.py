@@ -19,17 +19,15 @@ class Options:
     overrides: tuple[str, ...] = ()  # `key=value`, as given on the command line
     seed: int | None = None
     steps: int | None = None
-    base: str | None = (
-        None  # the ref that the change is to be merged into; None: no base is known
-    )
+    # the ref that the change is to be merged into; None: no base is known
+    base: str | None = None
     # whose spec judges, `head` or `base`; None: what the base branch's spec says
     policy: str | None = None
     against: str | None = None  # a ref that is gated in the same call
     fail_fast: bool = False
     keep_traces: Path | None = None
-    cache: bool = (
-        True  # take the digests of data that has not changed since they were made
-    )
+    # take the digests of data that has not changed since they were made
+    cache: bool = True
     # where the environments of `env.install` are kept; None: where this user's caches lie
     cache_root: Path | None = None
     record_baseline: bool = False  # write a baseline entry; the old one does not judge

@@ -27,7 +27,8 @@ _SHM = "/dev/shm"  # noqa: S108  looked at, and nothing is put there
 # DataLoader workers hand each batch over in /dev/shm, two a worker (`prefetch_factor`): 4 workers
 # with batches of 64 pictures of 224 x 224 as float32 take 300 MiB, and NCCL takes some MiB for each
 # pair of GPUs. Docker's default is 64 MiB.
-SHM_TOTAL, SHM_FREE = 1024 * MIB, 256 * MIB
+SHM_TOTAL = 1024 * MIB
+SHM_FREE = 256 * MIB
 # which the engines themselves make
 _IN_CONTAINER = ("run/.containerenv", ".dockerenv")
 _SHM_CRASH = re.compile(
@@ -54,7 +55,8 @@ class Facts:
 def look(environment: Mapping[str, str], root: Path = Path("/")) -> Facts:
     """Return the facts. Raises nothing."""
     in_engine = any((root / name).exists() for name in _IN_CONTAINER)
-    total, free = None, None
+    total = None
+    free = None
     with suppress(OSError):
         total, _, free, _ = psutil.disk_usage(str(root / _SHM[1:]))
     return Facts(
@@ -84,7 +86,8 @@ def explains(tail: Sequence[str], facts: Facts) -> tuple[Reason, ...]:
 
 def _shared_memory(facts: Facts) -> tuple[Reason, ...]:
     """Return the note about too little of it; a training without DataLoader workers needs none."""
-    total, free = facts.shm_total, facts.shm_free
+    total = facts.shm_total
+    free = facts.shm_free
     if total is None or free is None or (total >= SHM_TOTAL and free >= SHM_FREE):
         return ()
     message = (
@@ -102,7 +105,8 @@ def _require_gpus(
 ) -> None:
     """Raise Inconclusive unless the GPUs that the spec requires are visible in the training's
     `environment`."""
-    visible, required = _visible(environment, facts), spec.hardware.gpus or 1
+    visible = _visible(environment, facts)
+    required = spec.hardware.gpus or 1
     if not facts.devices:
         message = (
             "this machine shows no GPU: there is no /dev/nvidia0, /dev/kfd or /dev/dxg"

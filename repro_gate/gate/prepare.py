@@ -46,7 +46,8 @@ class Job:
 def prepare(written: Spec, options: Options, watch: Watch) -> Job:
     """Prepare a gate run. Raises GateError if it cannot even start; everything later is told by the
     report."""
-    started, clock = datetime.now(timezone.utc), monotonic()
+    started = datetime.now(timezone.utc)
+    clock = monotonic()
     checkout = inspect_checkout(written.path.parent)
     policy = effective_policy(written, checkout, options)
     facts = look(options.environment)
@@ -67,8 +68,12 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
 def gate_folder(job: Job) -> Iterator[GateFolder]:
     """Open the place of the runs, with what the lockfile pins installed if the spec asks for it:
     that runs untrusted code as well."""
-    spec, root, options, tell = job.spec, job.checkout.root, job.options, job.watch.said
-    outer, sandbox = options.environment, options.sandbox
+    spec = job.spec
+    root = job.checkout.root
+    options = job.options
+    tell = job.watch.said
+    outer = options.environment
+    sandbox = options.sandbox
     installs = spec.env.install or (
         job.other is not None and job.other.spec.env.install
     )

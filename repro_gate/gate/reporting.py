@@ -58,7 +58,8 @@ def report_of(
 ) -> Report:
     """Return the whole report of one gate run. `bare` is the run without the gate, `entry` what a
     baseline would record, `notes` are those of this machine's catalog."""
-    options, recorded = job.options, job.policy.baseline
+    options = job.options
+    recorded = job.policy.baseline
     checklist = run_checks(evidence, date.today())
     cost = measure_cost(*results.timed_runs(), results.spec.train.warmup)
     baseline = compare_entry(recorded, entry) if recorded and entry else None
@@ -138,7 +139,8 @@ def _fingerprint(results: Results) -> Fingerprint | None:
 
 def _subject(options: Options, evidence: Evidence) -> Subject:
     """Return what was gated; the spec by its path in the checkout, however it was named."""
-    spec, root = evidence.spec, evidence.root
+    spec = evidence.spec
+    root = evidence.root
     path = Path(os.path.realpath(spec.path))
     facts = next((trace.facts for _, trace in evidence.trained), {})
     return Subject(

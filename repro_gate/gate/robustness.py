@@ -28,19 +28,18 @@ from repro_gate.gate.options import Options
 from repro_gate.gate.prepare import gate_folder, prepare
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import compare_crashed
-from repro_gate.runs.ending import last_line
+from repro_gate.runs.ending import last_exception
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import INTERRUPTED, Results, Varied, compare_pair
+from repro_gate.runs.results import Results, Varied, compare_pair
 from repro_gate.runs.series import do_runs, run
 from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Used
 
-_FOR_THE_VERDICT = (
-    2  # experiments that are always done: varied in nothing, and in all of it again
-)
+# experiments that are always done: varied in nothing, and in all of it again
+_FOR_THE_VERDICT = 2
 _WATCH = {"watch": True, "surroundings": True}
 _USES = {called(name) for name in SURROUNDINGS}  # the names of those uses in a trace
 _NOTHING = frozenset[str]()
@@ -61,7 +60,8 @@ def robustness_of(results: Results, watch: Watch) -> tuple[Diagnosis | None, Res
     ends = tuple(
         f"{item.run.request.name} ended with: {line}"
         for item in results.not_robust
-        if not item.run.good and (line := last_line(item.run.ended.tail))
+        if not item.run.good
+        and (line := last_exception(item.run.ended.tail) or item.run.ended.last_line)
     )
     return replace(diagnosis, evidence=(*diagnosis.evidence, *ends)), results
 
@@ -114,14 +114,15 @@ class _Search:
     def __init__(
         self, results: Results, broken: Varied, watch: Watch, *, brief: bool
     ) -> None:
-        spec, compared, request = results.spec, broken.comparison, broken.run.request
-        self.results, self.broken, self.watch, self.varied = (
-            results,
-            broken,
-            watch,
-            request.varied,
-        )
-        self.began, self.done = monotonic(), 0
+        spec = results.spec
+        compared = broken.comparison
+        request = broken.run.request
+        self.results = results
+        self.broken = broken
+        self.watch = watch
+        self.varied = request.varied
+        self.began = monotonic()
+        self.done = 0
         self.experiments = dict[frozenset[str], _Experiment]()
         self.tolerance = spec.determinism.tolerance
         self.first = results.by_name[request.second_of]
@@ -138,12 +139,14 @@ class _Search:
                 self.steps = self.until + 1
         self.most = self.seconds = 0.0  # experiments, and their time
         if spec.diagnosis is not None and not brief:
-            self.most, self.seconds = spec.diagnosis.runs, spec.diagnosis.timeout
+            self.most = spec.diagnosis.runs
+            self.seconds = spec.diagnosis.timeout
             watch.said(f"robustness: what does {request.name} depend on?")
 
     def look_into(self) -> tuple[Diagnosis | None, Results]:
         """Return what the run depends on, with the line that it reached, and the results."""
-        results, broken = self.results, self.broken.run
+        results = self.results
+        broken = self.broken.run
         names = sorted(self.varied, key=results.spec.robustness.vary.index)
         try:
             diagnosis = diagnose(names, self.until, self.place, self.experiment)
@@ -151,12 +154,9 @@ class _Search:
                 with suppress(Exhausted):
                     line = self.line_of(diagnosis.factor)
                     diagnosis = at_line(diagnosis, diagnosis.factor, line)
-        except KeyboardInterrupt:
-            return None, replace(results, interrupted=INTERRUPTED)
-        except (Inconclusive, OSError) as error:
-            return None, replace(
-                results, interrupted=f"the series ended early: {error}"
-            )
+        except (KeyboardInterrupt, Inconclusive, OSError) as error:
+            results.interrupt(error)
+            return None, results
         plain = self.experiments[_NOTHING]
         if plain.differs:
             return None, self.by_chance(plain.run, plain.comparison)
@@ -195,10 +195,10 @@ class _Search:
         self.watch.said(
             f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied"
         )
-        arm, results = self.first.request.arm, self.results
-        final = (
-            self.tolerance is not None
-        )  # which asks how far the final weights are apart
+        arm = self.first.request.arm
+        results = self.results
+        # which asks how far the final weights are apart
+        final = self.tolerance is not None
         request = RunRequest(
             name=f"robustness-{arm.seed}-{self.done}",
             arm=replace(arm, steps=self.steps or arm.steps),
@@ -212,7 +212,8 @@ class _Search:
 
     def compare(self, result: RunResult) -> Comparison | None:
         """Compare an experiment's run with the first, in the steps that both took."""
-        first, steps = self.first, self.steps
+        first = self.first
+        steps = self.steps
         if not result.good:
             return compare_crashed(first, result)
         if steps is not None:
@@ -245,7 +246,9 @@ class _Search:
         """Return the results if `result`, compared in `proof`, shows that nothing which was varied
         explains the varied run. A run that ended badly is one of the gate's runs from here on, so
         that the report has its log."""
-        results, broken, seed = self.results, self.broken, self.first.request.arm.seed
+        results = self.results
+        broken = self.broken
+        seed = self.first.request.arm.seed
         added = () if result.good or result in results.runs else (result,)
         name = (
             {seed: result.request.name} if result is broken.run and result.good else {}

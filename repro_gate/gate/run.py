@@ -37,8 +37,7 @@ from repro_gate.spec.model import Spec
 
 @dataclass(frozen=True)
 class GateResult:
-    """The report, and what a baseline would record (None if two runs were not bitwise
-    identical)."""
+    """The report, and what a baseline would record of bitwise identical runs."""
 
     report: Report
     entry: Entry | None
@@ -57,8 +56,10 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         results = _run(job, folder, ahead)
         dependence, results = robustness_of(results, watch)
         cause = diagnosis_of(results, watch)
-        refused, bare = refused_operators(results, watch), bare_run(results, watch)
-        evidence, control = with_runs(ahead.evidence(), results), results.control
+        refused = refused_operators(results, watch)
+        bare = bare_run(results, watch)
+        evidence = with_runs(ahead.evidence(), results)
+        control = results.control
         catalog = look_up(
             control.traces if control else (), evidence.machine, options.environment
         )
@@ -83,18 +84,17 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
 def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:
     """Run the training in every arm, the control first if the data is still being verified: hashing
     it at the same time disturbs no timed step."""
-    spec, options = job.spec, job.options
-    requests = gate_runs(spec, control_first=not ahead.is_ready())
+    requests = gate_runs(job.spec, control_first=not ahead.is_ready())
     results = do_runs(
-        spec,
+        job.spec,
         folder,
         job.watch,
         requests,
-        fail_fast=options.fail_fast,
+        fail_fast=job.options.fail_fast,
         sound=ahead.is_sound,
     )
     if results.interrupted == INTERRUPTED and not ahead.is_ready():
         raise KeyboardInterrupt
-    if options.keep_traces:
-        keep_traces(results, options.keep_traces)
+    if job.options.keep_traces:
+        keep_traces(results, job.options.keep_traces)
     return results

@@ -88,7 +88,8 @@ def selftest(
 ) -> SelfTest:
     """Try these faults, all if none is named, in runs of `steps`. Raises Inconclusive if the clean
     runs are not the same."""
-    began, job = monotonic(), prepare(written, options, watch)
+    began = monotonic()
+    job = prepare(written, options, watch)
     with gate_folder(job) as folder:
         whole = replace(
             job.spec, determinism=replace(job.spec.determinism, tolerance=None)
@@ -112,7 +113,8 @@ def judge(
 ) -> Row:
     """Return whether the gate's verdict on a clean and a faulty run names the fault where it was
     put in."""
-    first, pair = comparison.first_divergence, (clean.runs[0], faulty)
+    first = comparison.first_divergence
+    pair = (clean.runs[0], faulty)
     evidence = Evidence(
         spec=clean.spec,
         commit=None,
@@ -121,7 +123,8 @@ def judge(
         pair=pair,
         comparison=comparison,
     )
-    flags, generators = flags_effective(evidence), generators_equal(evidence)
+    flags = flags_effective(evidence)
+    generators = generators_equal(evidence)
     seed = clean.spec.random_state.seeds[0]
     # what else the clean runs came to, a file that they did not write say, is not judged
     results = Results(
@@ -181,20 +184,22 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     if clean.interrupted == INTERRUPTED:
         raise KeyboardInterrupt
     bad = next((item for item in clean.runs if not item.good), None)
-    remedy = "make the gate pass first: `repro-gate diagnose` says why the runs diverge"
-    if clean.interrupted:
-        why = clean.interrupted
-        remedy = "free space, or set TMPDIR to a folder that can be written"
-    elif clean.comparison is not None and clean.comparison.first_divergence is not None:
-        place = sentence(clean.comparison.first_divergence)
+    comparison = clean.comparison
+    divergence = comparison and comparison.first_divergence
+    why = clean.interrupted or "the clean runs could not be compared"
+    remedy = clean.interrupted_by[1]
+    if divergence:
+        place = sentence(divergence)
         why = (
             f"two clean runs diverge {place}, so that no fault of ours would stand out"
         )
+        remedy = (
+            "make the gate pass first: `repro-gate diagnose` says why the runs diverge"
+        )
     elif bad is not None:
-        why, remedy = f"the clean runs: {for_terminal(bad.problem, 1_000)}", bad.remedy
-    elif clean.comparison is None:
-        why = "the clean runs could not be compared"
-    else:
+        why = f"the clean runs: {for_terminal(bad.problem, 1_000)}"
+        remedy = bad.remedy
+    elif comparison and not clean.interrupted:
         return clean
     raise Inconclusive(why, remedy=remedy)
 
@@ -242,7 +247,9 @@ class _Trial:
 
     def _checkpoint(self) -> Row:
         """Damage a file after its run; if the short runs write none, that takes two whole ones."""
-        spec, clean, fault = self.clean.spec, self.clean.runs[0], "checkpoint"
+        spec = self.clean.spec
+        clean = self.clean.runs[0]
+        fault = "checkpoint"
         if not spec.capture.artifacts:
             return Row(fault, "not applicable", why="capture.artifacts names no file")
         name = checkpoint_of(clean)

@@ -28,10 +28,8 @@ from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
 from repro_gate.runs.results import Results
 
-_OF_ALL_RUNS = (
-    "steps",
-    "whole-run",
-)  # notes of the probe that say the same of every run
+# notes of the probe that say the same of every run
+_OF_ALL_RUNS = ("steps", "whole-run")
 _SHOWN = 3  # lines of a check's evidence in its reason
 _CAUSES = f"({DOCS_URL}/causes/README.md)"
 _NOT_COMPARED = (
@@ -57,21 +55,19 @@ class Findings:
     # data that git ignores -> where a training that crashed names it
     ignored: Mapping[str, str] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None  # why the first seed that diverged did so
-    baseline: BaselineFinding | None = (
-        None  # None as well if the result is to be recorded
-    )
-    not_compared: bool = (
-        False  # a baseline that is there says nothing about this gate run
-    )
+    # None as well if the result is to be recorded
+    baseline: BaselineFinding | None = None
+    # a baseline that is there says nothing about this gate run
+    not_compared: bool = False
     against: AgainstFinding | None = None
-    remarks: tuple[
-        str, ...
-    ] = ()  # what the workspaces lack, what could not be read, and why
+    # what the workspaces lack, what could not be read, and why
+    remarks: tuple[str, ...] = ()
 
 
 def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
     """Return the verdict, its reasons, and the notes."""
-    results, checklist = findings.results, findings.checklist
+    results = findings.results
+    checklist = findings.checklist
     failed = [_of_check(item) for item in checklist if item.status == "fail"]
     diverged = [*_diverged(findings)]
     proofs = [
@@ -106,15 +102,14 @@ def _of_check(item: CheckResult) -> Reason:
 
 def _diverged(findings: Findings) -> Iterator[Reason]:
     """Yield a reason for each seed whose runs are not the same."""
-    results, settings = findings.results, findings.results.spec.determinism
+    results = findings.results
+    settings = findings.results.spec.determinism
     allowed = ", ".join(item.flag for item in settings.allow)
     flags = f"all determinism flags on{' but ' * bool(allowed)}{allowed}"
     remedy = "" if findings.diagnosis is None else remedy_of(findings.diagnosis)
     for seed, comparison in results.comparisons.items():
-        first, runs = (
-            comparison.first_divergence,
-            f"two runs with seed {seed} and {flags}",
-        )
+        first = comparison.first_divergence
+        runs = f"two runs with seed {seed} and {flags}"
         if first is None:
             continue
         # a crash in one of the runs, or in each at another step, is all that tells them apart
@@ -171,47 +166,40 @@ def never_finite(results: Results) -> tuple[str, ...]:
 
 
 def _too_slow(findings: Findings) -> Iterator[Reason]:
-    """Yield a reason for each limit of the spec that the cost, or a change of it, is above."""
-    limits, cost, against = findings.results.spec.cost, findings.cost, findings.against
+    """Yield a reason for each limit of the spec that the cost, or a change of it, is above with its
+    whole interval."""
+    limits = findings.results.spec.cost
+    cost = findings.cost
+    against = findings.against
+    measured = []
     if cost is not None:
-        yield from _above(
-            "cost/over-budget",
-            f"determinism costs {cost.determinism_cost_pct:+.1f} %",
-            cost.ci95,
-            limits.max_percent,
+        remedy = (
             "find the flag that costs most (often fill_uninitialized_memory) and allow it with a "
-            "reason, or raise cost.max-percent",
+            "reason, or raise cost.max-percent"
         )
+        what = f"determinism costs {cost.determinism_cost_pct:+.1f} %"
+        limit = limits.max_percent
+        measured.append(("cost/over-budget", what, cost.ci95, limit, remedy))
     for item in against.speed if against else ():
         if against and item.arm == "deterministic":
-            yield from _above(
-                "cost/regression",
-                f"with the flags a step is slower than at {against.ref} by {item.slower_pct:.1f} %",
-                item.ci95,
-                limits.max_regression_percent,
-                "make the change cheaper, or raise cost.max-regression-percent",
+            what = (
+                f"with the flags a step is slower than at {against.ref} by "
+                f"{item.slower_pct:.1f} %"
             )
-
-
-def _above(
-    identifier: str,
-    what: str,
-    interval: tuple[float, float],
-    most: float | None,
-    remedy: str,
-) -> Iterator[Reason]:
-    """Yield the reason if the whole interval lies above a limit."""
-    low, high = interval
-    if most is not None and low > most:
-        message = (
-            f"{what} (95 % interval {low:+.1f} … {high:+.1f} %), {most:g} % is allowed"
-        )
-        yield Reason(identifier, message, remedy)
+            remedy = "make the change cheaper, or raise cost.max-regression-percent"
+            limit = limits.max_regression_percent
+            measured.append(("cost/regression", what, item.ci95, limit, remedy))
+    for identifier, what, (low, high), limit, remedy in measured:
+        if limit is not None and low > limit:
+            interval = f"(95 % interval {low:+.1f} … {high:+.1f} %)"
+            message = f"{what} {interval}, {limit:g} % is allowed"
+            yield Reason(identifier, message, remedy)
 
 
 def _changed(findings: Findings) -> Iterator[Reason]:
     """Yield a reason for a result that is not the recorded one, or not the other ref's."""
-    baseline, against = findings.baseline, findings.against
+    baseline = findings.baseline
+    against = findings.against
     strict = findings.results.spec.baseline.on_change == "fail"
     if baseline is not None:
         differs = baseline.status == "changed" or baseline.unknown_recipe
@@ -247,12 +235,13 @@ def _unanswered(findings: Findings) -> Iterator[Reason]:
 
 def _not_run(findings: Findings, known: Sequence[Reason]) -> Iterator[Reason]:
     """Yield a reason for each thing that could not be had; `known` are the reasons until then."""
-    results, empty = findings.results, _recorded_nothing(findings.results)
+    results = findings.results
+    empty = _recorded_nothing(findings.results)
     badly = _ended_badly(findings)
     yield from badly
     is_explained = known or badly
-    failed = any(item.status == "fail" for item in findings.checklist)
-    if empty or not (is_explained or results.comparisons or failed):
+    failed = (item for item in findings.checklist if item.status == "fail")
+    if empty or not (is_explained or results.comparisons or any(failed)):
         yield Reason(
             "run/nothing-compared",
             "no two runs recorded anything but generator states that could be compared",
@@ -307,7 +296,8 @@ def _ended_badly(findings: Findings) -> list[Reason]:
         )
         for (identifier, text, remedy), runs in names.items()
     ]
-    ignored, bare = findings.ignored, findings.bare
+    ignored = findings.ignored
+    bare = findings.bare
     if not ignored or (bare is not None and not _crashes(bare)):
         return crashes
     paths = ", ".join(f"{path} (named in {place})" for path, place in ignored.items())
@@ -332,7 +322,8 @@ def _without_gate(run: RunResult, bare: RunResult | None) -> tuple[str, str]:
     if bare is None or not is_like_it:
         return "", ""
     if _crashes(bare):
-        ours, theirs = last_exception(run.ended.tail), last_exception(bare.ended.tail)
+        ours = last_exception(run.ended.tail)
+        theirs = last_exception(bare.ended.tail)
         other = f", there by {theirs}" if theirs and ours != theirs else ""
         return (
             ", without the gate too",
@@ -351,8 +342,7 @@ def _without_gate(run: RunResult, bare: RunResult | None) -> tuple[str, str]:
 
 def _crashes(bare: RunResult) -> bool:
     """Return whether the training crashed without the gate."""
-    ended = bare.ended
-    return not ended.timed_out and (ended.signal is not None or bool(ended.exit_code))
+    return not bare.ended.timed_out and bool(bare.ended.exit_code)
 
 
 def _recorded_nothing(results: Results) -> bool:
@@ -399,7 +389,8 @@ def _uncovered(checklist: Sequence[CheckResult]) -> Iterator[Reason]:
 
 def _notes(findings: Findings) -> Iterator[Reason]:
     """Yield what is worth knowing and changes no verdict."""
-    results, spec = findings.results, findings.results.spec
+    results = findings.results
+    spec = findings.results.spec
     yield from (Reason("gate/remark", note) for note in findings.remarks)
     if not _recorded_nothing(results):
         yield from (_uncompared(item) for item in results.uncompared if item.same)

@@ -21,12 +21,8 @@ from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 
 _MOST = 20  # names of one key that are listed, so that a flood of them hides nothing
-_OUTCOME = (
-    "steps",
-    "losses",
-    "weights",
-    "optimizer",
-)  # of a seed, beside its artifacts
+# of a seed, beside its artifacts
+_OUTCOME = ("steps", "losses", "weights", "optimizer")
 _PARTS = 5  # parts of a recorded result in a sentence
 
 
@@ -125,9 +121,12 @@ def weakened(
     `line_of` gives the line of a key of the change's spec as far as it is known.
     """
     found = list(_baseline(old_baseline, new_baseline or Baseline()))
-    old, new = _demands(base), _demands(head)
+    old = _demands(base)
+    new = _demands(head)
     for key, rule, sentence in _TABLE:
-        path, before, after = tuple(key.split(".")), old[key], new[key]
+        path = tuple(key.split("."))
+        before = old[key]
+        after = new[key]
         names = [
             name
             for name in {**before, **after}
@@ -146,7 +145,8 @@ def weakened(
 
 def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
     """Return what a spec asks for under each key of the table, by name; '' if the key has none."""
-    tolerance, image = spec.determinism.tolerance, spec.env.image
+    tolerance = spec.determinism.tolerance
+    image = spec.env.image
     waived = {
         item.check: item.until for item in reversed(spec.checklist.waive)
     }  # the first counts

@@ -42,9 +42,9 @@ from repro_gate.ops.catalog import (
     write,
 )
 from repro_gate.ops.compare import merged
-from repro_gate.ops.process import Line, Worker, ask
+from repro_gate.ops.process import Line, ask
 from repro_gate.runs import arms
-from repro_gate.runs.interpreter import interpreter_on, unprobed
+from repro_gate.runs.interpreter import Interpreter, interpreter_on, unprobed
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import Sandbox
@@ -201,7 +201,7 @@ def _worker(
     outer: Mapping[str, str],
     sandbox: Sandbox,
     folder: Path,
-) -> Worker:
+) -> Interpreter:
     arm = arms.Arm("default", 0, {}, _WORKSPACE if device == "cuda" else {})
     environment = unprobed(arm, outer, sandbox, folder, {}, device)
     environment["PYTHONHASHSEED"] = (
@@ -215,7 +215,7 @@ def _worker(
     python = interpreter_on(
         environment["PATH"], [choice.python] if choice.python else []
     )
-    return Worker(python, environment, folder, sandbox)
+    return Interpreter(python, environment, sandbox, folder)
 
 
 def _require_controls(rows: Sequence[Row]) -> None:
@@ -249,7 +249,7 @@ def _require_own(choice: Choice, rows: Sequence[Row]) -> None:
 
 def _measure_rows(
     phase: int,
-    worker: Worker,
+    worker: Interpreter,
     request: Mapping[str, object],
     listed: Sequence[Key],
     partial: Partial,

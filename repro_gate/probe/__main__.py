@@ -1,5 +1,5 @@
 """What the gate starts in the training's interpreter outside of any training: `python probe facts
-EXTENSION` and `… artifacts REQUEST`.
+REQUEST` and `… artifacts REQUEST`.
 
 It loads the probe under the name that it has in a training, whatever lies beside it or is
 installed.

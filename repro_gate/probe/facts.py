@@ -38,11 +38,13 @@ _LOGIN = re.compile(r"://[^/\s]*@")
 _AT_START: list[str] = []
 
 
-def main(extension: str) -> None:
-    """Print the facts of this interpreter as one JSON object; without torch, those that hold
-    without it. Unlike a trace, it starts CUDA. `extension` is the file of the gate's own xxhash
-    extension, or an empty text."""
-    EXTENSION[:] = [extension]
+def main(request: str) -> None:
+    """Answer a request, {"answer": path, "extension": path or null}, with the facts of this
+    interpreter as one JSON object; without torch, those that hold without it. Unlike a trace, it
+    starts CUDA. `extension` is the file of the gate's own xxhash extension."""
+    with open(request, encoding="utf-8") as file:
+        asked = json.load(file)
+    EXTENSION[:] = [asked["extension"]]
     questions, answers = dict(BASIC), {}
     try:
         import torch
@@ -63,7 +65,8 @@ def main(extension: str) -> None:
             answers.update(read({name: question}))
         except Exception as error:
             sys.stderr.write(f"{name} cannot be read: {error}\n")
-    print(json.dumps(answers), flush=True)
+    with open(asked["answer"], "w", encoding="ascii") as file:
+        file.write(json.dumps(answers) + "\n")
 
 
 def facts(torch: Any) -> Facts:

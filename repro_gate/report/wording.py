@@ -95,7 +95,7 @@ def headline(report: Report) -> Phrase:
     floor = report.noise_floor
     if floor is None or floor.identical or floor.first_divergence is None:
         return say(same)
-    without = _without_flags(floor, floor.first_divergence)
+    without = _without_flags(floor.first_divergence)
     return phrase(f"{same}; without the flags they diverge {{}}", without)
 
 
@@ -117,15 +117,12 @@ def diverged(report: Report) -> bool:
     return report.determinism is not None and not report.determinism.identical
 
 
-def _without_flags(floor: NoiseFloor, first: Divergence) -> Phrase:
-    """Return where two default runs diverge, and what alone makes them repeat, if that was
-    shown."""
+def _without_flags(first: Divergence) -> Phrase:
+    """Return where two default runs diverge."""
     place = say(f"{moment(first, first.step + 1)}, in {first.kind}")
     if first.name != first.kind:
         place = phrase("{} {name}", place, name=first.name)
-    if not floor.reproducible_by:
-        return place
-    return phrase("{}, made reproducible by {name}", place, name=floor.reproducible_by)
+    return place
 
 
 def _differing_headline(report: Report, found: Determinism) -> Phrase:
@@ -348,9 +345,7 @@ def noise(floor: NoiseFloor | None) -> Phrase:
     )
     start = say(f"two runs without flags diverge{when}")
     if first is not None:
-        start = phrase(
-            "two runs without flags diverge {}", _without_flags(floor, first)
-        )
+        start = phrase("two runs without flags diverge {}", _without_flags(first))
     measured = {
         "loss gap {}": floor.loss_gap,
         "weights {} apart (L2)": floor.weight_l2,

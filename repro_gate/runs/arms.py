@@ -4,7 +4,7 @@ effective when read back. Pure."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from repro_gate.runs.flags import (
     ALSO_EFFECTIVE,
@@ -23,7 +23,7 @@ class Arm:
     """What a run is started under. `flags` are set in the process, `environment` before it; `steps`
     overrides the spec's where set."""
 
-    name: str  # `deterministic`, `default`, `reseeded`, `pinned`
+    name: str  # `deterministic`, `default`, `reseeded`
     seed: int
     flags: Mapping[str, FlagValue] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -53,23 +53,12 @@ def default(seed: int, steps: int | None) -> Arm:
     return Arm("default", seed, {}, _seeded(seed), steps)
 
 
-def pinned(seed: int, steps: int) -> Arm:
-    """Return the arm that is as `default`, with `PYTHONHASHSEED` as the deterministic runs have it:
-    whether that alone gives their numbers."""
-    return Arm("pinned", seed, {}, _seeded(seed) | _hash_seed(seed), steps)
-
-
 def reseeded(seed: int, allow: frozenset[str], steps: int) -> Arm:
     """Return the arm with the flags on and another seed, for a few steps: the control that must
     differ."""
-    other = deterministic(other_seed(seed), allow, steps)
-    return Arm("reseeded", other.seed, other.flags, other.environment, steps)
-
-
-def other_seed(seed: int) -> int:
-    """Return another seed for the control, one that fits wherever the first did (a C `int`,
-    say)."""
-    return seed + 1 if seed < 2**31 - 1 else seed - 1
+    # one that fits wherever the first did (a C `int`, say)
+    other = seed + 1 if seed < 2**31 - 1 else seed - 1
+    return replace(deterministic(other, allow, steps), name="reseeded")
 
 
 def allowed(spec: Spec) -> frozenset[str]:
@@ -101,7 +90,7 @@ def not_effective(settings: Mapping[str, object], arm: Arm) -> dict[str, object]
     return wrong
 
 
-def wanted(name: str, arm: Arm) -> FlagValue | None:
+def expected_value(name: str, arm: Arm) -> FlagValue | None:
     """Return the value that the arm has for a flag, or for what is read back in its place."""
     derived = {WARN_ONLY: False, ONLY_READ: True}
     return derived.get(name, arm.flags.get(name, arm.environment.get(name)))

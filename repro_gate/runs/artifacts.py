@@ -33,9 +33,8 @@ _KINDS = {
     stat.S_IFBLK: "device",
 }
 MAX_FILES = 1_000
-MAX_BYTES = (
-    256 * 2**30
-)  # of one run's artifacts, the holes of sparse files counted: all are read
+# of one run's artifacts, the holes of sparse files counted: all are read
+MAX_BYTES = 256 * 2**30
 MAX_VISITED = 200_000  # folder entries looked at for one run
 _CHUNK = 4 * 2**20
 _WILD = re.compile(r"[*?\[]")
@@ -60,9 +59,8 @@ class Collected:
     kind: str = FILE
     problem: str = ""
     digest: str = ""  # SHA-256 of its bytes
-    files: tuple[
-        tuple[str, str, int], ...
-    ] = ()  # name, digest and size of each file of a folder, or of the one file
+    # name, digest and size of each file of a folder, or of the one file
+    files: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def readable(self) -> bool:
@@ -76,7 +74,8 @@ class _Search:
 
     def __init__(self, root: Path) -> None:
         self.root = os.path.realpath(root)
-        self.left, self.bytes = MAX_VISITED, MAX_BYTES
+        self.left = MAX_VISITED
+        self.bytes = MAX_BYTES
 
     def copy(self, source: Path, target: Path, as_owner: AsOwner) -> None:
         """Copy a file. Raises Inconclusive where the run's artifacts would be too large with it,
@@ -190,10 +189,10 @@ def in_place(path: Path) -> tuple[Collected, ...]:
     return tuple(map(with_digest, plain))
 
 
-def _whole(search: _Search, found: set[str]) -> list[str]:
+def _whole(search: _Search, names: set[str]) -> list[str]:
     """Return the names, with the shards that an index stands for, and a folder in place of the
     files of a distributed checkpoint."""
-    for name in list(found):
+    for name in list(names):
         if index := _INDEX.fullmatch(os.path.basename(name)):
             folder = os.path.dirname(name)
             shards = (
@@ -201,14 +200,14 @@ def _whole(search: _Search, found: set[str]) -> list[str]:
                 for other in search.names(folder)
                 if other.startswith(f"{index[1]}-") and other.endswith(f".{index[2]}")
             )
-            found |= {os.path.join(folder, other) for other in shards}
+            names |= {os.path.join(folder, other) for other in shards}
     folders = {
         folder
-        for folder in {os.path.dirname(name) for name in found} | found
+        for folder in {os.path.dirname(name) for name in names} | names
         if search.distributed(folder)
     }
     return sorted(
-        {name for name in found if os.path.dirname(name) not in folders} | folders,
+        {name for name in names if os.path.dirname(name) not in folders} | folders,
         key=os.fsencode,
     )
 
@@ -255,39 +254,34 @@ def _copied(
     search: _Search, name: str, destination: Path, place: int, as_owner: AsOwner
 ) -> Collected:
     suffix = os.path.splitext(name)[1]
-    target = (
-        destination
-        / f"{place:04d}{suffix if re.fullmatch(r'[.][A-Za-z0-9]{1,16}', suffix) else ''}"
-    )
-    shown = _printable(name)
+    if not re.fullmatch(r"[.][A-Za-z0-9]{1,16}", suffix):
+        suffix = ""
+    target = destination / f"{place:04d}{suffix}"
+    item = Collected(name=_printable(name), path=target)
     try:
         with as_owner():
             kind = _kind(search, name)
             if kind != FILE:
-                return Collected(name=shown, path=target, kind=kind)
+                return replace(item, kind=kind)
             source = Path(os.path.realpath(os.path.join(search.root, name)))
-            members = (
-                [item for item in search.names(name) if os.path.isfile(source / item)]
-                if source.is_dir()
-                else None
-            )
-        if members is None:
-            search.copy(source, target, as_owner)
-        else:
-            if len(members) > MAX_FILES:
-                raise OSError(f"it holds more than {MAX_FILES:,} files")
+            is_folder = source.is_dir()
+            members = [""]
+            if is_folder:
+                names = search.names(name)
+                members = [name for name in names if os.path.isfile(source / name)]
+        if len(members) > MAX_FILES:
+            raise OSError(f"it holds more than {MAX_FILES:,} files")
+        if is_folder:
             target.mkdir()
-            for item in members:
-                search.copy(source / item, target / item, as_owner)
+        for member in members:
+            search.copy(source / member, target / member, as_owner)
     except PermissionError:
-        return Collected(name=shown, path=target, kind=_CLOSED)
+        return replace(item, kind=_CLOSED)
     except OSError as error:
         remove_tree(target)  # what was copied of a folder
         why = (error.strerror or str(error)).replace(search.root + os.sep, "")
-        return Collected(
-            name=shown, path=target, problem=f"it could not be copied: {why}"
-        )
-    return Collected(name=shown, path=target)
+        return replace(item, problem=f"it could not be copied: {why}")
+    return item
 
 
 def _kind(search: _Search, name: str) -> str:
@@ -313,18 +307,20 @@ def with_digest(item: Collected) -> Collected:
     """Return the item with the digests of its bytes as they are now."""
     if not item.readable:
         return item
-    if not item.path.is_dir():
-        digest = _digest(item.path)
-        return replace(
-            item, digest=digest, files=((WHOLE_FILE, digest, item.path.stat().st_size),)
-        )
-    members = sorted(path for path in item.path.iterdir() if path.is_file())
+    is_folder = item.path.is_dir()
+    paths = [item.path]
+    if is_folder:
+        paths = sorted(filter(Path.is_file, item.path.iterdir()))
     files = tuple(
-        (_printable(path.name), _digest(path), path.stat().st_size) for path in members
+        (
+            _printable(path.name) if is_folder else WHOLE_FILE,
+            _digest(path),
+            path.stat().st_size,
+        )
+        for path in paths
     )
-    return replace(
-        item, digest=hashlib.sha256(repr(files).encode()).hexdigest(), files=files
-    )
+    digest = hashlib.sha256(repr(files).encode()).hexdigest()
+    return replace(item, digest=digest if is_folder else files[0][1], files=files)
 
 
 def _printable(name: str) -> str:

@@ -45,13 +45,14 @@ def changed_files(
     until = time.monotonic() + MAX_SECONDS
     with as_training_user(sandbox):
         listed, whole = _listed(os.fspath(workspace), until)
-    found: dict[str, Written] = {}
-    size, texts = 0, MAX_TEXTS
+    written: dict[str, Written] = {}
+    size = 0
+    texts = MAX_TEXTS
     for name, state in sorted(listed, key=lambda item: os.fsencode(item[0])):
         if name in declared or _unchanged(snapshot / name, state, older):
             continue
         size += state.st_size
-        if len(found) >= MAX_FILES or size > MAX_BYTES or time.monotonic() > until:
+        if len(written) >= MAX_FILES or size > MAX_BYTES or time.monotonic() > until:
             whole = False
             break
         # not readable with the training's rights, or not its own: nothing is said about it
@@ -61,34 +62,38 @@ def changed_files(
             )
             if time.monotonic() < until:  # else its end may be missing
                 texts -= len(item.text or b"")
-                found[name] = item
+                written[name] = item
     whole = whole and time.monotonic() < until
     limits = (
         f"the limit for one run is {MAX_FILES:,} files, {MAX_BYTES // 2**30} GiB and "
         f"{MAX_SECONDS:g} s"
     )
-    return found, "" if whole else f"only {len(found):,} files were looked at, {limits}"
+    return (
+        written,
+        "" if whole else f"only {len(written):,} files were looked at, {limits}",
+    )
 
 
 def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], bool]:
     """Return the regular files below `root`, no link followed; and whether those are all."""
-    found: list[tuple[str, os.stat_result]] = []
-    waiting, left = [""], MAX_VISITED
+    files: list[tuple[str, os.stat_result]] = []
+    waiting = [""]
+    left = MAX_VISITED
     while waiting:
         folder = waiting.pop()
         with suppress(OSError), os.scandir(os.path.join(root, folder)) as entries:
             for entry in entries:
                 left -= 1
                 if left < 0 or time.monotonic() > until:
-                    return found, False
+                    return files, False
                 name = os.path.join(folder, entry.name)
                 with suppress(OSError):
                     state = entry.stat(follow_symlinks=False)
                     if stat.S_ISDIR(state.st_mode) and not ignored(f"{name}/-"):
                         waiting.append(name)
                     elif stat.S_ISREG(state.st_mode) and not ignored(name):
-                        found.append((name, state))
-    return found, True
+                        files.append((name, state))
+    return files, True
 
 
 def _unchanged(original: Path, state: os.stat_result, older: int) -> bool:
@@ -103,7 +108,8 @@ def _unchanged(original: Path, state: os.stat_result, older: int) -> bool:
 
 def _read(path: Path, sandbox: Sandbox, size: int, most: int, until: float) -> Written:
     """Return one file's digest, of its beginning only where the time is over. Raises OSError."""
-    digest, text = hashlib.sha256(), b""
+    digest = hashlib.sha256()
+    text = b""
     keep = 0 < size <= most and path.suffix.lower() in TEXTS
     with os.fdopen(open_written(path, sandbox), "rb", buffering=0) as file:
         while (chunk := file.read(_CHUNK)) and time.monotonic() < until:

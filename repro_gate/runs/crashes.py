@@ -64,7 +64,8 @@ def compare_crashed(first: RunResult, second: RunResult) -> Comparison | None:
     """Compare two runs of one seed of which at least one did not come to its end: their traces up
     to there, and how they ended. None if neither tells that the training is not reproducible."""
     a, b = _up_to_crash(first.traces, second.traces)
-    found, ending = compare_runs(a, b), _ending(first, second)
+    found = compare_runs(a, b)
+    ending = _ending(first, second)
     if found.first_divergence is None and ending is None:
         return None
     return replace(
@@ -79,7 +80,8 @@ def _ending(first: RunResult, second: RunResult) -> Divergence | None:
     """Return how the runs ended differently, if the training itself made that difference."""
     if not all(run.good or crashed_by_itself(run) for run in (first, second)):
         return None
-    a, b = _last(first), _last(second)
+    a = _last(first)
+    b = _last(second)
     if first.good == second.good and a == b:
         return None
     return replace(
@@ -109,7 +111,8 @@ def _up_to_crash(
     shorter one ended; of that step, what both had recorded by then."""
     ours = processes(first)
     theirs = measured_alike(ours, processes(second))
-    a, b = list[Trace](), list[Trace]()
+    a = list[Trace]()
+    b = list[Trace]()
     for label in ours.keys() & theirs.keys():
         pair = ours[label], theirs[label]
         common = min(len(trace.steps) for trace in pair)

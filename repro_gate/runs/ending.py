@@ -25,11 +25,11 @@ from repro_gate.trace.notebook import place
 # the reason of a run that torch ended for want of one
 NO_DETERMINISTIC = "run/no-deterministic-implementation"
 _KILLED = {  # by what the kernel's own count of out-of-memory kills on this machine says
-    "none": "the kernel killed nothing for want of memory meanwhile: see who else ends processes "
+    False: "the kernel killed nothing for want of memory meanwhile: see who else ends processes "
     "here (a job, a time limit, a person)",
-    "some": "the kernel killed for want of memory on this machine meanwhile, whom is in `dmesg`: "
+    True: "the kernel killed for want of memory on this machine meanwhile, whom is in `dmesg`: "
     "lower the batch size if it was this run",
-    "unknown": "whether memory was short cannot be read here: see `dmesg` on the host, and who "
+    None: "whether memory was short cannot be read here: see `dmesg` on the host, and who "
     "else ends processes there",
 }
 _REFUSED = re.compile(fmt.REFUSAL)
@@ -75,9 +75,8 @@ def ending_of(
         return Ending("timed-out", "run/timeout", problem, remedy)
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Ending("interrupted", "run/ended-early", ended.stopped)
-    crash = (
-        None if ended.stopped == "trace" else crash_of(ended)
-    )  # that signal was the gate's own
+    # that signal was the gate's own
+    crash = None if ended.stopped == "trace" else crash_of(ended)
     if crash and not steps_done and not (trace_problem and "cannot" in trace_problem):
         return crash
     return _untraced(traces, trace_problem, watcher) or Ending(
@@ -97,16 +96,16 @@ def _untraced(
             _trace_remedy(trace_problem),
         )
     if watcher.untraced:
-        pid, found = next(iter(watcher.untraced.items()))
+        pid, process = next(iter(watcher.untraced.items()))
         starts = {
             item.pid: f", started at {place(item.file, item.line)}"
             for trace in traces
             for item in trace.spawned
         }
-        started = next((starts[above] for above in found.pids if above in starts), "")
+        started = next((starts[above] for above in process.pids if above in starts), "")
         problem = (
             f"process {pid} had torch loaded and could not be "
-            f"traced: {found.command}{started}"
+            f"traced: {process.command}{started}"
         )
         remedy = (
             "start it as `python` without -I, -E and -S, with the PATH and PYTHONPATH that its "
@@ -178,18 +177,12 @@ def crash_of(ended: Ended) -> Ending | None:
             "lower the batch size or train.steps, or use a larger machine",
         )
     if ended.signal == signal.SIGKILL:
-        known = (
-            "unknown"
-            if ended.machine_kills is None
-            else "some"
-            if ended.machine_kills
-            else "none"
-        )
+        kills = ended.machine_kills
         return Ending(
             "killed",
             "run/killed",
             "it was killed by signal 9 from outside the gate",
-            _KILLED[known],
+            _KILLED[None if kills is None else kills > 0],
         )
     memory = (
         ended.group_killed
@@ -207,9 +200,9 @@ def crash_of(ended: Ended) -> Ending | None:
         return None
     blocked = next(
         (
-            found.group(1)
+            refusal.group(1)
             for line in reversed(ended.tail)
-            if (found := _REFUSED.search(line))
+            if (refusal := _REFUSED.search(line))
         ),
         None,
     )
@@ -261,23 +254,17 @@ class Raised:
         return self.text if self.location is None else f"{self.text} ({self.location})"
 
 
-def last_line(log: Sequence[str]) -> str:
-    """Return the line of a log that says most about how the run ended: its exception, else its last
-    line; empty if there is none."""
-    last = next((line.strip() for line in reversed(log) if line.strip()), "")
-    return str(last_exception(log) or clip(last, _MOST))
-
-
 def last_exception(log: Sequence[str]) -> Raised | None:
     """Return the exception that ended a training; None if the log holds no traceback. Of several
     (chained, ranks, a launcher's own) the last that goes through the user's code counts."""
-    found: Raised | None = None
+    raised: Raised | None = None
     location: Location | None = None
     inside = False
     for line in (_RANK.sub("", line) for line in log):
         frame = _FRAME.match(line)
         if line.strip() == _START:
-            location, inside = None, True
+            location = None
+            inside = True
         elif frame is not None:
             inside = True
             if not _LIBRARY.search(frame["path"]):
@@ -286,6 +273,6 @@ def last_exception(log: Sequence[str]) -> Raised | None:
                 )
         elif inside and _EXCEPTION.match(line):
             inside = False
-            if location or found is None or found.location is None:
-                found = Raised(clip(line, _MOST), location)
-    return found
+            if location or raised is None or raised.location is None:
+                raised = Raised(clip(line, _MOST), location)
+    return raised

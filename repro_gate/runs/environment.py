@@ -47,9 +47,11 @@ def training_environment(
     train_env: Mapping[str, str],
     run_folder: Path,
     device: str | None = None,
+    *,
+    probed: bool = True,
 ) -> dict[str, str]:
     """Return the whole environment of one run. Later layers win: allow-list, arm, device,
-    `train.env`, the run's own folders."""
+    `train.env`, the run's own folders. Nothing in it starts the probe unless it is `probed`."""
     environment = {
         name: value
         for name, value in outer.items()
@@ -61,34 +63,20 @@ def training_environment(
         environment.pop("MKL_NUM_THREADS", None)
     if device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-    environment |= train_env
-    path = os.pathsep.join(
-        [str(run_folder / "bin"), environment.get("PATH", os.defpath)]
-    )
-    python_path = os.pathsep.join(
-        [str(INJECT), *filter(None, [environment.get("PYTHONPATH")])]
-    )
+    environment = {"PATH": os.defpath, **environment, **train_env}
+    if probed:
+        own = environment.get("PYTHONPATH")
+        environment |= {
+            "PATH": f"{run_folder / 'bin'}{os.pathsep}{environment['PATH']}",
+            "PYTHONPATH": os.pathsep.join([str(INJECT), *([own] if own else [])]),
+            CONFIG_VARIABLE: str(run_folder / "probe.json"),
+        }
     return environment | {
-        "PATH": path,
-        "PYTHONPATH": python_path,
-        CONFIG_VARIABLE: str(run_folder / "probe.json"),
         "HOME": str(run_folder / "home"),
         "TMPDIR": str(run_folder / "tmp"),
         "PYTHONUNBUFFERED": "1",
         "TERM": "dumb",
         "NO_COLOR": "1",
-    }
-
-
-def without_probe(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the same environment with nothing in it that starts the probe."""
-    found = {
-        name: value for name, value in environment.items() if name != CONFIG_VARIABLE
-    }
-    for name in ("PATH", "PYTHONPATH"):
-        found[name] = environment[name].partition(os.pathsep)[2]
-    return {
-        name: value for name, value in found.items() if value or name != "PYTHONPATH"
     }
 
 

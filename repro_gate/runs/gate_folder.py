@@ -110,10 +110,8 @@ def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
 def original_of(spec: Spec, checkout: Checkout) -> Original:
     """Return what the probe must know of the checkout to tell its packages from others: its
     projects lie at the root or above the spec."""
-    root, folder = (
-        Path(os.path.realpath(checkout.root)),
-        Path(os.path.realpath(spec.path.parent)),
-    )
+    root = Path(os.path.realpath(checkout.root))
+    folder = Path(os.path.realpath(spec.path.parent))
     folders = [
         root,
         *(above for above in (folder, *folder.parents) if above.is_relative_to(root)),

@@ -1,36 +1,43 @@
-"""Facts of the training's interpreter without a run: `python probe facts`, with the `python` that
-the training would find.
+"""Questions to the training's interpreter, outside of any run: what it trains with, what artifacts
+hold, what operators do.
 
 The interpreter and what it imports belong to the training, so the answer is untrusted: it is read
-within limits, and whatever it leaves running is ended.
+line by line, by one type, within limits, and whatever it leaves running is ended.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
+import psutil
 from msgspec import Meta
 
 from repro_gate.errors import Inconclusive
 from repro_gate.files import scratch_folder
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
-from repro_gate.runs.environment import EXTENSION, training_environment, without_probe
-from repro_gate.runs.process import supervise
+from repro_gate.runs.environment import EXTENSION, training_environment
+from repro_gate.runs.process import Ended, supervise
 from repro_gate.sandbox.identity import Sandbox, chown_to_training, let_group_pass
 from repro_gate.spec.model import Spec
 
 ASK = Path(__file__).resolve().parent.parent / "probe"
 ASK_SECONDS = 300.0  # importing torch from a cold network disk takes minutes
+MAX_LINE, MAX_ANSWER = 1 << 20, 256 << 20  # bytes
 _Text = Annotated[str, Meta(max_length=4_096)]
 _FACTS = msgspec.json.Decoder(Annotated[dict[_Text, _Text | int], Meta(max_length=200)])
+_Row = TypeVar("_Row")
 _SAME_USER = Sandbox()
 _PYTHON = re.compile(r"python[\d.]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -38,6 +45,73 @@ _REMEDY = (
     "activate the environment that you train in, so that its `python` is first on PATH and has "
     "torch"
 )
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The training's Python, the environment and the user that it is started with, and a folder
+    whose subfolder `empty` it may enter."""
+
+    python: str
+    environment: Mapping[str, str]
+    sandbox: Sandbox
+    folder: Path
+
+
+class NoAnswer(Exception):
+    """What an interpreter wrote is no answer, and why."""
+
+
+def ask(
+    interpreter: Interpreter,
+    program: Sequence[str],
+    request: Mapping[str, object],
+    decoder: msgspec.json.Decoder[_Row],
+    take: Callable[[_Row], None],
+    *,
+    seconds: float = inf,
+    most: int = MAX_ANSWER,
+    tick: Callable[[list[psutil.Process]], str | None] = lambda _: None,
+) -> Ended:
+    """Start a program with a request, give each line of its answer to `take` as it comes, and
+    return how it ended. `tick` is that of `supervise`.
+
+    Raises OSError if the program cannot be started, NoAnswer for a line that is none.
+    """
+    # anew each time: the last one is the training's user's
+    folder = Path(tempfile.mkdtemp(prefix="asked-", dir=interpreter.folder))
+    path = folder / "answer.jsonl"
+    question = folder / "request.json"
+    whole = {**request, "extension": EXTENSION, "answer": str(path)}
+    question.write_text(json.dumps(whole), encoding="utf-8")
+    # the file that is read, whatever its new owner does to its name
+    with path.open("x+b") as file:
+        chown_to_training(interpreter.sandbox, folder)
+
+        def look(alive: list[psutil.Process]) -> str | None:
+            while text := file.readline(MAX_LINE):
+                if len(text) == MAX_LINE or file.tell() > most:
+                    raise NoAnswer("it is too long")
+                if not text.endswith(b"\n"):
+                    file.seek(-len(text), os.SEEK_CUR)  # its rest is still to come
+                    break
+                try:
+                    row = decoder.decode(text)
+                except (ValueError, RecursionError) as error:
+                    raise NoAnswer(str(error)[:200]) from None
+                take(row)
+            return tick(alive)
+
+        ended = supervise(
+            [interpreter.python, *program, str(question)],
+            cwd=interpreter.folder / "empty",
+            env=interpreter.environment,
+            timeout=seconds,
+            tick=look,
+            sandbox=interpreter.sandbox,
+        )
+        look([])
+    return ended
 
 
 def interpreter_facts(
@@ -48,32 +122,33 @@ def interpreter_facts(
 
     Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
     """
+    facts: dict[str, str | int] = {}
     try:
         with scratch_folder() as folder:
             environment = prepared(spec, outer_environment, sandbox, folder)
             python = training_interpreter(spec, environment)
-            ended = supervise(
-                [python, str(ASK), "facts", EXTENSION or ""],
-                cwd=folder / "empty",
-                env=environment,
-                timeout=ASK_SECONDS,
-                sandbox=sandbox,
+            ended = ask(
+                Interpreter(python, environment, sandbox, folder),
+                (str(ASK), "facts"),
+                {},
+                _FACTS,
+                facts.update,
+                seconds=ASK_SECONDS,
             )
+        why = ended.last_line or f"it ended with status {ended.exit_code}"
     except OSError as error:
-        raise _unanswered(
-            f"the training's interpreter cannot be started: {error.strerror or error}"
-        ) from None
+        why = f"cannot be started: {error.strerror or error}"
+        raise _unanswered(f"the training's interpreter {why}") from None
+    except NoAnswer as error:
+        why = f"gave no answer that can be used: {error}"
+        raise _unanswered(f"the training's interpreter {why}") from None
     if ended.timed_out:
         raise _unanswered(f"{python} gave no answer in {ASK_SECONDS:g} s")
-    lines = [line for line in reversed(ended.tail) if line.strip()]
-    facts = next(filter(None, map(_facts, lines)), None)
-    texts = (line.strip()[:300] for line in lines if not line.startswith("{"))
-    said = next(texts, f"it ended with status {ended.exit_code}")
-    if facts is None or ended.exit_code:
-        raise _unanswered(f"{python} cannot say what it trains with: {said}")
+    if "python" not in facts or ended.exit_code:
+        raise _unanswered(f"{python} cannot say what it trains with: {why}")
     if "torch" not in facts:
-        raise _unanswered(f"{python} has no torch: {said}")
-    return facts
+        raise _unanswered(f"{python} has no torch: {why}")
+    return {name: str(value) for name, value in facts.items()}
 
 
 def prepared(
@@ -101,19 +176,19 @@ def unprobed(
         (folder / name).mkdir()
     let_group_pass(sandbox, folder)
     chown_to_training(sandbox, *(folder / name for name in ("home", "tmp", "empty")))
-    return without_probe(training_environment(outer, arm, train_env, folder, device))
+    return training_environment(outer, arm, train_env, folder, device, probed=False)
 
 
 def training_interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
     """Return the Python that the command names, where it begins with one; else `python` on the
     training's PATH."""
-    return interpreter_on(environment["PATH"], _named(spec.train.run or ""))
+    return interpreter_on(environment["PATH"], _python_of(spec.train.run or ""))
 
 
-def interpreter_on(path: str, named: Sequence[str] = ()) -> str:
+def interpreter_on(path: str, names: Sequence[str] = ()) -> str:
     """Return the first of these, else `python` or `python3`, on a PATH. Raises Inconclusive if
     there is none."""
-    for name in dict.fromkeys([*named, "python", "python3"]):
+    for name in dict.fromkeys([*names, "python", "python3"]):
         found = shutil.which(name, path=path)
         if found is not None:
             return os.path.abspath(found)
@@ -124,7 +199,7 @@ def interpreter_on(path: str, named: Sequence[str] = ()) -> str:
     )
 
 
-def _named(command: str) -> list[str]:
+def _python_of(command: str) -> list[str]:
     """Return `python3.11` of `FOO=1 exec python3.11 train.py`, as a list; empty if the command
     begins with something else."""
     try:
@@ -143,19 +218,6 @@ def _named(command: str) -> list[str]:
         os.path.isabs(first) or os.sep not in first
     )
     return [first] if is_python else []
-
-
-def _facts(line: str) -> dict[str, str] | None:
-    """Return one line of output as facts, None if it is none."""
-    try:
-        found = _FACTS.decode(line)
-    except (ValueError, RecursionError):
-        return None
-    return (
-        {name: str(value) for name, value in found.items()}
-        if "python" in found
-        else None
-    )
 
 
 def _unanswered(message: str) -> Inconclusive:

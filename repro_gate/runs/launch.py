@@ -20,6 +20,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from repro_gate.compare.traces import alone
 from repro_gate.compare.unrecorded import Left as Unrecorded
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import held
@@ -32,7 +33,6 @@ from repro_gate.runs.environment import (
     EXTENSION,
     training_environment,
     usable_processors,
-    without_probe,
     write_shims,
 )
 from repro_gate.runs.flags import VARIABLES
@@ -41,7 +41,6 @@ from repro_gate.runs.watching import Tick, Watcher, failure_in
 from repro_gate.runs.workspaces import GateFolder, Workspace
 from repro_gate.sandbox.cleanup import Left, sweep
 from repro_gate.sandbox.identity import (
-    Sandbox,
     as_training_user,
     chown_to_training,
     seal,
@@ -53,9 +52,8 @@ from repro_gate.trace.reader import TraceCutOff, read_folder
 
 SNIPPET = "_repro_gate_snippet.py"
 KEPT = ".kept"  # what `probe/distance.py` leaves for the second run of a pair
-_ACCOUNT = (
-    "training"  # what a training with a user of its own is told that it is called
-)
+# what a training with a user of its own is told that it is called
+_ACCOUNT = "training"
 _SIMPLE = re.compile(
     r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*"
 )
@@ -76,31 +74,25 @@ class RunRequest:
     arm: Arm
     second_of: str = ""  # the name of the first run of its pair
     reference: tuple[Trace, ...] = ()  # the first run's traces
-    varied: frozenset[str] = (
-        frozenset()
-    )  # what differs from the first run (`variation.py`)
-    own_files: bool = (
-        False  # no file that the run before left alone is moved into its workspace
-    )
+    # what differs from the first run (`variation.py`)
+    varied: frozenset[str] = frozenset()
+    # no file that the run before left alone is moved into its workspace
+    own_files: bool = False
     keep_final: bool = False  # whether the final state is kept, or measured
-    keep_steps: tuple[
-        int, ...
-    ] = ()  # steps whose tensors are kept, or measured (a replay)
-    observe: bool = (
-        False  # whether imported distributions are noted too, which takes time
-    )
-    collect: bool = (
-        False  # whether artifacts are taken out, and other written files looked at
-    )
+    # steps whose tensors are kept, or measured (a replay)
+    keep_steps: tuple[int, ...] = ()
+    # whether imported distributions are noted too, which takes time
+    observe: bool = False
+    # whether artifacts are taken out, and other written files looked at
+    collect: bool = False
     probe: Mapping[str, object] = field(
         default_factory=dict
     )  # more of the probe's configuration
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables
     stress: bool = False  # whether its timing is disturbed
     fixed_addresses: bool = False  # whether addresses are not randomised
-    bare: bool = (
-        False  # nothing of the gate is in the training, which goes on to its end
-    )
+    # nothing of the gate is in the training, which goes on to its end
+    bare: bool = False
     auxiliary: bool = False  # it only explains other runs
     dispensable: bool = False  # it does not count if it ends badly
     announcement: str = ""  # a sentence before it starts
@@ -160,7 +152,10 @@ def launch(
         place.run_folder,
         spec.train.env.get("PATH", gate.outer.get("PATH", os.defpath)),
     )
-    if not _may_enter(gate.sandbox, place):
+    # a user of its own is not led by a link to where it could not have gone by itself: a process is
+    # put into its folder while it is still root
+    may_enter = not gate.sandbox.own_user or is_inside(place.cwd, place.root)
+    if not (place.cwd.is_dir() and may_enter):
         return _not_entered(spec, request)
     chown_to_training(gate.sandbox, folder)
     watcher = Watcher(folder, nonce, tick, gate.sandbox, spec.train.timeout)
@@ -178,18 +173,22 @@ def launch(
         **request.environment,
     }
     environment = training_environment(
-        gate.outer, request.arm, own, place.run_folder, spec.hardware.device
+        gate.outer,
+        request.arm,
+        own,
+        place.run_folder,
+        spec.hardware.device,
+        probed=not request.bare,
     )
     environment |= {"HOME": str(place.home), "TMPDIR": str(place.tmp)}
-    if request.bare:
-        environment = without_probe(environment)
     if gate.sandbox.own_user:
         environment |= {
             name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")
         }
     if request.fixed_addresses:
         command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
-    mask, timeout = variation.umask(request.varied), spec.train.timeout
+    mask = variation.umask(request.varied)
+    timeout = spec.train.timeout
     with load() if request.stress else nullcontext():
         ended = supervise(
             command,
@@ -236,13 +235,6 @@ def _traces(
     )
 
 
-def _may_enter(sandbox: Sandbox, place: Workspace) -> bool:
-    """Return whether there is a working directory. A user of its own is not led by a link to where
-    it could not have gone by itself: a process is put into its folder while it is still root."""
-    inside = is_inside(place.cwd, place.root)
-    return place.cwd.is_dir() and (inside or not sandbox.own_user)
-
-
 def _not_entered(spec: Spec, request: RunRequest) -> RunResult:
     problem = f"train.working-directory {spec.train.working_directory!r} is not in the workspace"
     remedy = "name a folder that git tracks, relative to the folder that holds the spec"
@@ -268,7 +260,8 @@ def _configure(
     full disk, its blocks taken now."""
     steps = spec.train.steps if request.arm.steps is None else request.arm.steps
     keeps = request.keep_final or bool(request.keep_steps)
-    original, configuration = gate.original, place.run_folder / "probe.json"
+    original = gate.original
+    configuration = place.run_folder / "probe.json"
     own = (
         place.home,
         place.tmp,
@@ -322,17 +315,12 @@ def _configure(
 
 def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
     """Return process key -> stem of its kept files, for the keys that name one process."""
-    trained = [trace for trace in traces if trace.trained]
-    keys = [trace.key for trace in trained]
-    return (
-        {
-            trace.key: str(trace.path)[: -len(fmt.SUFFIX)]
-            for trace in trained
-            if keys.count(trace.key) == 1
-        }
-        if trained
-        else None
-    )
+    if not any(trace.trained for trace in traces):
+        return None
+    return {
+        key: str(trace.path).removesuffix(fmt.SUFFIX)
+        for key, trace in alone(traces).items()
+    }
 
 
 def _command(spec: Spec, request: RunRequest, cwd: Path) -> str:

@@ -8,7 +8,6 @@ through them by these rules:
   decides whether the training diverges.
 - If every pair is the same, further pairs of a deterministic and a default run follow until the
   cost is known well enough.
-- If only the default runs diverge, a short one shows whether the hash seed is why.
 - Two replays measure how far apart the runs of each pair are that diverged.
 - With `--fail-fast`, a divergence ends the series; so does data that is not as declared.
 """
@@ -24,7 +23,6 @@ from repro_gate.compare.model import Comparison
 from repro_gate.runs import arms
 from repro_gate.runs.crashes import crashed_by_itself
 from repro_gate.runs.ending import NO_DETERMINISTIC
-from repro_gate.runs.flags import HASH_SEED
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Spec
@@ -43,7 +41,8 @@ def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, .
     that the spec asks for."""
     seed, *others = spec.random_state.seeds
     first, second = pair(spec, seed)
-    firsts, requests = [first], [first, *_default_pair(spec), _varied(spec, second)]
+    firsts = [first]
+    requests = [first, *_default_pair(spec), _varied(spec, second)]
     requests.insert(0 if control_first else len(requests), _control(spec))
     for other in others:
         first, second = pair(spec, other, f"seed{other}-")
@@ -91,7 +90,6 @@ def next_run(requests: Sequence[RunRequest], results: Results) -> RunRequest | N
         _plain_repeat(results)
         or _planned(requests, results)
         or _for_the_cost(requests, results)
-        or _pinned(results)
         or _measuring(results)
     )
     return None if request is None else _complete(request, results)
@@ -155,70 +153,36 @@ def _for_the_cost(
     requests: Sequence[RunRequest], results: Results
 ) -> RunRequest | None:
     """Return a run of the next pair for the sake of the cost: if every pair is the same so far, its
-    interval is not narrow enough yet, and such pairs take no longer than the runs before them."""
-    spec, (on, off) = results.spec, results.timed_runs()
-    number, runs = len(off) + 1, results.runs
+    interval is not narrow enough yet, and such runs are no more than those that were asked for."""
+    spec = results.spec
+    (on, off) = results.timed_runs()
+    number = len(off) + 1
     if (
         number > spec.cost.pairs
         or "deterministic-1" not in results.counted
         or not needs_more_runs(on, off, spec.train.warmup)
         or not results.all_alike
         or any(run.request.arm.name == "default" for run in results.auxiliary)
-        or not all(run.good for run in runs)
+        or not all(run.good for run in results.runs)
     ):
         return None
     first = results.by_name["deterministic-1"].request
-    default = _default(spec, f"default-{number}", dispensable=True)
-    turns = (
-        [again(first, number), default]
-        if number % 2
-        else [default, again(first, number)]
-    )
+    turns = [
+        again(first, number),
+        _default(spec, f"default-{number}", dispensable=True),
+    ]
+    if number % 2 == 0:
+        turns.reverse()
     missing = [request for request in turns if request.name not in results.counted]
     if len(missing) < len(turns):  # a plain repeat that was due counts
         return missing[0]
-    planned = {request.name for request in requests}
-    before = sum(run.ended.seconds for run in runs if run.request.name in planned)
-    further = sum(run.ended.seconds for run in runs if run.request.name not in planned)
-    longest = sum(
-        max(
-            run.ended.seconds
-            for run in runs
-            if run.request.arm.name == request.arm.name
-        )
-        for request in turns
-    )
-    if further + longest > before:
+    if len(results.runs) + len(turns) > 2 * len(requests):
         return None
     why = (
         "the cost of the flags is not known well enough yet: "
         "one more run with them and one without"
     )
     return replace(missing[0], announcement=why)
-
-
-def _pinned(results: Results) -> RunRequest | None:
-    """Return a default run of one step with the hash seed of the deterministic runs, if only the
-    default runs diverge, and so early that the hash seed may be why: it must record there what the
-    deterministic runs recorded."""
-    spec, floor, comparison = results.spec, results.floor, results.comparison
-    first = floor.first_divergence if floor else None
-    if (
-        first is None
-        or first.step > 0
-        or first.kind in ("gradient", "optimizer")
-        or comparison is None
-        or not comparison.identical
-        or "pinned" in results.by_name
-        or HASH_SEED in arms.allowed(spec)
-        or HASH_SEED in spec.train.env
-        or HASH_SEED in results.folder.outer
-        or "hash-seed" in spec.robustness.vary  # the varied run shows it, and its line
-    ):
-        return None
-    return RunRequest(
-        name="pinned", arm=arms.pinned(spec.random_state.seeds[0], 1), auxiliary=True
-    )
 
 
 def _measuring(results: Results) -> RunRequest | None:
@@ -260,7 +224,8 @@ def to_measure(
     of a training: the step of the divergence, and evenly apart after it as many of those recorded
     as a map has columns, within KEPT and MEASURED; that step alone if a run takes longer than LONG,
     or not `whole`. Empty if there is nothing to measure, or it is known."""
-    found, every = comparison.first_divergence, spec.capture.every
+    found = comparison.first_divergence
+    every = spec.capture.every
     if found is None or found.detail or found.step >= comparison.steps:
         return ()
     later = [

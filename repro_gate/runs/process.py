@@ -19,8 +19,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -37,7 +37,8 @@ SCAN_EVERY = 3  # ticks between two walks through the process tree
 # seconds that a finished run's helpers (resource trackers, loader workers) have to leave by
 # themselves
 GRACE = 3.0
-TAIL_LINES, TAIL_BYTES = 200, 64 * 1024
+TAIL_LINES = 200
+TAIL_BYTES = 64 * 1024
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 _SAME_USER = Sandbox()
 # as shells, torchrun, subprocess and the DataLoader tell that a process of theirs was killed
@@ -59,15 +60,20 @@ class Ended:
     stopped: str = ""
     seconds: float = 0.0
     tail: tuple[str, ...] = ()
-    left_running: int = (
-        0  # descendants that had to be killed after the command itself had ended
-    )
+    # descendants that had to be killed after the command itself had ended
+    left_running: int = 0
     # `group_killed`, and it, or by its log a process of it, was killed
     out_of_memory: bool = False
     # how often the kernel has killed for want of memory on this machine meanwhile; None: not known
     machine_kills: int | None = None
     # it ended badly, and the kernel has killed for want of memory in its control group meanwhile
     group_killed: bool = False
+
+    @property
+    def last_line(self) -> str:
+        """Return the last line that the command printed, cut short; empty if there is none."""
+        lines = (line.strip()[:300] for line in reversed(self.tail))
+        return next(filter(None, lines), "")
 
 
 def supervise(
@@ -92,8 +98,11 @@ def supervise(
     hide_memory()
     command, env = started_as(sandbox, command, env)
     before = {child.pid for child in descendants(os.getpid())}
-    kills, began = _kills(), time.monotonic()
-    stopped, timed_out, output = "", False, None
+    kills = _kills()
+    began = time.monotonic()
+    stopped = ""
+    timed_out = False
+    output = None
     with held():
         process = subprocess.Popen(
             command,
@@ -120,26 +129,8 @@ def supervise(
                 end_all(sandbox)
                 # closes the pipe, so on an exception too
                 tail = () if output is None else output.lines()
-    return replace(
-        _judged(
-            process.returncode, tail, kills, ended_by_gate=bool(stopped or timed_out)
-        ),
-        timed_out=timed_out,
-        stopped=stopped,
-        seconds=seconds,
-        left_running=left,
-    )
-
-
-def _judged(
-    code: int,
-    tail: tuple[str, ...],
-    kills: Sequence[int | None],
-    *,
-    ended_by_gate: bool,
-) -> Ended:
-    """Return how a command ended by its exit code, the end of its log and the kernel's count of
-    kills since it began."""
+    code = process.returncode
+    ended_by_gate = bool(stopped or timed_out)
     group_kills, machine_kills = map(_since, kills, _kills())
     # a shell reports its child's signal as 128 + N
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None
@@ -148,7 +139,11 @@ def _judged(
     return Ended(
         exit_code=code,
         signal=number,
+        timed_out=timed_out,
+        stopped=stopped,
+        seconds=seconds,
         tail=tail,
+        left_running=left,
         out_of_memory=group and killed,  # else it may be another job's
         machine_kills=machine_kills,
         group_killed=group,
@@ -159,7 +154,8 @@ def _watch(
     tree: _Tree, deadline: float, tick: Callable[[list[psutil.Process]], str | None]
 ) -> tuple[str, bool]:
     """Return why the watcher ended the command, if it did, and whether its time was over."""
-    ticks, alive = 0, list[psutil.Process]()
+    ticks = 0
+    alive = list[psutil.Process]()
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             tree.process.wait(TICK)
@@ -178,7 +174,8 @@ class _Tree:
     """A command and all that it starts; `before` are the children that the gate had already."""
 
     def __init__(self, process: subprocess.Popen[bytes], before: set[int]) -> None:
-        self.process, self.before = process, before
+        self.process = process
+        self.before = before
         self.known = dict[int, psutil.Process]()
 
     def descendants(self) -> list[psutil.Process]:
@@ -282,9 +279,11 @@ def _group_kills() -> Iterator[int]:
             Path("/proc/self/cgroup").read_text(errors="surrogateescape").splitlines()
         ):
             _, controllers, path = line.split(":", 2)
-            top, name = mounted, "memory.events"
+            top = mounted
+            name = "memory.events"
             if controllers == "memory":
-                top, name = mounted / "memory", "memory.oom_control"
+                top = mounted / "memory"
+                name = "memory.oom_control"
             if controllers in ("", "memory"):
                 own = top / path.lstrip("/")
                 folders = (own, *own.parents)

@@ -3,7 +3,6 @@ whether the second run of a pair has diverged from the first."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from repro_gate.compare.distances import Key, key_of, losses_of
 from repro_gate.compare.model import Divergence
-from repro_gate.compare.traces import WITHIN_A_STEP, first_difference
+from repro_gate.compare.traces import WITHIN_A_STEP, alone, first_difference
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
@@ -49,71 +48,68 @@ class Watch:
         """Tell that the run has ended."""
 
 
-class LiveComparison:
-    """Compares a run with the first one of its pair while it is still going."""
+class Progress:
+    """Tells the watch how far the run in progress is, and how it compares with the first one of its
+    pair, `first`, if it has one. Where they diverge is announced, and may end it, unless it is
+    `varied`: its plain repeat decides."""
 
-    def __init__(self, watch: Watch, first: Sequence[Trace], fail_fast: bool) -> None:
-        self.watch, self.fail_fast = watch, fail_fast
+    def __init__(
+        self,
+        watch: Watch,
+        first: Sequence[Trace] = (),
+        *,
+        fail_fast: bool = False,
+        varied: bool = False,
+    ) -> None:
+        self.watch = watch
+        self.fail_fast = fail_fast
+        self.varied = varied
         self.found: Divergence | None = None
-        self.compared = False  # whether there was anything to compare
-        keys = Counter(trace.key for trace in first if trace.trained)
-        alone = [trace for trace in first if trace.trained and keys[trace.key] == 1]
+        self._is_compared = False  # whether there was anything to compare
         self._first: dict[str, dict[Key, Block]] = {
-            trace.key: {key_of(block): block for block in trace.blocks}
-            for trace in alone
+            key: {key_of(block): block for block in trace.blocks}
+            for key, trace in alone(first).items()
         }
         self._taken: dict[Path, int] = {}
+        self._step = -1
 
-    def look(self, traces: Sequence[Trace]) -> str | None:
+    def tick(self, traces: Sequence[Trace]) -> str | None:
+        """Take in the traces so far. Called a few times a second; a text ends the run."""
+        self._compare(traces)
+        if self._is_compared:
+            self.watch.compared(self.found)
+        main = next((trace for trace in traces if trace.steps), None)
+        if main is not None and len(main.steps) - 1 > self._step:
+            self._step = len(main.steps) - 1
+            losses = losses_of(replace(main, blocks=main.blocks[-200:]))
+            self.watch.advanced(self._step, losses[max(losses)] if losses else None)
+        ends = self.found and self.fail_fast and not self.varied
+        return "stopped: diverged from the first run" if ends else None
+
+    def _compare(self, traces: Sequence[Trace]) -> None:
         """Compare what is new in processes whose key is theirs alone (the whole comparison takes in
-        the others); a text ends the run."""
-        keys = Counter(trace.key for trace in traces if trace.trained)
+        the others)."""
+        second = alone(traces)
         for trace in traces:
-            start, end = self._taken.get(trace.path, 0), len(trace.blocks)
+            start = self._taken.get(trace.path, 0)
+            end = len(trace.blocks)
             while end > start and _may_be_the_end(trace, trace.blocks[end - 1]):
                 end -= 1
             self._taken[trace.path] = end
-            if trace.key not in self._first or keys[trace.key] > 1:
+            if not (trace.key in self._first and trace.key in second):
                 continue
             for block in trace.blocks[start:end]:
                 # a generator that differs diverges once a number depends on it
                 if self.found is None and block.kind != "rng":
-                    self.compared = True
+                    self._is_compared = True
                     self.found = first_difference(
                         trace.key, self._first[trace.key], block
                     )
-                    if self.found is not None:
+                    if self.found is not None and not self.varied:
                         self.watch.diverged(self.found)
-        return (
-            "stopped: diverged from the first run"
-            if self.found is not None and self.fail_fast
-            else None
-        )
 
 
 def _may_be_the_end(trace: Trace, block: Block) -> bool:
     """Return whether a block belongs to no step that was closed, and may be the state in which the
     run ends: in which step another run is in that state is not known before both have ended."""
     return block.step >= len(trace.steps) and block.kind not in WITHIN_A_STEP
-
-
-class Progress:
-    """Tells the watch how far the run in progress is."""
-
-    def __init__(self, watch: Watch, live: LiveComparison | None) -> None:
-        self.watch, self.live = watch, live
-        self._step = -1
-
-    def tick(self, traces: Sequence[Trace]) -> str | None:
-        """Take in the traces so far. Called a few times a second with the traces so far."""
-        ended = None
-        if self.live is not None:
-            ended = self.live.look(traces)
-            if self.live.compared:
-                self.watch.compared(self.live.found)
-        main = next((trace for trace in traces if trace.steps), None)
-        if main is not None and len(main.steps) - 1 > self._step:
-            self._step = len(main.steps) - 1
-            losses = losses_of(replace(main, blocks=main.blocks[-200:]))
-            self.watch.advanced(self._step, losses[max(losses)] if losses else None)
-        return ended

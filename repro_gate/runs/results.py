@@ -3,20 +3,21 @@ is worth knowing besides."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro_gate.compare.cost import paces
 from repro_gate.compare.model import Comparison, NoiseFloor, TimedArm
-from repro_gate.compare.tolerance import alike, noise_floor, recorded
+from repro_gate.compare.tolerance import alike, noise_floor
 from repro_gate.compare.traces import compare_runs, with_replay
 from repro_gate.compare.unrecorded import differing_modules, notices
+from repro_gate.errors import Inconclusive
 from repro_gate.escape import listed
 from repro_gate.files import copy_file
 from repro_gate.runs.crashes import compare_crashed
-from repro_gate.runs.flags import HASH_SEED
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
 from repro_gate.runs.workspaces import GateFolder
@@ -36,9 +37,8 @@ class Varied:
     run: RunResult
     comparison: Comparison | None  # None: it ended badly
     same: bool  # it may count as the seed's second run
-    by_chance: bool = (
-        False  # it is not the same, and nothing that was varied explains it
-    )
+    # it is not the same, and nothing that was varied explains it
+    by_chance: bool = False
 
 
 @dataclass(kw_only=True)
@@ -56,9 +56,8 @@ class Results:
     comparisons: dict[int, Comparison] = field(default_factory=dict)
     second: dict[int, str] = field(default_factory=dict)
     varied: dict[int, Varied] = field(default_factory=dict)
-    floor: NoiseFloor | None = (
-        None  # of the first two default runs that came to their end
-    )
+    # of the first two default runs that came to their end
+    floor: NoiseFloor | None = None
     uncompared: tuple[Uncompared, ...] = ()
     unrecorded: dict[str, tuple[str, str]] = field(
         default_factory=dict
@@ -69,9 +68,8 @@ class Results:
     gpu_processes: tuple[str, ...] | None = None
     interrupted: str = ""  # why the series ended early, if it did
     interrupted_by: tuple[str, str] = RUN_AGAIN  # id and remedy of that reason
-    warnings: tuple[
-        str, ...
-    ] = ()  # what the workspaces do not hold, what a run left behind
+    # what the workspaces do not hold, what a run left behind
+    warnings: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -204,12 +202,25 @@ class Results:
     def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
         """Return the pace of each run that is timed, in milliseconds, by arm; an arm without any is
         left out."""
-        arms: tuple[TimedArm, ...] = ("deterministic", "default")
-        found = {
-            arm: paces(runs, self.spec.train.warmup)
-            for arm, runs in zip(arms, self.timed_runs(), strict=True)
+        on, off = (paces(runs, self.spec.train.warmup) for runs in self.timed_runs())
+        by_arm: dict[TimedArm, tuple[float, ...]] = {
+            "deterministic": on,
+            "default": off,
         }
-        return {arm: times for arm, times in found.items() if times}
+        return {arm: times for arm, times in by_arm.items() if times}
+
+    def interrupt(self, error: BaseException) -> None:
+        """Note what ended the series early: Ctrl-C, or an error."""
+        if isinstance(error, KeyboardInterrupt):
+            self.interrupted = INTERRUPTED
+            return
+        self.interrupted = f"the series ended early: {error}"
+        # an id that the documents name
+        if isinstance(error, Inconclusive) and "/" in error.reason_id:
+            self.interrupted_by = error.reason_id, error.remedy
+        elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "free space, or set TMPDIR to a folder that has it, and run the gate again"
+            self.interrupted_by = RUN_AGAIN[0], remedy
 
     def warn(self, text: str) -> None:
         """Add a note, once."""
@@ -217,10 +228,12 @@ class Results:
 
     def add(self, run: RunResult) -> None:
         """Take in a run that has ended: compare it with the first of its pair, if it has one."""
-        request, seed = run.request, run.request.arm.seed
+        request = run.request
+        seed = run.request.arm.seed
         if request.auxiliary:
             self.auxiliary += (run,)
-            self._explain(run)
+            if run.good and request.second_of:
+                self.comparisons[seed] = with_replay(self.comparisons[seed], run.traces)
             return
         if request.dispensable and not run.good:
             self.auxiliary += (run,)
@@ -245,52 +258,33 @@ class Results:
             self.uncompared = tuple(dict.fromkeys((*self.uncompared, *uncompared)))
         elif not request.varied:
             comparison = compare_crashed(first, run)
-        same = comparison is not None and alike(
-            comparison, self.spec.determinism.tolerance
-        )
+        tolerance = self.spec.determinism.tolerance
+        before = self.comparisons.get(seed)
+        same = comparison is not None and alike(comparison, tolerance)
         if request.varied:
             self.varied[seed] = Varied(run, comparison, same)
-        if comparison is not None and (same or not request.varied):
-            self._keep(first, run, comparison)
-
-    def _keep(self, first: RunResult, run: RunResult, comparison: Comparison) -> None:
-        """Keep a comparison with the first run of the seed: the first there is, or the first that
-        is worse."""
-        seed, tolerance = run.request.arm.seed, self.spec.determinism.tolerance
-        before = self.comparisons.get(seed)
-        if before is not None and (before.identical, alike(before, tolerance)) <= (
-            comparison.identical,
-            alike(comparison, tolerance),
-        ):
+        if comparison is None or (request.varied and not same):
             return
-        self.comparisons[seed], self.second[seed] = comparison, run.request.name
+        # the first comparison there is counts, or the first that is worse
+        rank = (comparison.identical, same)
+        if before is not None and (before.identical, alike(before, tolerance)) <= rank:
+            return
+        self.comparisons[seed] = comparison
+        self.second[seed] = request.name
         # else what is not recorded only follows
         if comparison.identical and not self.unrecorded:
             self.unrecorded = _unrecorded(first, run)
 
-    def _explain(self, run: RunResult) -> None:
-        """Take in what a run shows about others."""
-        seed, floor = run.request.arm.seed, self.floor
-        if not run.good:
-            return
-        if run.request.second_of:
-            self.comparisons[seed] = with_replay(self.comparisons[seed], run.traces)
-        elif run.request.arm.name == "pinned" and floor and floor.first_divergence:
-            expected = recorded(self.pair()[0].traces, floor.first_divergence)
-            if expected and recorded(run.traces, floor.first_divergence) == expected:
-                self.floor = replace(floor, reproducible_by=HASH_SEED)
-
 
 def compare_pair(
     first: RunResult, second: RunResult, reader: ArtifactReader
-) -> tuple[Comparison, tuple[Uncompared, ...]]:
+) -> tuple[Comparison, list[Uncompared]]:
     """Compare two runs, artifacts included; and return which of these could not be compared."""
     step = max(first.steps, second.steps) - 1
-    found = differences(first.artifacts, second.artifacts, reader, step)
-    comparison = compare_runs(
-        first.traces, second.traces, found.divergences, found.values
+    divergences, values, uncompared = differences(
+        first.artifacts, second.artifacts, reader, step
     )
-    return comparison, found.uncompared
+    return compare_runs(first.traces, second.traces, divergences, values), uncompared
 
 
 def _unrecorded(first: RunResult, second: RunResult) -> dict[str, tuple[str, str]]:

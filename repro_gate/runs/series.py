@@ -3,7 +3,6 @@ is decided in `order.py`, how they compare in `results.py`."""
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,9 +18,9 @@ from repro_gate.runs.artifacts import collect
 from repro_gate.runs.changed_files import changed_files
 from repro_gate.runs.launch import RunRequest, RunResult, launch
 from repro_gate.runs.order import next_run
-from repro_gate.runs.progress import LiveComparison, Progress, Watch
+from repro_gate.runs.progress import Progress, Watch
 from repro_gate.runs.reading import ArtifactReader
-from repro_gate.runs.results import INTERRUPTED, RUN_AGAIN, Results, few
+from repro_gate.runs.results import Results, few
 from repro_gate.runs.watching import Tick
 from repro_gate.runs.workspaces import GateFolder, Workspace, fresh_workspace
 from repro_gate.sandbox.cleanup import MOST
@@ -65,13 +64,10 @@ def do_runs(
             results.unsound = not sound(waits=True)
         if results.unsound:
             results.runs = ()
-    except KeyboardInterrupt:
-        results.interrupted = INTERRUPTED
-    except (Inconclusive, OSError) as error:
-        if not results.runs:
+    except (KeyboardInterrupt, Inconclusive, OSError) as error:
+        if not results.runs and not isinstance(error, KeyboardInterrupt):
             raise  # nothing was found out yet
-        results.interrupted = f"the series ended early: {error}"
-        results.interrupted_by = _interruption(error)
+        results.interrupt(error)
     return results
 
 
@@ -93,19 +89,16 @@ def _watched(
     """Do one run of a series, and tell the watch how it goes."""
     if request.auxiliary:
         return run(results.spec, results.folder, request)
-    live = None
-    if request.arm.name == "deterministic" and request.second_of:
-        # of a varied run no divergence is told, and it goes on to its end: its repeat decides
-        bitwise = results.spec.determinism.tolerance is None
-        live = LiveComparison(
-            Watch() if request.varied else watch,
-            request.reference,
-            results.fail_fast and bitwise and not request.varied,
-        )
+    progress = Progress(
+        watch,
+        request.reference if request.arm.name == "deterministic" else (),
+        fail_fast=results.fail_fast and results.spec.determinism.tolerance is None,
+        varied=bool(request.varied),
+    )
     number = len(results.runs) + 1
     names = {item.name for item in requests} - results.counted - {request.name}
     watch.run_started(request.name, number, number + len(names), request.arm.steps)
-    result = run(results.spec, results.folder, request, Progress(watch, live).tick)
+    result = run(results.spec, results.folder, request, progress.tick)
     watch.run_ended(result)
     return result
 
@@ -115,7 +108,8 @@ def _collected(
 ) -> RunResult:
     """Return the result with the declared artifacts, which are taken out of the workspace, and with
     the other files that the run wrote."""
-    globs, name = spec.capture.artifacts, result.request.name
+    globs = spec.capture.artifacts
+    name = result.request.name
     into = folder.path / "artifacts" / name
     remove_tree(into)
     as_owner = partial(as_training_user, folder.sandbox)
@@ -147,7 +141,8 @@ def _collected(
 def _note_leftovers(results: Results, run: RunResult) -> None:
     """Note what a run left outside its own places: it is gone, and what needs it finds nothing in
     any other clone either."""
-    left, name = run.left, run.request.name
+    left = run.left
+    name = run.request.name
     if left.removed:
         results.warn(
             f"{name} left {few(left.removed)} outside its own folders: removed, so that no other "
@@ -168,16 +163,3 @@ def _look_for_others(results: Results) -> None:
         if found is not None:
             known = results.gpu_processes or ()
             results.gpu_processes = tuple(dict.fromkeys((*known, *found)))
-
-
-def _interruption(error: Inconclusive | OSError) -> tuple[str, str]:
-    """Return the id and the remedy of the reason why a series ended early."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = (
-            "free space, or set TMPDIR to a folder that has it, and run the gate again"
-        )
-        return RUN_AGAIN[0], remedy
-    # an id that the documents name
-    if isinstance(error, Inconclusive) and "/" in error.reason_id:
-        return error.reason_id, error.remedy
-    return RUN_AGAIN

@@ -56,7 +56,8 @@ class Places:
     tmp: str = "tmp"
 
 
-FIRST, SECOND = Places(), Places("clone-two", "user", "tm2")
+FIRST = Places()
+SECOND = Places("clone-two", "user", "tm2")
 _AS_FIRST = dict(zip(vars(SECOND).values(), vars(FIRST).values(), strict=True))
 _OF_SECOND = re.compile(f"(/run/)({'|'.join(_AS_FIRST)})(?![^/])")
 
@@ -75,11 +76,13 @@ def environment(
 ) -> dict[str, str]:
     """Return the variables that differ, by the environment that the gate was started in and the
     variables of the arm."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if "hash-seed" in varied and HASH_SEED in arm:
-        found[HASH_SEED] = str((int(arm[HASH_SEED]) + 1) % 2**32)
+        variables[HASH_SEED] = str((int(arm[HASH_SEED]) + 1) % 2**32)
     if "timezone" in varied:
-        found["TZ"] = _ZONES[outer.get("TZ") == _ZONES[0] or time.timezone == 5 * 3600]
+        variables["TZ"] = _ZONES[
+            outer.get("TZ") == _ZONES[0] or time.timezone == 5 * 3600
+        ]
     if "locale" in varied:
         names = [
             name
@@ -90,14 +93,14 @@ def environment(
         other = next(
             (name for name in _LOCALES if name != now and _installed(name)), None
         )
-        found |= dict.fromkeys(names, other) if other is not None else {}
+        variables |= dict.fromkeys(names, other) if other is not None else {}
     if THREADS in varied:
         given = outer.get("OMP_NUM_THREADS", "")
         count = int(given) if given.isdecimal() else usable_processors()
-        found |= dict.fromkeys(
+        variables |= dict.fromkeys(
             ("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(count // 2 or 2)
         )
-    return found
+    return variables
 
 
 def umask(varied: Collection[str]) -> int:
@@ -142,7 +145,7 @@ def _installed(name: str) -> bool:
     libc.newlocale.restype = ctypes.c_void_p
     libc.newlocale.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]
     libc.freelocale.argtypes = [ctypes.c_void_p]
-    found = libc.newlocale(_LC_ALL_MASK, name.encode(), None)
-    if found:
-        libc.freelocale(found)
-    return bool(found)
+    loaded = libc.newlocale(_LC_ALL_MASK, name.encode(), None)
+    if loaded:
+        libc.freelocale(loaded)
+    return bool(loaded)

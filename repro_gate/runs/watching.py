@@ -45,7 +45,10 @@ class Watcher:
     def __init__(
         self, folder: Path, nonce: str, tick: Tick, sandbox: Sandbox, timeout: float
     ) -> None:
-        self.folder, self.nonce, self.tick, self.sandbox = folder, nonce, tick, sandbox
+        self.folder = folder
+        self.nonce = nonce
+        self.tick = tick
+        self.sandbox = sandbox
         self.opener = partial(open_written, sandbox=sandbox)
         self.followers: dict[str, TraceFollower] = {}
         self.budget = Budget(
@@ -106,11 +109,13 @@ def _has_torch(pid: int) -> bool:
     """Return whether a library of torch is among the files that a process has mapped. It may have
     millions: MAPS_BYTES are read."""
     with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
-        before, left = b"", MAPS_BYTES
+        before = b""
+        left = MAPS_BYTES
         while left > 0 and (piece := file.read(min(left, 1 << 16))):
             if b"libtorch" in before + piece:
                 return True
-            before, left = piece[-16:], left - len(piece)
+            before = piece[-16:]
+            left = left - len(piece)
     return False
 
 

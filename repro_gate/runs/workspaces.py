@@ -84,7 +84,8 @@ class _Refill(Copy):
     def copy_file(self, name: str) -> None:
         """Move the file from the spare workspace, with the times of its original; copy what that
         does not hold, or what cannot be moved (a mount)."""
-        source, target = self.source / name, self.target / name
+        source = self.source / name
+        target = self.target / name
         try:
             if not self._holds(name, source):
                 raise FileNotFoundError
@@ -104,7 +105,8 @@ class _Refill(Copy):
         if not self._is_folder(os.path.dirname(name)):
             return False
         path = self.spare / name
-        old, new = os.lstat(path), os.lstat(source)
+        old = os.lstat(path)
+        new = os.lstat(source)
         return (
             (stat.S_ISREG(old.st_mode), stat.S_IMODE(old.st_mode), old.st_nlink)
             == (True, new.st_mode & 0o777, 1)
@@ -146,14 +148,16 @@ def fresh_workspace(
     data outside the checkout is given by an absolute path and needs none. Raises UsageError for a
     relative path that leaves the checkout, Inconclusive for data that is not there.
     """
-    snapshot, spec_dir = folder.snapshot, spec.path.parent
+    snapshot = folder.snapshot
+    spec_dir = spec.path.parent
     inside = os.path.relpath(os.path.realpath(spec_dir), snapshot.source)
     if _leaves(inside):
         raise UsageError(
             f"{spec_dir} is not inside the checkout {snapshot.source}",
             reason_id="workspace/spec-outside",
         )
-    run_folder, before = folder.path / "run", folder.path / "before"
+    run_folder = folder.path / "run"
+    before = folder.path / "before"
     remove_tree(before)
     if run_folder.exists():
         run_folder.rename(before)

@@ -77,24 +77,6 @@ def test_losses_fail_where_none_is_ever_finite(
     assert told in gated.report["determinism"]["non_finite"]
 
 
-WORDS = "set('the cat sat on a mat and the dog ran to it over there with all of its heart'.split())"
-
-
-@pytest.mark.parametrize("fault", [True, False])
-def test_what_only_a_fixed_hash_seed_makes_reproducible_is_told(
-    fault: bool, tmp_path: Path
-) -> None:
-    words = WORDS if fault else f"sorted({WORDS})"
-    source = with_line(f"x = sum(len(word) * 2**-place for place, word in enumerate({words}))")
-    spec = "version: 1\ntrain: {run: python train.py}\nrobustness: {vary: [home]}\n"
-    gated = gate_training(tmp_path, source, spec)
-    gated.must(0)
-    floor = gated.report["noise_floor"]
-    assert floor["identical"] is not fault
-    assert floor["reproducible_by"] == ("PYTHONHASHSEED" if fault else "")
-    assert ("made reproducible by PYTHONHASHSEED" in " ".join(gated.stdout.split())) is fault
-
-
 BACKGROUND = """
 import random, threading, time
 def draw():

@@ -166,7 +166,7 @@ def test_one_bit_of_a_number_is_flipped_in_files_of_all_kinds(tmp_path: Path) ->
         flip_in_file(tmp_path / name)
     apart = torch.load(tmp_path / "m.pt", weights_only=True)["weight"] != tensor
     assert apart.sum() == 1
-    assert json.loads((tmp_path / "m.json").read_text()) == {"loss": 0.24, "note": "end"}
+    assert (tmp_path / "m.json").read_text() == '{"loss": 0.25, "note":!"end"}\n'
     assert (tmp_path / "raw").read_bytes() == bytes(12) + b"\1" + bytes(7)
 
 

@@ -232,7 +232,7 @@ KEY_ERROR = ("Traceback (most recent call last):", "KeyError: 1")
     [
         ({"exit_code": 1}, "without the gate too", "too; see"),
         ({"exit_code": 1, "tail": KEY_ERROR}, "without the gate too", "there by KeyError: 1; see"),
-        ({"exit_code": None, "signal": 11}, "without the gate too", "too; see"),
+        ({"exit_code": -11, "signal": 11}, "without the gate too", "too; see"),
         ({"exit_code": 0}, "only with the gate", "determinism.allow"),
         ({"exit_code": 1, "timed_out": True}, "only with the gate", "determinism.allow"),
     ],

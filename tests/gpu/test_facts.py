@@ -42,8 +42,11 @@ def test_a_training_on_the_device_says_which_one_and_hash_asks_the_same(
     facts = trained(attempt(tmp_path, on("cuda", SCRIPT))).facts
     assert facts["gpu-model"] == cuda and all(facts[name] for name in DEVICE_FACTS)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), facts["threads"])
-    command = [sys.executable, str(ROOT / "repro_gate/probe"), "facts", ""]
-    answer = json.loads(subprocess.check_output(command, env={**os.environ, **threads}))
+    request, path = tmp_path / "request.json", tmp_path / "answer.json"
+    request.write_text(json.dumps({"answer": str(path), "extension": None}))
+    command = [sys.executable, str(ROOT / "repro_gate/probe"), "facts", str(request)]
+    subprocess.check_call(command, env={**os.environ, **threads})
+    answer = json.loads(path.read_text())
     for name in (*DEVICE_FACTS, "torch", "cuda", "cudnn", "nccl", "device"):
         assert answer[name] == facts[name], name
 

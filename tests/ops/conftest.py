@@ -50,7 +50,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Lines]:
         folder = tmp_path_factory.mktemp("ops")
         out, question = folder / "answer.jsonl", folder / "request.json"
         default = {"device": "cpu", "user": [], "path": [], "pattern": "", "quick": False}
-        given = {**default, "rows": None, **request, "out": str(out)}
+        given = {**default, "rows": None, **request, "answer": str(out)}
         question.write_text(json.dumps(given))
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         environment.pop("PYTHONPATH", None)

@@ -14,7 +14,8 @@ import pytest
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.ops import process
 from repro_gate.ops.catalog import Catalog
-from repro_gate.ops.process import Line, Worker, ask
+from repro_gate.ops.process import Line, ask
+from repro_gate.runs.interpreter import Interpreter
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.identity import Sandbox
 from tests.support.operators import Double
@@ -157,12 +158,12 @@ def test_if_nothing_can_be_kept_it_is_measured_all_the_same(
 
 
 def instead(double: Double, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
-    """Let another program answer, with its answer's file as `out`."""
+    """Let another program answer, with its answer's file as `answer`."""
     program = double.folder / "program"
     program.mkdir()
     (program / "__main__.py").write_text(
         "import json, os, sys, time\nrequest = json.load(open(sys.argv[1]))\n"
-        f"out = open(request['out'], 'a')\n{then}\n"
+        f"out = open(request['answer'], 'a')\n{then}\n"
     )
     monkeypatch.setattr(process, "WORKER", program)
 
@@ -215,11 +216,11 @@ def test_a_request_follows_no_planted_link(
     victim.write_text("as it was")
     # links for the next request and its answer, if they come here; and one for this answer's reader
     then = "out.write('{\"done\": true}\\n'); out.flush()\n"
-    then += "for name in (sys.argv[1], request['out']):\n"
+    then += "for name in (sys.argv[1], request['answer']):\n"
     then += "    os.rename(name, name + '.own'); os.symlink(request['victim'], name)"
     instead(double, monkeypatch, then)
     (tmp_path / "empty").mkdir()
-    worker = Worker(sys.executable, dict(os.environ), tmp_path, Sandbox())
+    worker = Interpreter(sys.executable, dict(os.environ), Sandbox(), tmp_path)
     lines: list[Line] = []
     for _ in range(3):
         ask(worker, {"victim": str(victim)}, lines.append)

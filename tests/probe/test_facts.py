@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import types
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from repro_gate.trace.format import CONFIG_VARIABLE
 from repro_gate.trace.model import Trace
 from tests.support.tracing import PATH, trace_script, trained
 
-ASK = (str(Path(facts.__file__).parent), "facts", EXTENSION or "")
+ASK = (str(Path(facts.__file__).parent), "facts")
 TRAIN = """
 import os
 import torch
@@ -50,9 +51,12 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 def ask(environment: dict[str, str], *options: str) -> tuple[dict[str, str], str]:
     """What is said before a training, and on the error stream."""
-    command = [sys.executable, *options, *ASK]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout), done.stderr
+    with tempfile.TemporaryDirectory() as folder:
+        request, answer = Path(folder, "request.json"), Path(folder, "answer.jsonl")
+        request.write_text(json.dumps({"answer": str(answer), "extension": EXTENSION}))
+        command = [sys.executable, *options, *ASK, str(request)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return json.loads(answer.read_text()), done.stderr
 
 
 def test_what_ask_says_before_is_what_the_trace_says(traced: Trace, tmp_path: Path) -> None:

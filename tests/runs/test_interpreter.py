@@ -16,8 +16,8 @@ from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import Spec
 
 ANSWER = (
-    'import json, os, sys; print(json.dumps({"python": sys.executable, "torch": "2", '
-    '"environment": json.dumps(dict(os.environ))}))'
+    'import os; print(json.dumps({"python": sys.executable, "torch": "2", '
+    '"environment": json.dumps(dict(os.environ))}), file=out)'
 )
 
 
@@ -47,7 +47,8 @@ def link(path: Path) -> None:
 
 
 def asks(folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    (folder / "ask.py").write_text(program)
+    head = "import json, sys\nout = open(json.load(open(sys.argv[-1]))['answer'], 'a')\n"
+    (folder / "ask.py").write_text(head + program)
     monkeypatch.setattr(interpreter, "ASK", folder / "ask.py")
 
 
@@ -101,7 +102,8 @@ def test_what_the_spec_names_counts(tmp_path: Path, outer: dict[str, str]) -> No
         interpreter_facts(spec_of(tmp_path), outer)
 
 
-SAYS = "import json; print(json.dumps({'python': '3', 'torch': '2', **%s}))"
+SAYS = "print(json.dumps({'python': '3', 'torch': '2', **%s}), file=out, flush=True)"
+UNUSABLE = "no answer that can be used"
 
 
 @pytest.mark.parametrize(
@@ -110,14 +112,15 @@ SAYS = "import json; print(json.dumps({'python': '3', 'torch': '2', **%s}))"
         ("raise ModuleNotFoundError(\"No module named 'torch'\")", "No module named 'torch'"),
         ("", "ended with status 0"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended with status -9"),
-        ("print('{\"python\": 1')", "cannot say"),
-        ("print('[]')", "cannot say"),
-        (SAYS % "{'x': None}", "cannot say"),
-        (SAYS % "{'x': '2' * 5000}", "cannot say"),
-        (SAYS % "dict.fromkeys(map(str, range(300)), '')", "cannot say"),
-        ("print('{\"a\":' * 20000)", "cannot say"),
-        (f"{SAYS % {}}; import sys; sys.exit(1)", "cannot say"),
-        ("print('why'); print('{\"python\": \"3\"}')", "has no torch: why$"),
+        ("print('{\"python\": 1', file=out)", UNUSABLE),
+        ("print('[]', file=out)", UNUSABLE),
+        (SAYS % "{'x': None}", UNUSABLE),
+        (SAYS % "{'x': '2' * 5000}", UNUSABLE),
+        (SAYS % "dict.fromkeys(map(str, range(300)), '')", UNUSABLE),
+        ("print('{\"a\":' * 20000, file=out)", UNUSABLE),
+        ("print('{\"python\": \"3\"', end='', file=out)", "ended with status 0"),
+        (f"{SAYS % {}}; sys.exit(1)", "cannot say"),
+        ("print('why'); print('{\"python\": \"3\"}', file=out)", "has no torch: why$"),
     ],
 )
 def test_an_answer_that_is_none_is_refused_with_the_last_that_was_said(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from repro_gate.compare.model import Divergence
-from repro_gate.runs.progress import LiveComparison, Progress, Watch
+from repro_gate.runs.progress import Progress, Watch
 from repro_gate.trace.model import Trace
 from tests.support.built_traces import block, place_of, training, with_loss
 
@@ -37,11 +37,11 @@ def grown(trace: Trace, steps: int) -> Trace:
 
 
 def told(
-    second: Trace, watch_of_comparison: Watch | None = None, fail_fast: bool = False
+    second: Trace, *, fail_fast: bool = False, varied: bool = False
 ) -> tuple[list[object], str]:
     """What a watch is told of a run that is looked at after each step, and why it was ended."""
     watch, ended = Told(), None
-    progress = Progress(watch, LiveComparison(watch_of_comparison or watch, (FIRST,), fail_fast))
+    progress = Progress(watch, (FIRST,), fail_fast=fail_fast, varied=varied)
     for steps in range(1, len(second.steps) + 1):
         ended = ended or progress.tick([grown(second, steps)])
     return watch.said, ended or ""
@@ -56,9 +56,9 @@ def test_a_divergence_is_told_once_and_stays_the_state() -> None:
     differs = ("differs", 2, "loss")
     assert told(second)[0] == ["same", 0, "same", 1, "diverged", differs, 2, differs, 3, differs, 4]
     assert told(second, fail_fast=True)[1] == "stopped: diverged from the first run"
-    # of a varied run it is not announced, and is the state all the same
-    said, _ = told(second, watch_of_comparison=Watch())
-    assert "diverged" not in said and said[-2:] == [differs, 4]
+    # of a varied run it is not announced, and is the state all the same; it goes on to its end
+    said, ended = told(second, fail_fast=True, varied=True)
+    assert "diverged" not in said and said[-2:] == [differs, 4] and not ended
 
 
 def test_the_state_in_which_a_run_ends_early_is_of_no_step() -> None:
@@ -66,11 +66,12 @@ def test_the_state_in_which_a_run_ends_early_is_of_no_step() -> None:
         block(3, kind, seed="after three steps") for kind in ("parameter", "optimizer", "buffer")
     ]
     short = replace(training(3), blocks=[*training(3).blocks, block(3, "batch"), *final])
-    live = LiveComparison(Watch(), (FIRST,), True)
-    assert live.look([grown(short, 2)]) is None and live.look([short]) is None
-    assert live.found is None and live.compared
+    watch = Told()
+    live = Progress(watch, (FIRST,), fail_fast=True)
+    assert live.tick([grown(short, 2)]) is None and live.tick([short]) is None
+    assert live.found is None and "same" in watch.said
     longer = replace(short, steps=training(4).steps)  # that step was closed after all
-    assert live.look([longer]) is not None and live.found is not None
+    assert live.tick([longer]) is not None and live.found is not None
     assert (live.found.step, live.found.kind) == (3, "parameter")
 
 

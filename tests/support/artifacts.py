@@ -12,7 +12,8 @@ from pathlib import Path
 from repro_gate.compare.artifacts import Artifact, LeafDifference, compare_artifacts
 from repro_gate.compare.model import Distance
 from repro_gate.runs.artifacts import in_place
-from repro_gate.runs.reading import Interpreter, read
+from repro_gate.runs.interpreter import Interpreter
+from repro_gate.runs.reading import read
 from repro_gate.sandbox.identity import Sandbox
 
 
@@ -38,8 +39,7 @@ def _read(
 ) -> tuple[list[Artifact], dict[tuple[int, str], Distance]]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        for name in ("empty", "tmp"):
-            (place / name).mkdir()
+        (place / "empty").mkdir()
         items = [item for path in paths for item in in_place(path)]
         by = Interpreter(python, {**os.environ, **more}, Sandbox(), place)
         return read(items, by, seconds, pairs=pairs)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-KNOWN = {"out", "device", "pattern", "quick", "user", "path", "rows", "settings"}
+KNOWN = {"answer", "extension", "device", "pattern", "quick", "user", "path", "rows", "settings"}
 SETTINGS = {"repeats", "contended", "seconds", "sizes", "first"}
 ABOUT = {"device": "cpu", "torch": "9.9.0", "python": "3.11.0", "threads": "2", "cpu-isa": "AVX9"}
 
@@ -23,7 +23,7 @@ def main() -> None:
     assert not {"GITHUB_TOKEN", "REPRO_GATE_PROBE"} & set(os.environ)
     if "fails" in setting:
         raise ModuleNotFoundError(setting["fails"])
-    with open(request["out"], "a") as out:
+    with open(request["answer"], "a") as out:
 
         def write(line: object) -> None:
             out.write(json.dumps(line) + "\n")

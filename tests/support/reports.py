@@ -379,7 +379,7 @@ def hostile(text: str = HOSTILE) -> Report:
     return replace(
         FAIL,
         determinism=compared(pair, determinism_settings=read),
-        noise_floor=replace(NOISE, first_divergence=first, reproducible_by=text),
+        noise_floor=replace(NOISE, first_divergence=first),
         diagnosis=replace(cause, also=(cause, replace(cause, confirmed=False, also=(cause,)))),
         reproduce=text,
         reasons=(said,),

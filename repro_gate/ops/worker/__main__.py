@@ -4,8 +4,8 @@ It loads the measuring code under the private name that the probe has in a train
 gate has to be installed there, and no `repro_gate` that is installed stands in its way.
 
 The request is one JSON object; `measure.answer` says what is in it. The answer is JSON lines
-appended to the file that it names as `out`, since libraries print to standard output. Every answer
-ends with {"done": true}.
+appended to the file that it names as `answer`, since libraries print to standard output. Every
+answer ends with {"done": true}.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
     from _repro_gate.ops.worker.measure import answer
 
-    with open(request["out"], "a", encoding="utf-8") as out:
+    with open(request["answer"], "a", encoding="utf-8") as out:
         for line in itertools.chain(answer(request), [{"done": True}]):
             out.write(json.dumps(line) + "\n")
             out.flush()
