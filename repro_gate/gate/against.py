@@ -78,11 +78,7 @@ def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> N
     foreign = why_runs_are_unusable(evidence, results.runs)
     if foreign and ref:
         foreign = f"{ref}: {foreign}"
-    bad = [
-        f"{run.request.name}: {run.problem}"
-        for run in results.runs
-        if ref and not run.good
-    ]
+    bad = [f"{run.name}: {run.problem}" for run in results.runs if ref and not run.good]
     differ = ""
     if comparison is None or not comparison.identical:
         differ = (

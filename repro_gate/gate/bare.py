@@ -31,7 +31,7 @@ _BEYOND = 10
 def bare_run(results: Results, watch: Watch) -> RunResult | None:
     """Return the run without the gate; None if no crash asks for one, torch itself says why it
     refused, it could not be done, or under `--fail-fast`."""
-    runs = [item for item in results.runs if item.request.arm.name == "deterministic"]
+    runs = results.deterministic
     crashed = next((item for item in runs if item.log_matters), None)
     if (
         crashed is None
@@ -57,9 +57,7 @@ def bare_run(results: Results, watch: Watch) -> RunResult | None:
     train = results.spec.train
     seconds = min(train.timeout, max(_LEAST, _TIMES * ended.seconds))
     limited = replace(results.spec, train=replace(train, timeout=seconds))
-    request = RunRequest(
-        name="bare", arm=Arm("bare", crashed.request.arm.seed), bare=True
-    )
+    request = RunRequest(name="bare", arm=Arm("bare", crashed.arm.seed), bare=True)
     bare = _run(limited, results, request)
     if bare is None or bare.ended.timed_out:
         return bare
@@ -79,7 +77,7 @@ def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
         "torch refused an operator: one more run, which goes on behind each, names all of them"
     )
     until = ended.steps + 1 + _BEYOND
-    arm = ended.request.arm
+    arm = ended.arm
     steps = min(until, arm.steps or until)
     request = RunRequest(
         name="refused",

@@ -44,7 +44,8 @@ from repro_gate.trace.model import OperatorLine, Trace, Undone, Used
 # what the probe calls a line of the workspace among the uses of factors
 LINES = ("line",)
 # lines before and behind that of a cause; bytes of its file
-_AROUND, _SOURCE = 2, 1 << 20
+_AROUND = 2
+_SOURCE = 1 << 20
 _NAN_STEPS = 3  # after which a NaN that comes from memory shows
 # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges
 # later is seen too
@@ -74,7 +75,7 @@ def diagnosis_of(
             for seed, item in results.comparisons.items()
             if item.first_divergence is not None and not alike(item, tolerance)
         ),
-        (spec.random_state.seeds[0], None),
+        (spec.seed, None),
     )
     unexplained = first is not None or never_finite(results)
     if bounds is None or results.interrupted or not unexplained:
@@ -93,11 +94,11 @@ def diagnosis_of(
     if first is None:
         diagnosis = diagnose_nan(experiments, _NAN_STEPS)
     else:
-        deterministic = (run for run in runs if run.request.arm.name == "deterministic")
-        short = next((run.ended.seconds for run in deterministic), _SHORT) < _SHORT
+        seconds = (run.ended.seconds for run in results.deterministic)
+        short = next(seconds, _SHORT) < _SHORT
         whole = short or first.kind == "artifact"
         steps = spec.train.steps if whole else max(first.step, 0) + 1
-        case = Case(first=first, undone=_undone(runs), steps=steps)
+        case = Case(first=first, undone=_undone(results.deterministic), steps=steps)
         diagnosis = diagnose(case, experiments)
     return diagnosis and replace(
         diagnosis,
@@ -292,12 +293,11 @@ def _excerpt(
 
 
 def _undone(runs: Sequence[RunResult]) -> list[Undone]:
-    """Return the flags that the training switched off in a deterministic run, each line once."""
+    """Return the flags that the training switched off in these runs, each line once."""
     return [
         *{
             (item.flag, item.value, item.site): item
             for run in runs
-            if run.request.arm.name == "deterministic"
             for trace in run.traces
             for item in trace.undone
             if not item.late

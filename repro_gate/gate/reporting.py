@@ -133,7 +133,7 @@ def _fingerprint(results: Results) -> Fingerprint | None:
     rng = comparison.by_kind.get("rng") if comparison and comparison.identical else None
     unsteady = "rng" if rng and rng.differing else ""
     for first in results.pair():
-        return fingerprint(first.traces, first.request.arm.seed, unsteady)
+        return fingerprint(first.traces, first.arm.seed, unsteady)
     return None
 
 
@@ -188,9 +188,9 @@ def _summary(run: RunResult) -> RunSummary:
     ]
     step_ms, probe_ms = max(times, default=(0.0, 0.0))
     return RunSummary(
-        name=run.request.name,
-        arm=run.request.arm.name,
-        seed=run.request.arm.seed,
+        name=run.name,
+        arm=run.arm.name,
+        seed=run.arm.seed,
         steps=run.steps,
         seconds=round(run.ended.seconds, 3),
         exit_code=run.ended.exit_code,

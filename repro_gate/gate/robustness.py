@@ -58,7 +58,7 @@ def robustness_of(results: Results, watch: Watch) -> tuple[Diagnosis | None, Res
     if diagnosis is None:
         return None, results
     ends = tuple(
-        f"{item.run.request.name} ended with: {line}"
+        f"{item.run.name} ended with: {line}"
         for item in results.not_robust
         if not item.run.good
         and (line := last_exception(item.run.ended.tail) or item.run.ended.last_line)
@@ -195,7 +195,7 @@ class _Search:
         self.watch.said(
             f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied"
         )
-        arm = self.first.request.arm
+        arm = self.first.arm
         results = self.results
         # which asks how far the final weights are apart
         final = self.tolerance is not None
@@ -248,11 +248,9 @@ class _Search:
         that the report has its log."""
         results = self.results
         broken = self.broken
-        seed = self.first.request.arm.seed
+        seed = self.first.arm.seed
         added = () if result.good or result in results.runs else (result,)
-        name = (
-            {seed: result.request.name} if result is broken.run and result.good else {}
-        )
+        name = {seed: result.name} if result is broken.run and result.good else {}
         return replace(
             results,
             runs=(*results.runs, *added),

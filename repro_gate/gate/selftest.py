@@ -99,7 +99,7 @@ def selftest(
         clean = _clean(spec, folder, watch)
         trial = _Trial(whole, watch, clean)
         return SelfTest(
-            seed=spec.random_state.seeds[0],
+            seed=spec.seed,
             steps=clean.runs[0].steps,
             rows=tuple(
                 trial.row(fault) for fault in FAULTS if fault in (faults or FAULTS)
@@ -125,7 +125,7 @@ def judge(
     )
     flags = flags_effective(evidence)
     generators = generators_equal(evidence)
-    seed = clean.spec.random_state.seeds[0]
+    seed = clean.spec.seed
     # what else the clean runs came to, a file that they did not write say, is not judged
     results = Results(
         spec=clean.spec,
@@ -176,7 +176,7 @@ def _by_check(row: Row, result: CheckResult, line: str) -> Row:
 def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     """Return the clean pair. Raises Inconclusive if it cannot be compared, or diverges: no fault
     would stand out."""
-    seed = spec.random_state.seeds[0]
+    seed = spec.seed
     arm = arms.deterministic(seed, arms.allowed(spec), spec.train.steps)
     first = RunRequest(name="clean-1", arm=arm, collect=True)
     second = replace(first, name="clean-2", second_of=first.name)

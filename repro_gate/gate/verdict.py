@@ -113,11 +113,8 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
         if first is None:
             continue
         # a crash in one of the runs, or in each at another step, is all that tells them apart
-        if (first.kind, first.name) == ("optimizer", STEPS) and any(
-            crashed_by_itself(run)
-            for run in results.runs
-            if (run.request.arm.name, run.request.arm.seed) == ("deterministic", seed)
-        ):
+        crashes = map(crashed_by_itself, results.of_seed(seed))
+        if (first.kind, first.name) == ("optimizer", STEPS) and any(crashes):
             yield Reason(
                 "determinism/crashed",
                 f"{runs} ended differently: {first.detail}",
@@ -144,25 +141,15 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
 def never_finite(results: Results) -> tuple[str, ...]:
     """Return a sentence for each kind of number that was never finite in a deterministic run: it
     repeats whatever the training does, so such a run shows nothing. None if the spec allows it."""
-    good = [run for run in results.runs if run.good]
-    default = next(
-        (run.traces for run in good if run.request.arm.name == "default"), None
-    )
-    sentences = (
-        sentence
-        for run in good
-        if run.request.arm.name == "deterministic"
-        for sentence in nonfinite(
-            run.traces,
-            default,
-            bool(run.request.arm.flags.get(FILL)),
-        )
-    )
-    return (
-        ()
-        if results.spec.determinism.allow_nonfinite
-        else tuple(dict.fromkeys(sentences))
-    )
+    if results.spec.determinism.allow_nonfinite:
+        return ()
+    default = next(iter(results.default_traces), None)
+    sentences = dict[str, None]()
+    for run in results.deterministic:
+        if run.good:
+            is_filled = bool(run.arm.flags.get(FILL))
+            sentences |= dict.fromkeys(nonfinite(run.traces, default, is_filled))
+    return tuple(sentences)
 
 
 def _too_slow(findings: Findings) -> Iterator[Reason]:
@@ -279,14 +266,14 @@ def _ended_badly(findings: Findings) -> list[Reason]:
     `random-state/robust` tells, and one for git-ignored data that may explain a crash."""
     names: dict[tuple[str, str, str], list[str]] = {}
     for run in findings.results.runs:
-        if run.log_matters and run.request.name not in findings.results.fragile:
+        if run.log_matters and run.name not in findings.results.fragile:
             clause, remedy = _without_gate(run, findings.bare)
             raised = (
                 last_exception(run.ended.tail) if run.outcome == "crashed" else None
             )
             text = run.problem + clause + (f": {raised}" if raised else "")
             names.setdefault((run.reason_id, text, remedy or run.remedy), []).append(
-                run.request.name
+                run.name
             )
     crashes = [
         Reason(
@@ -315,7 +302,7 @@ def _without_gate(run: RunResult, bare: RunResult | None) -> tuple[str, str]:
     """Return whether a crash shows without the gate too, as a clause, and what to do then; empty if
     nobody knows."""
     # the run without the gate has the seed of the deterministic ones
-    is_like_it = run.request.arm.name == "deterministic" and run.outcome in (
+    is_like_it = run.arm.name == "deterministic" and run.outcome in (
         "crashed",
         "killed",
     )
@@ -400,12 +387,12 @@ def _notes(findings: Findings) -> Iterator[Reason]:
         yield Reason(name, *texts)
     for run in results.runs:
         if count := run.ended.left_running:
-            message = f"run {run.request.name} left {count} processes running; they were ended"
+            message = f"run {run.name} left {count} processes running; they were ended"
             yield Reason("run/left-running", message)
         for identifier, message in (
             note for trace in run.traces for note in trace.notes
         ):
-            about = "" if identifier in _OF_ALL_RUNS else f"run {run.request.name}: "
+            about = "" if identifier in _OF_ALL_RUNS else f"run {run.name}: "
             yield Reason(f"probe/{identifier}", about + message)
     tolerance = spec.determinism.tolerance
     for seed, comparison in results.comparisons.items():

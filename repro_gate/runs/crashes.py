@@ -91,7 +91,7 @@ def _ending(first: RunResult, second: RunResult) -> Divergence | None:
 
 def _ended(run: RunResult, steps: int) -> str:
     return (
-        f"{run.request.name} {'ended well' if run.good else 'crashed'} after {steps} "
+        f"{run.name} {'ended well' if run.good else 'crashed'} after {steps} "
         f"step{'s' * (steps != 1)}"
     )
 

@@ -15,12 +15,15 @@ import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.flags import IN_ENVIRONMENT
 from repro_gate.sandbox.reexec import SECRET
 from repro_gate.trace.format import CONFIG_VARIABLE
 
+# of an environment, by name
+Variables: TypeAlias = Mapping[str, str]
 _XXHASH = importlib.util.find_spec("xxhash._xxhash")
 # The gate's own xxhash extension, which the probe loads where it fits the training's interpreter.
 EXTENSION = _XXHASH.origin if _XXHASH is not None else None
@@ -42,9 +45,9 @@ _CACHES = (
 
 
 def training_environment(
-    outer: Mapping[str, str],
+    outer: Variables,
     arm: Arm,
-    train_env: Mapping[str, str],
+    train_env: Variables,
     run_folder: Path,
     device: str | None = None,
     *,
@@ -80,7 +83,7 @@ def training_environment(
     }
 
 
-def thread_count(outer: Mapping[str, str]) -> str:
+def thread_count(outer: Variables) -> str:
     """Return the number of threads that a training is given, before anything of its own says
     otherwise: a property of the machine."""
     counts = dict.fromkeys(
@@ -115,9 +118,7 @@ def write_shims(run_folder: Path, outer_path: str) -> None:
     real interpreter.
     """
     folder = run_folder / "bin"
-    if folder.exists():
-        return  # the same for every run
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     names = {"python", "python3"} | {f"python3.{minor}" for minor in range(9, 20)}
     for name in sorted(names):
         real = shutil.which(name, path=outer_path)

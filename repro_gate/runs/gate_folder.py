@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
@@ -21,7 +21,7 @@ from repro_gate.data.declared import data_path, resolve_data
 from repro_gate.errors import obeyed
 from repro_gate.files import Unreadable, parse_toml, read_text, remove_tree
 from repro_gate.runs import arms
-from repro_gate.runs.environment import INJECT, training_environment
+from repro_gate.runs.environment import INJECT, Variables, training_environment
 from repro_gate.runs.workspaces import GateFolder, Original
 from repro_gate.sandbox.cleanup import fixed_folder
 from repro_gate.sandbox.confinement import (
@@ -51,7 +51,7 @@ _BY_NAME = re.compile(
 def open_gate_folder(
     spec: Spec,
     checkout: Checkout,
-    outer: Mapping[str, str],
+    outer: Variables,
     sandbox: Sandbox,
     within_reach: Sequence[Path] = (),
     tell: Callable[[str], None] = lambda _: None,
@@ -150,7 +150,7 @@ def _self_test(
     spec: Spec,
     path: Path,
     checkout: Path,
-    outer: Mapping[str, str],
+    outer: Variables,
     data: tuple[Path, ...],
 ) -> None:
     """Try every known escape in a deterministic run's environment, without `train.env`, which is
@@ -162,7 +162,7 @@ def _self_test(
     scratch = path / "trial"
     scratch.mkdir(mode=0o700)
     chown_to_training(sandbox, scratch)
-    arm = arms.deterministic(spec.random_state.seeds[0], frozenset(), spec.train.steps)
+    arm = arms.deterministic(spec.seed, frozenset(), spec.train.steps)
     environment = training_environment(outer, arm, {}, scratch, spec.hardware.device)
     unreadable = [
         *private_folders(outer, checkout),
@@ -206,7 +206,7 @@ def _of_the_gate() -> tuple[Path, ...]:
     )
 
 
-def _pythons(spec: Spec, outer: Mapping[str, str]) -> tuple[Path, ...]:
+def _pythons(spec: Spec, outer: Variables) -> tuple[Path, ...]:
     """Return the interpreters that the command asks for by name: whether that user can start them
     is better said now than by a status 126."""
     if "PATH" in spec.train.env:

@@ -27,8 +27,8 @@ from repro_gate.errors import Inconclusive
 from repro_gate.files import scratch_folder
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
-from repro_gate.runs.environment import EXTENSION, training_environment
-from repro_gate.runs.process import Ended, supervise
+from repro_gate.runs.environment import EXTENSION, Variables, training_environment
+from repro_gate.runs.process import Ended, Look, supervise
 from repro_gate.sandbox.identity import Sandbox, chown_to_training, let_group_pass
 from repro_gate.spec.model import Spec
 
@@ -53,7 +53,7 @@ class Interpreter:
     whose subfolder `empty` it may enter."""
 
     python: str
-    environment: Mapping[str, str]
+    environment: Variables
     sandbox: Sandbox
     folder: Path
 
@@ -71,7 +71,7 @@ def ask(
     *,
     seconds: float = inf,
     most: int = MAX_ANSWER,
-    tick: Callable[[list[psutil.Process]], str | None] = lambda _: None,
+    tick: Look = lambda _: None,
 ) -> Ended:
     """Start a program with a request, give each line of its answer to `take` as it comes, and
     return how it ended. `tick` is that of `supervise`.
@@ -115,7 +115,7 @@ def ask(
 
 
 def interpreter_facts(
-    spec: Spec, outer_environment: Mapping[str, str], sandbox: Sandbox = _SAME_USER
+    spec: Spec, outer_environment: Variables, sandbox: Sandbox = _SAME_USER
 ) -> dict[str, str]:
     """Return facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the
     environment of a deterministic run.
@@ -152,22 +152,20 @@ def interpreter_facts(
 
 
 def prepared(
-    spec: Spec, outer: Mapping[str, str], sandbox: Sandbox, folder: Path
+    spec: Spec, outer: Variables, sandbox: Sandbox, folder: Path
 ) -> dict[str, str]:
     """Make folders for a process of the training's in `folder`, and return its environment: a
     deterministic run's, but for the probe, which has nothing to record here."""
-    arm = arms.deterministic(
-        spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps
-    )
+    arm = arms.deterministic(spec.seed, arms.allowed(spec), spec.train.steps)
     return unprobed(arm, outer, sandbox, folder, spec.train.env, spec.hardware.device)
 
 
 def unprobed(
     arm: Arm,
-    outer: Mapping[str, str],
+    outer: Variables,
     sandbox: Sandbox,
     folder: Path,
-    train_env: Mapping[str, str],
+    train_env: Variables,
     device: str | None,
 ) -> dict[str, str]:
     """Make folders for a process of the training's in `folder` (`home`, `tmp` and the `empty` one
@@ -179,7 +177,7 @@ def unprobed(
     return training_environment(outer, arm, train_env, folder, device, probed=False)
 
 
-def training_interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
+def training_interpreter(spec: Spec, environment: Variables) -> str:
     """Return the Python that the command names, where it begins with one; else `python` on the
     training's PATH."""
     return interpreter_on(environment["PATH"], _python_of(spec.train.run or ""))

@@ -31,6 +31,7 @@ from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.ending import Ending, ending_of, leave_out_idle
 from repro_gate.runs.environment import (
     EXTENSION,
+    Variables,
     training_environment,
     usable_processors,
     write_shims,
@@ -88,7 +89,7 @@ class RunRequest:
     probe: Mapping[str, object] = field(
         default_factory=dict
     )  # more of the probe's configuration
-    environment: Mapping[str, str] = field(default_factory=dict)  # more variables
+    environment: Variables = field(default_factory=dict)  # more variables
     stress: bool = False  # whether its timing is disturbed
     fixed_addresses: bool = False  # whether addresses are not randomised
     # nothing of the gate is in the training, which goes on to its end
@@ -111,6 +112,16 @@ class RunResult(Ending):
     artifacts: Mapping[str, Collected] = field(default_factory=dict)  # by their names
     unmatched: tuple[str, ...] = ()  # globs of capture.artifacts that matched nothing
     unrecorded: Unrecorded = field(default_factory=Unrecorded)  # what nothing compares
+
+    @property
+    def name(self) -> str:
+        """Return the name of its request."""
+        return self.request.name
+
+    @property
+    def arm(self) -> Arm:
+        """Return the arm of its request."""
+        return self.request.arm
 
     @property
     def good(self) -> bool:
@@ -340,7 +351,7 @@ def _command(spec: Spec, request: RunRequest, cwd: Path) -> str:
 
 # Inductor chooses among kernels by other times than it measured; the C library fills memory that it
 # hands out and takes back.
-STRESS: Mapping[str, str] = {
+STRESS: Variables = {
     "TORCHINDUCTOR_DISTORT_BENCHMARKING_RESULT": "inverse",
     "MALLOC_PERTURB_": "170",
 }

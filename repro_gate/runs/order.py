@@ -60,7 +60,7 @@ def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, .
 def of_other_ref(spec: Spec) -> tuple[RunRequest, ...]:
     """Return the runs of another ref's checkout: a plain deterministic pair, with a default pair in
     between."""
-    first, second = pair(spec, spec.random_state.seeds[0], "against-")
+    first, second = pair(spec, spec.seed, "against-")
     return first, *_default_pair(spec, "against-"), second
 
 
@@ -117,7 +117,7 @@ def _plain_repeat(results: Results) -> RunRequest | None:
             continue
         third = again(first, 3)
         why = (
-            f"{item.run.request.name}, which is varied, is not the same as {first.name}: "
+            f"{item.run.name}, which is varied, is not the same as {first.name}: "
             f"{third.name} repeats the first run as it was"
         )
         return replace(third, announcement=why)
@@ -162,7 +162,7 @@ def _for_the_cost(
         or "deterministic-1" not in results.counted
         or not needs_more_runs(on, off, spec.train.warmup)
         or not results.all_alike
-        or any(run.request.arm.name == "default" for run in results.auxiliary)
+        or any(run.arm.name == "default" for run in results.auxiliary)
         or not all(run.good for run in results.runs)
     ):
         return None
@@ -259,7 +259,7 @@ def _default_pair(spec: Spec, label: str = "") -> tuple[RunRequest, ...]:
 
 
 def _default(spec: Spec, name: str, *, dispensable: bool = False) -> RunRequest:
-    arm = arms.default(spec.random_state.seeds[0], spec.train.steps)
+    arm = arms.default(spec.seed, spec.train.steps)
     return RunRequest(name=name, arm=arm, dispensable=dispensable)
 
 
@@ -267,7 +267,7 @@ def _control(spec: Spec) -> RunRequest:
     """Return the reseeded run, which notes which operators the training asks for: no other run's
     time or numbers are touched."""
     steps = min(CONTROL_STEPS, spec.train.steps or CONTROL_STEPS)
-    arm = arms.reseeded(spec.random_state.seeds[0], arms.allowed(spec), steps)
+    arm = arms.reseeded(spec.seed, arms.allowed(spec), steps)
     last = steps - 1
     return RunRequest(
         name="reseeded",

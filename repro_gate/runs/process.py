@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import psutil
 
@@ -32,6 +33,8 @@ from repro_gate.sandbox.reexec import hide_memory
 from repro_gate.sandbox.start import command as started_as
 from repro_gate.sandbox.start import end_all
 
+# is given the descendants; a text that it returns ends the command
+Look: TypeAlias = Callable[[list[psutil.Process]], str | None]
 TICK = 0.2  # seconds between two looks at a run
 SCAN_EVERY = 3  # ticks between two walks through the process tree
 # seconds that a finished run's helpers (resource trackers, loader workers) have to leave by
@@ -82,7 +85,7 @@ def supervise(
     cwd: Path,
     env: Mapping[str, str],
     timeout: float,
-    tick: Callable[[list[psutil.Process]], str | None] = lambda _: None,
+    tick: Look = lambda _: None,
     sandbox: Sandbox = _SAME_USER,
     umask: int = -1,
 ) -> Ended:
@@ -150,9 +153,7 @@ def supervise(
     )
 
 
-def _watch(
-    tree: _Tree, deadline: float, tick: Callable[[list[psutil.Process]], str | None]
-) -> tuple[str, bool]:
+def _watch(tree: _Tree, deadline: float, tick: Look) -> tuple[str, bool]:
     """Return why the watcher ended the command, if it did, and whether its time was over."""
     ticks = 0
     alive = list[psutil.Process]()

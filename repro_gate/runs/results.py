@@ -79,7 +79,7 @@ class Results:
     @property
     def comparison(self) -> Comparison | None:
         """Return the first seed's."""
-        return self.comparisons.get(self.spec.random_state.seeds[0])
+        return self.comparisons.get(self.spec.seed)
 
     @property
     def all_alike(self) -> bool:
@@ -95,38 +95,36 @@ class Results:
     @property
     def control(self) -> RunResult | None:
         """Return the reseeded run."""
-        return next(
-            (run for run in self.runs if run.request.arm.name == "reseeded"), None
-        )
+        return next((run for run in self.runs if run.arm.name == "reseeded"), None)
 
     @property
     def broken(self) -> RunResult | None:
         """Return the run that ended badly and so ended the series: not the control, nor a varied
         run, of which its plain repeat decides."""
         bad = (run for run in self.runs if not run.good and not run.request.varied)
-        return next((run for run in bad if run.request.arm.name != "reseeded"), None)
+        return next((run for run in bad if run.arm.name != "reseeded"), None)
 
     @property
     def counted(self) -> frozenset[str]:
         """Return the names of the runs that count."""
-        return frozenset(run.request.name for run in self.runs)
+        return frozenset(run.name for run in self.runs)
 
     @property
     def by_name(self) -> dict[str, RunResult]:
         """Return every run, a dropped one only if it was not repeated."""
-        return {run.request.name: run for run in (*self.auxiliary, *self.runs)}
+        return {run.name: run for run in (*self.auxiliary, *self.runs)}
 
     def pair(self, seed: int | None = None) -> tuple[RunResult, ...]:
         """Return the deterministic runs of one seed that were compared, by default the first
         seed's."""
-        seed = self.spec.random_state.seeds[0] if seed is None else seed
-        good = [run for run in self._of(seed) if run.good]
+        seed = self.spec.seed if seed is None else seed
+        good = [run for run in self.of_seed(seed) if run.good]
         second = self.second.get(seed, "")
-        return (*good[:1], *(run for run in good[1:] if run.request.name == second))
+        return (*good[:1], *(run for run in good[1:] if run.name == second))
 
     def plain_repeats(self, seed: int) -> list[RunResult]:
         """Return the deterministic runs of a seed that repeat its first one as it was."""
-        requests = [(run, run.request) for run in self._of(seed)]
+        requests = [(run, run.request) for run in self.of_seed(seed)]
         return [
             run for run, request in requests if request.second_of and not request.varied
         ]
@@ -143,16 +141,16 @@ class Results:
         """Return the deterministic runs of a seed, but for a varied one that is not the same
         because of what was varied."""
         fragile = self.fragile
-        return [run for run in self._of(seed) if run.request.name not in fragile]
+        return [run for run in self.of_seed(seed) if run.name not in fragile]
 
-    def _of(self, seed: int) -> list[RunResult]:
+    @property
+    def deterministic(self) -> list[RunResult]:
+        """Return the deterministic runs, of every seed."""
+        return [run for run in self.runs if run.arm.name == "deterministic"]
+
+    def of_seed(self, seed: int) -> list[RunResult]:
         """Return the deterministic runs of a seed."""
-        arm = ("deterministic", seed)
-        return [
-            run
-            for run in self.runs
-            if (run.request.arm.name, run.request.arm.seed) == arm
-        ]
+        return [run for run in self.deterministic if run.arm.seed == seed]
 
     @property
     def artifact_notes(self) -> tuple[str, ...]:
@@ -165,7 +163,7 @@ class Results:
                 stopped = (
                     f" (the training was stopped after {self.spec.train.steps} steps)"
                 )
-            for glob in run.unmatched if run.request.name not in self.fragile else ():
+            for glob in run.unmatched if run.name not in self.fragile else ():
                 text = (
                     f"no file matches capture.artifacts {glob!r} after a run{stopped}"
                 )
@@ -175,7 +173,7 @@ class Results:
     @property
     def fragile(self) -> frozenset[str]:
         """Return the names of the runs that are not robust."""
-        return frozenset(item.run.request.name for item in self.not_robust)
+        return frozenset(item.run.name for item in self.not_robust)
 
     @property
     def not_robust(self) -> tuple[Varied, ...]:
@@ -189,13 +187,17 @@ class Results:
         )
         return tuple(item for item in tried if not item.same and not item.by_chance)
 
+    @property
+    def default_traces(self) -> list[tuple[Trace, ...]]:
+        """Return the traces of the default runs that came to their end."""
+        good = (run for run in self.runs if run.good)
+        return [run.traces for run in good if run.arm.name == "default"]
+
     def timed_runs(self) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
         """Return the traces of the deterministic runs of the first seed and of the default runs
         that came to their end, as many of each."""
-        on = [
-            run.traces for run in self._of(self.spec.random_state.seeds[0]) if run.good
-        ]
-        off = _default_traces(self.runs)
+        on = [run.traces for run in self.of_seed(self.spec.seed) if run.good]
+        off = self.default_traces
         count = min(len(on), len(off), self.spec.cost.pairs)
         return [*on[:count]], [*off[:count]]
 
@@ -229,7 +231,7 @@ class Results:
     def add(self, run: RunResult) -> None:
         """Take in a run that has ended: compare it with the first of its pair, if it has one."""
         request = run.request
-        seed = run.request.arm.seed
+        seed = run.arm.seed
         if request.auxiliary:
             self.auxiliary += (run,)
             if run.good and request.second_of:
@@ -245,7 +247,7 @@ class Results:
             return
         self.runs += (run,)
         if request.arm.name == "default":
-            defaults = _default_traces(self.runs)
+            defaults = self.default_traces
             if self.floor is None and len(defaults) > 1:
                 self.floor = noise_floor(*defaults[:2])
             return
@@ -306,22 +308,16 @@ def few(names: Sequence[str]) -> str:
     return listed([shortened(escaped(name)) for name in names], 3)
 
 
-def _default_traces(runs: Sequence[RunResult]) -> list[tuple[Trace, ...]]:
-    return [
-        run.traces for run in runs if run.request.arm.name == "default" and run.good
-    ]
-
-
 def keep_traces(results: Results, target: Path) -> None:
     """Copy the traces of all runs to `target`, one folder for each run: regular files only,
     whatever else training put beside them. Warn of each that could not be kept."""
     for run in results.runs:
         try:
-            folder = target / run.request.name
+            folder = target / run.name
             folder.mkdir(parents=True, exist_ok=True)
             for path in trace_files(run.folder):
                 copy_file(path, folder / path.name)
                 if results.folder.sandbox.own_user:  # who alone could read them
                     os.chmod(folder / path.name, 0o644)
         except (OSError, TraceError) as error:
-            results.warn(f"the traces of {run.request.name} were not kept: {error}")
+            results.warn(f"the traces of {run.name} were not kept: {error}")

@@ -109,7 +109,7 @@ def _collected(
     """Return the result with the declared artifacts, which are taken out of the workspace, and with
     the other files that the run wrote."""
     globs = spec.capture.artifacts
-    name = result.request.name
+    name = result.name
     into = folder.path / "artifacts" / name
     remove_tree(into)
     as_owner = partial(as_training_user, folder.sandbox)
@@ -142,7 +142,7 @@ def _note_leftovers(results: Results, run: RunResult) -> None:
     """Note what a run left outside its own places: it is gone, and what needs it finds nothing in
     any other clone either."""
     left = run.left
-    name = run.request.name
+    name = run.name
     if left.removed:
         results.warn(
             f"{name} left {few(left.removed)} outside its own folders: removed, so that no other "

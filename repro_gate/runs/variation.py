@@ -13,11 +13,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.runs.environment import usable_processors
+from repro_gate.runs.environment import Variables, usable_processors
 from repro_gate.runs.flags import HASH_SEED
 from repro_gate.spec.model import THREADS, VARIED
 
@@ -72,7 +72,7 @@ def places(varied: Collection[str]) -> Places:
 
 
 def environment(
-    varied: Collection[str], outer: Mapping[str, str], arm: Mapping[str, str]
+    varied: Collection[str], outer: Variables, arm: Variables
 ) -> dict[str, str]:
     """Return the variables that differ, by the environment that the gate was started in and the
     variables of the arm."""

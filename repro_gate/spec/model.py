@@ -217,3 +217,8 @@ class Spec:
     diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)
     # whose spec judges where a base ref is known: `head` (the change's own) or `base`
     policy: str = "head"
+
+    @property
+    def seed(self) -> int:
+        """Return the first seed, that of the runs which are timed."""
+        return self.random_state.seeds[0]

@@ -156,6 +156,11 @@ def test_fail_fast_ends_at_a_divergence_and_measures_nothing() -> None:
     assert not series(spec(), {"deterministic-2": differs}, fail_fast=True).stopped_early
 
 
+def test_on_unsound_data_no_run_follows() -> None:
+    assert next_run(gate_runs(spec()), results(spec=spec())) is not None
+    assert next_run(gate_runs(spec()), results(spec=spec(), unsound=True)) is None
+
+
 def test_the_control_is_repeated_without_its_note_and_counts_once() -> None:
     found = series(spec(measure=False), {"reseeded": crashes})
     assert names(found) == "on1 on2 reseeded reseeded"
