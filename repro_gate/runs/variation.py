@@ -17,6 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro_gate.files import walk
 from repro_gate.runs.environment import Variables, usable_processors
 from repro_gate.runs.flags import HASH_SEED
 from repro_gate.spec.model import THREADS, VARIED
@@ -84,16 +85,10 @@ def environment(
             outer.get("TZ") == _ZONES[0] or time.timezone == 5 * 3600
         ]
     if "locale" in varied:
-        names = [
-            name
-            for name in outer
-            if name == "LANG" or (name.startswith("LC_") and outer[name])
-        ] or ["LANG"]
         now = outer.get("LC_ALL") or outer.get("LANG") or ""
-        other = next(
-            (name for name in _LOCALES if name != now and _installed(name)), None
-        )
-        variables |= dict.fromkeys(names, other) if other is not None else {}
+        others = (name for name in _LOCALES if name != now and _installed(name))
+        if other := next(others, ""):
+            variables["LC_ALL"] = other
     if THREADS in varied:
         given = outer.get("OMP_NUM_THREADS", "")
         count = int(given) if given.isdecimal() else usable_processors()
@@ -114,10 +109,11 @@ def umask(varied: Collection[str]) -> int:
 
 def shift_times(root: Path) -> None:
     """Make every file and folder below `root` a day older, as another checkout may have it."""
-    for folder, folders, files in os.walk(root, topdown=False):
-        for name in (*files, *folders):
-            _make_older(os.path.join(folder, name))
-    _make_older(os.fspath(root))
+    for name in ("", *walk(root)):
+        path = root / name
+        state = path.lstat()
+        times = (state.st_atime_ns, state.st_mtime_ns - DAY)
+        os.utime(path, ns=times, follow_symlinks=False)
 
 
 def as_first(text: str) -> str:
@@ -130,13 +126,6 @@ def left_alike(varied: Collection[str]) -> tuple[str, ...]:
     not reach."""
     out = [name for name in VARIED if name not in varied]
     return (*out, *(text for name, text in NOT_VARIED.items() if name in varied))
-
-
-def _make_older(path: str) -> None:
-    state = os.lstat(path)
-    os.utime(
-        path, ns=(state.st_atime_ns, state.st_mtime_ns - DAY), follow_symlinks=False
-    )
 
 
 def _installed(name: str) -> bool:
