@@ -89,22 +89,17 @@ class Progress:
     def _compare(self, traces: Sequence[Trace]) -> None:
         """Compare what is new in processes whose key is theirs alone (the whole comparison takes in
         the others)."""
-        second = alone(traces)
-        for trace in traces:
+        for key, trace in alone(traces).items():
             start = self._taken.get(trace.path, 0)
             end = len(trace.blocks)
             while end > start and _may_be_the_end(trace, trace.blocks[end - 1]):
                 end -= 1
             self._taken[trace.path] = end
-            if not (trace.key in self._first and trace.key in second):
-                continue
-            for block in trace.blocks[start:end]:
+            for block in trace.blocks[start:end] if key in self._first else ():
                 # a generator that differs diverges once a number depends on it
                 if self.found is None and block.kind != "rng":
                     self._is_compared = True
-                    self.found = first_difference(
-                        trace.key, self._first[trace.key], block
-                    )
+                    self.found = first_difference(key, self._first[key], block)
                     if self.found is not None and not self.varied:
                         self.watch.diverged(self.found)
 

@@ -118,7 +118,7 @@ def shift_times(root: Path) -> None:
 
 def as_first(text: str) -> str:
     """Return a text in which a varied run's own folders are called as the first run's."""
-    return _OF_SECOND.sub(lambda found: found[1] + _AS_FIRST[found[2]], text)
+    return _OF_SECOND.sub(lambda match: match[1] + _AS_FIRST[match[2]], text)
 
 
 def left_alike(varied: Collection[str]) -> tuple[str, ...]:
