@@ -43,11 +43,8 @@ def bare_run(results: Results, watch: Watch) -> RunResult | None:
     ):
         return None
     ended = crashed.ended
-    exited = crashed.outcome == "crashed" and ended.exit_code not in (
-        None,
-        0,
-        *CANNOT_START,
-    )
+    code = ended.exit_code
+    exited = crashed.outcome == "crashed" and code and code not in CANNOT_START
     if not exited and (ended.signal is None or not crashed_by_itself(crashed)):
         return None
     watch.said(

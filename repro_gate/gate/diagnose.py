@@ -11,7 +11,6 @@ from time import monotonic
 
 from msgspec import structs
 
-from repro_gate.compare.tolerance import alike
 from repro_gate.diagnosis.diagnose import diagnose, diagnose_nan
 from repro_gate.diagnosis.model import (
     Case,
@@ -68,12 +67,11 @@ def diagnosis_of(
     spec = results.spec
     bounds = results.spec.diagnosis
     runs = results.runs
-    tolerance = spec.determinism.tolerance
     seed, first = next(
         (
             (seed, item.first_divergence)
             for seed, item in results.comparisons.items()
-            if item.first_divergence is not None and not alike(item, tolerance)
+            if item.first_divergence is not None and not results.same(item)
         ),
         (spec.seed, None),
     )

@@ -11,7 +11,6 @@ from time import monotonic
 
 from repro_gate.checks.interface import EvidenceLine, Finding, missing
 from repro_gate.compare.model import Comparison
-from repro_gate.compare.tolerance import alike
 from repro_gate.diagnosis.model import Diagnosis, Exhausted
 from repro_gate.diagnosis.robustness import (
     SURROUNDINGS,
@@ -175,7 +174,7 @@ class _Search:
         differs = not result.good
         # a failure is explained by one that fails too
         if comparison and (self.broken.comparison or not varied):
-            differs = differs or not alike(comparison, self.tolerance)
+            differs = differs or not self.results.same(comparison)
         self.experiments[varied] = _Experiment(
             differs=differs,
             uses=uses_of(result, _USES),
@@ -238,7 +237,7 @@ class _Search:
         for use in reversed(readers) if len(readers) > 1 else ():
             watch = {"factors": {**_WATCH, "vary_at": [use.site]}}
             comparison = self.compare(self.run(alone, watch, self.seconds))
-            if comparison and not alike(comparison, self.tolerance):
+            if comparison and not self.results.same(comparison):
                 return use
         return None
 

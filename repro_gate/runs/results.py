@@ -81,11 +81,16 @@ class Results:
         """Return the first seed's."""
         return self.comparisons.get(self.spec.seed)
 
+    def same(self, comparison: Comparison | None) -> bool:
+        """Return whether two runs are the same, as the spec asks for it; False if they were not
+        compared."""
+        tolerance = self.spec.determinism.tolerance
+        return comparison is not None and alike(comparison, tolerance)
+
     @property
     def all_alike(self) -> bool:
         """Return whether every pair so far is the same, as the spec asks for it."""
-        tolerance = self.spec.determinism.tolerance
-        return all(alike(item, tolerance) for item in self.comparisons.values())
+        return all(map(self.same, self.comparisons.values()))
 
     @property
     def stopped_early(self) -> bool:
@@ -179,11 +184,10 @@ class Results:
     def not_robust(self) -> tuple[Varied, ...]:
         """Return the varied runs that are not the same as the first of their seed, where the plain
         runs of that seed are, and that was not shown to be chance."""
-        tolerance = self.spec.determinism.tolerance
         tried = (
             self.varied[seed]
             for seed, item in self.comparisons.items()
-            if seed in self.varied and alike(item, tolerance)
+            if seed in self.varied and self.same(item)
         )
         return tuple(item for item in tried if not item.same and not item.by_chance)
 
@@ -260,16 +264,15 @@ class Results:
             self.uncompared = tuple(dict.fromkeys((*self.uncompared, *uncompared)))
         elif not request.varied:
             comparison = compare_crashed(first, run)
-        tolerance = self.spec.determinism.tolerance
         before = self.comparisons.get(seed)
-        same = comparison is not None and alike(comparison, tolerance)
+        same = self.same(comparison)
         if request.varied:
             self.varied[seed] = Varied(run, comparison, same)
         if comparison is None or (request.varied and not same):
             return
         # the first comparison there is counts, or the first that is worse
         rank = (comparison.identical, same)
-        if before is not None and (before.identical, alike(before, tolerance)) <= rank:
+        if before is not None and (before.identical, self.same(before)) <= rank:
             return
         self.comparisons[seed] = comparison
         self.second[seed] = request.name
