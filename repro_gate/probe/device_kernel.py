@@ -10,23 +10,24 @@ image without build tools, the kernel is handed to the CUDA driver here.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
 # device -> the driver's function, and its bytes of shared memory
-_LOADED: Dict[int, Tuple[Any, int]] = {}
+_LOADED: dict[int, tuple[Any, int]] = {}
 WARPS = 4  # a thread holds the keys of its columns in registers: 254 of them on sm_90, none spilled
 
 
 def launch(
-    torch: Any,
-    plan: Tuple[Any, ...],
+    plan: tuple[Any, ...],
     pointers: Any,
     tables: Sequence[Any],
     out: Any,
-    shape: Dict[str, int],
+    shape: dict[str, int],
 ) -> None:
     """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of
     `device_digest._programs`, `tables` are its Tables, `shape` is its KERNEL_SHAPE. Raises what
@@ -40,10 +41,10 @@ def launch(
         except Exception:
             if out.device.type != "cuda":
                 raise
-    _by_driver(torch, programs, arguments, shape)
+    _by_driver(programs, arguments, shape)
 
 
-def compiled(capability: int, shape: Dict[str, int]) -> Any:
+def compiled(capability: int, shape: dict[str, int]) -> Any:
     """Compile the kernel for GPUs of a compute capability (90: 9.0), which need not be here:
     `asm["cubin"]`, `metadata.name` and `.shared`."""
     from triton.backends.compiler import GPUTarget
@@ -60,9 +61,7 @@ def compiled(capability: int, shape: Dict[str, int]) -> Any:
     )
 
 
-def _by_driver(
-    torch: Any, programs: int, arguments: Sequence[Any], shape: Dict[str, int]
-) -> None:
+def _by_driver(programs: int, arguments: Sequence[Any], shape: dict[str, int]) -> None:
     """Launch as above, by the CUDA driver in the device's current context and stream."""
     driver, device = ctypes.CDLL("libcuda.so.1"), arguments[-1].device.index
     if device not in _LOADED:

@@ -3,7 +3,6 @@ No generator of the training is used."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import sys
@@ -11,7 +10,6 @@ import time
 from typing import Any
 
 from . import imports
-from .patch import wrap
 
 _INTERVAL = 1e-6  # seconds between two chances of another thread; Python's own is 5 ms
 # seconds of a pause before a thread, a task or a process begins, or hands something over

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.flags import IN_ENVIRONMENT
-from repro_gate.sandbox.reexec import SECRET
-from repro_gate.trace.format import CONFIG_VARIABLE
+from repro_gate.trace.format import CONFIG_VARIABLE, SECRET
 
 _XXHASH = importlib.util.find_spec("xxhash._xxhash")
 # The gate's own xxhash extension, which the probe loads where it fits the training's interpreter.

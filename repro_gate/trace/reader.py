@@ -156,7 +156,7 @@ def _escaped(line: bytes) -> bytes:
     except (ValueError, RecursionError):
         return line
     return re.sub(
-        "[\ud800-\udfff]", lambda found: "\\\\u%04x" % ord(found[0]), text
+        "[\ud800-\udfff]", lambda found: f"\\\\u{ord(found[0]):04x}", text
     ).encode()
 
 
