@@ -51,21 +51,21 @@ def main(request: str) -> None:
     """
     os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
     with open(request, encoding="utf-8") as file:
-        asked = json.load(file)
-    EXTENSION[:] = [asked["extension"]]
-    files = asked["files"]
+        job = json.load(file)
+    EXTENSION[:] = [job["extension"]]
+    files = job["files"]
     sizes = {number: sum(map(os.path.getsize, _files(path))) for number, path in files}
     for library in {READERS[kind_of(path)][1] for _, path in files} - {""}:
         with contextlib.suppress(Unreadable):  # each file that needs it says so
             _required(library)
     _limit_memory(FREE_MEMORY + MAX_MEMORY * max(sizes.values(), default=0))
-    left, first = asked["most"], Contents(0)
-    with open(asked["answer"], "w", encoding="ascii") as answer:
+    left, first = job["most"], Contents(0)
+    with open(job["answer"], "w", encoding="ascii") as answer:
         for number, path in files:
             answer.write(_line(["file", number]))
             answer.flush()  # before it is read: the gate sees which file ended this process
             contents = Contents(sizes[number])
-            second = asked["pairs"] and number % 2 == 1
+            second = job["pairs"] and number % 2 == 1
             text = _text_of(contents, path, first if second else None, left)
             answer.write(text)
             answer.flush()

@@ -89,14 +89,14 @@ def _opening(
     args: Args, files: Opened, draws: Draws, protected: tuple[str, ...]
 ) -> None:
     path, mode, flags = args[:3]
-    keeps, writes = purpose(mode, flags)
+    existing, writes = purpose(mode, flags)
     if not writes:
         files.read(path)
         if path in _RANDOM:
             draws.device(path)
         return
     _refuse(path, protected)
-    if keeps:
+    if existing:
         reads = "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR)
         files.changes(path, reads)
 

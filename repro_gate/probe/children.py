@@ -40,8 +40,8 @@ def pass_on(inject: str) -> None:
         return restored, command
 
     def fork_exec(original: Any, argv: Any, *args: Any) -> Any:
-        """The sixth argument of all, the environment, is None (inherit: this process may have
-        changed its own) or a list of b"NAME=value"."""
+        """Pass on what it is called with. The sixth argument of all, the environment, is None
+        (inherit: this process may have changed its own) or a list of b"NAME=value"."""
         pairs: Any = os.environb
         if args[4] is not None:
             pairs = dict(item.partition(b"=")[::2] for item in args[4])

@@ -165,7 +165,7 @@ def _keys(nh, key, lane: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 
 @triton.jit
 def _tile(left, right, k, m, multipliers, depth: tl.constexpr):
-    """The first two levels for one tile and lane: int64 [width]."""
+    """Return the first two levels for one tile and lane: int64 [width]."""
     product = (left + k).to(tl.uint32, bitcast=True).to(tl.int64) * (right + m).to(
         tl.uint32, bitcast=True
     ).to(tl.int64)
@@ -177,7 +177,7 @@ def _tile(left, right, k, m, multipliers, depth: tl.constexpr):
 
 @triton.jit
 def _columns(column, counter):
-    """The third level for one lane: an int64."""
+    """Return the third level for one lane: an int64."""
     return tl.sum(
         _mixed(counter) * (column & 0xFFFFFFFF)
         + _mixed(counter + 1) * ((column >> 32) & 0xFFFFFFFF)
@@ -186,7 +186,7 @@ def _columns(column, counter):
 
 @triton.jit
 def _mixed(counter):
-    """splitmix64: its constants as signed 64-bit integers."""
+    """Return splitmix64: its constants as signed 64-bit integers."""
     value = counter * -7046029254386353131
     value = (value ^ ((value >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
     value = (value ^ ((value >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685

@@ -81,7 +81,7 @@ class ManualSteps:
             self._changed = self._changed or due
             if self.items and by == GRAD and self.items[0][1] is not leaves[0]:
                 self._fresh = True
-            self.by, self.items = by, self._named(leaves)
+            self.by, self.items = by, self._by_name(leaves)
             if due and session.wants():
                 tensors.record("parameter", self.items)
                 tensors.updating_state()
@@ -98,7 +98,7 @@ class ManualSteps:
             return
         known = {id(leaf) for _, leaf in self.items}
         more = [leaf for place, leaf in self._nested.items() if place not in known]
-        self.items = self.items + self._named(more)
+        self.items = self.items + self._by_name(more)
         session.recorded()  # a step is owed, which the next call closes, an optimizer, or the end
         if session.wants() and (self._changed or not self.tensors.made):
             with session.own_time():
@@ -118,7 +118,7 @@ class ManualSteps:
         self._extra = session.step, count
         if self.over and session.step >= 0 and session.wants() and count <= _BESIDE:
             with session.own_time():
-                self.items = self._named(inputs)
+                self.items = self._by_name(inputs)
                 self.tensors.record("parameter", self.items)
                 self._gradients(grads)
 
@@ -144,7 +144,7 @@ class ManualSteps:
                 if isinstance(leaf, Parameter) or before.get(leaf):
                     mine.append(leaf)
             if self._scans < _SCANS:
-                self.tensors.record("parameter", self._named(mine))
+                self.tensors.record("parameter", self._by_name(mine))
 
     def optimizer_steps(self) -> None:
         """Note that an optimizer steps: gradients make no steps from here on."""
@@ -214,7 +214,7 @@ class ManualSteps:
         known = self.tensors.names.by_id
         return [leaf for leaf in leaves if id(leaf) not in known]
 
-    def _named(self, leaves: Sequence[Any]) -> list[tuple[str, Any]]:
+    def _by_name(self, leaves: Sequence[Any]) -> list[tuple[str, Any]]:
         """Return (name, leaf). Modules are searched if a parameter is new; what stands where a
         named tensor stood before keeps that name."""
         tensors, before, new = self.tensors, self.items, self._new(leaves)
@@ -226,12 +226,12 @@ class ManualSteps:
             tensors.leaves.param_groups[0]["params"] = list(both.values())
             self._searched = new
             tensors.name([tensors.leaves])
-        named = []
+        items = []
         for index, leaf in enumerate(leaves):
             same = len(before) == len(leaves)
             other = before[index][0] if same else f"leaf.{index}"
-            named.append((tensors.names.by_id.get(id(leaf)) or other, leaf))
-        return named
+            items.append((tensors.names.by_id.get(id(leaf)) or other, leaf))
+        return items
 
 
 def leaves_of(roots: Sequence[Any]) -> Iterator[Any]:

@@ -14,8 +14,8 @@ _RANDOM, _SHA256 = frozen(random), hashlib.sha256
 
 
 def states() -> tuple[tuple[Row, ...], bytes]:
-    """Rows and digests (16 bytes each) of the states of all generators: python, numpy, torch and
-    each CUDA device in use."""
+    """Return rows and digests (16 bytes each) of the states of all generators: python, numpy, torch
+    and each CUDA device in use."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     rows: list[Row] = [("python", "state", (625,))]
     states = [repr(_RANDOM.getstate()).encode()]

@@ -214,8 +214,8 @@ class Session:
             self.training_begins()
             self.trains()
             self._write_step()
-            wanted = self.config["steps"]
-            if last and wanted is not None and self._steps >= wanted:
+            limit = self.config["steps"]
+            if last and limit is not None and self._steps >= limit:
                 self._finish()
                 self.event("stopped", steps=self._steps)
                 self.stopped = True

@@ -42,8 +42,8 @@ def _later(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _put(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Which ones wait is the same in every run: where threads take turns, a pause hands the turn
-    on, however long it is."""
+    """Wait before some hand-overs, the same ones in every run: where threads take turns, a pause
+    hands the turn on, however long it is."""
     number = next(_PUTS)
     waits = number < _ALWAYS or number % _SELDOM == 0
     return _later(original, *args, **kwargs) if waits else original(*args, **kwargs)

@@ -229,8 +229,8 @@ class Hooks:
             return None
 
         @functools.wraps(closure)
-        def watched(*inner: Any, **named: Any) -> Any:
-            result = closure(*inner, **named)
+        def watched(*inner: Any, **options: Any) -> Any:
+            result = closure(*inner, **options)
             self._gradients(optimizer)
             return result
 

@@ -80,7 +80,7 @@ LIMITS = {  # event -> how many of one process, or rows of them: the probe write
     "drawn": MAX_DRAWN,
     "imports": 2 * MAX_IMPORTS,
     "loaders": 1_000,
-    "network": 1_000,
+    "network": 100,
     "nonfinite": 1_000,
     "notes": 1_000,
     "opened": MAX_OPENED,

@@ -216,7 +216,7 @@ def test_a_tensor_without_memory_is_never_read() -> None:
         torch.ones(70_000)
     )
     found = digest.digest_all(
-        torch, [fake, torch.empty(3, device="meta"), torch.empty(0), torch.ones(3).expand(2, 3)]
+        [fake, torch.empty(3, device="meta"), torch.empty(0), torch.ones(3).expand(2, 3)]
     )
     assert len(found) == 4 * 16 and len(seen[0]) == 2 * 16
     cut = torch.ones(3)
@@ -228,6 +228,7 @@ def test_a_tensor_without_memory_is_never_read() -> None:
 def no_choice(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """A process that has not chosen its digest yet and has no xxhash of its own."""
     monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(digest, "_HEADERS", {})
     digest.chosen.cache_clear()
     yield monkeypatch
     digest.chosen.cache_clear()

@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_its_reason(tmp_path: Path, capsys: pytest.CaptureFix
     writer._identity = writer._opened()
     os.close(full)
     with pytest.raises(TraceFailed, match="No space left"):
-        writer.event("notes", id="x", message="y")
+        writer.event("notes", rows=[["x", "y"]])
     content = (tmp_path / fmt.FAILURE_FILE).read_bytes()
     assert len(content) == fmt.FAILURE_BYTES  # no new block was needed
     assert "No space left" in json.loads(content)["error"]
@@ -192,7 +192,7 @@ def test_a_descriptor_that_the_training_closed_and_took_is_left_to_it(tmp_path: 
     os.close(number)
     with open(tmp_path / "theirs", "wb", buffering=0) as file:
         assert file.fileno() == number
-        writer.event("notes", id="x", message="y")
+        writer.event("notes", rows=[["x", "y"]])
         file.write(b"mine")
     assert (tmp_path / "theirs").read_bytes() == b"mine"
     assert read(tmp_path).notes == [("x", "y")]
