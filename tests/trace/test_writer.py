@@ -137,7 +137,7 @@ def test_what_waits_for_a_device_holds_back_what_comes_after_it(tmp_path: Path) 
 
     writer.block(0, "gradient", ROWS, first)
     writer.block(0, "parameter", ROWS, second)
-    writer.event("notes", id="a", message="b")
+    writer.event("notes", rows=[["a", "b"]])
     assert written() == ["hello", "table"]
     first.arrived = True
     writer.write(wait=False)
@@ -146,7 +146,7 @@ def test_what_waits_for_a_device_holds_back_what_comes_after_it(tmp_path: Path) 
     assert written() == ["hello", "table", "block", "table", "block", "notes"]
     # what a device that failed was to say is left out
     writer.block(1, "gradient", ROWS, Waiting(fails=True))
-    writer.event("notes", id="c", message="d")
+    writer.event("notes", rows=[["c", "d"]])
     writer.write(wait=True)
     assert written()[-2:] == ["notes", "notes"]
 
@@ -199,4 +199,4 @@ def test_a_descriptor_that_the_training_closed_and_took_is_left_to_it(tmp_path: 
     os.unlink(writer.path)
     os.close(writer._file)
     with pytest.raises(TraceFailed, match="No such file"):
-        writer.event("notes", id="x", message="z")
+        writer.event("notes", rows=[["x", "z"]])
