@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.figure import Figure
-from repro_gate.probe.digest import EXTENSION, Slots, begin, digest_all
+from repro_gate.probe.digest import EXTENSION, SLOT, begin, digest_all
 from repro_gate.runs.environment import EXTENSION as GATES_OWN
 
 MIB = 2**20
@@ -113,12 +113,12 @@ def _small(torch: Any, settings: Settings) -> Figure:
     ]
     slots = [
         None,
-        *(Slots(200) for _ in kinds[1:]),
+        *([SLOT] * 200 for _ in kinds[1:]),
     ]  # gradients are made anew at each step
 
     def step() -> None:
         for tensors, known in zip(kinds, slots, strict=True):
-            begin(torch, tensors, slots=known)
+            begin(tensors, slots=known)
 
     seconds = _interleaved({"digest": step}, settings.rounds, wait)["digest"]
     return Figure(
@@ -134,7 +134,7 @@ def _contenders(
 ) -> Mapping[str, Callable[[], object]]:
     """What is timed, by name. SHA-256 reads host memory, so it has no say on a device."""
     found: dict[str, Callable[[], object]] = {
-        "digest": lambda: digest_all(torch, tensors),
+        "digest": lambda: digest_all(tensors),
         "clone": lambda: [tensor.clone() for tensor in tensors],
         "sum": lambda: [tensor.sum() for tensor in tensors],
     }

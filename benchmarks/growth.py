@@ -131,7 +131,7 @@ def _step(torch: Any, at: Path, tensors: int, elements: int) -> Callable[[], obj
     def step() -> None:
         now = next(count)
         for kind, names, items in zip(KINDS, rows, held, strict=True):
-            writer.block(now, kind, names, digest.begin(torch, items))
+            writer.block(now, kind, names, digest.begin(items))
 
     return step
 

@@ -298,10 +298,10 @@ def _loaders(run: RunResult) -> dict[str, str]:
     """Return how many workers each DataLoader of a run has, and from which seed, by its name:
     `loader 0`, `rank1: loader 0`. One without workers is left out."""
     return {
-        _name(label, f"loader {item.number}"): f"{item.workers} workers from base seed "
+        _name(label, f"loader {number}"): f"{item.workers} workers from base seed "
         f"{_UNREAD if item.base_seed is None else item.base_seed}"
         for label, trace in processes(run.traces).items()
-        for item in trace.loaders
+        for number, item in enumerate(trace.loaders)
         if item.workers
     }
 

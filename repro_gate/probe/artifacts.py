@@ -23,25 +23,17 @@ from .digest import EXTENSION
 from .process import printable
 
 MAX_TEXT = 64 * 2**20  # bytes of a .json or .csv file
-MAX_MARKS = (
-    2_000_000  # brackets, braces and commas of a .json file, also those in strings
-)
+# brackets, braces and commas of a .json file, also those in strings
+MAX_MARKS = 2_000_000
 # bytes of address space beyond the imports, and for each byte of the largest file
 FREE_MEMORY, MAX_MEMORY = 4 * 2**30, 8
 METADATA = ".metadata"  # the file that makes a folder a distributed checkpoint
 # what a distributed checkpoint's index may name: records of two modules, and these
 _CHECKPOINT = "torch.distributed.checkpoint"
 _RECORDS = (f"{_CHECKPOINT}.metadata", f"{_CHECKPOINT}.filesystem")
-_PLAIN = (
-    "torch.Size",
-    "torch.serialization._get_layout",
-    "collections.OrderedDict",
-    "pathlib.PosixPath",
-    "pathlib.WindowsPath",
-    "pathlib.PurePosixPath",
-    "pathlib._local.PosixPath",
-    "pathlib._local.WindowsPath",
-    "pathlib._local.PurePosixPath",
+_NAMES = re.compile(
+    r"torch\.Size|torch\.serialization\._get_layout|collections\.OrderedDict"
+    r"|pathlib\.(_local\.)?(PosixPath|WindowsPath|PurePosixPath)"
 )
 _REFUSED = re.compile(
     r"(?:GLOBAL|[Uu]nsupported (?:global|class)|instantiate)[: ]+(?:GLOBAL )?([\w.]+)"
@@ -59,23 +51,21 @@ def main(request: str) -> None:
     """
     os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
     with open(request, encoding="utf-8") as file:
-        asked = json.load(file)
-    EXTENSION[:] = [asked["extension"]]
-    sizes = {
-        number: sum(map(os.path.getsize, _files(path)))
-        for number, path in asked["files"]
-    }
-    for library in {READERS[kind_of(path)][1] for _, path in asked["files"]} - {""}:
+        job = json.load(file)
+    EXTENSION[:] = [job["extension"]]
+    files = job["files"]
+    sizes = {number: sum(map(os.path.getsize, _files(path))) for number, path in files}
+    for library in {READERS[kind_of(path)][1] for _, path in files} - {""}:
         with contextlib.suppress(Unreadable):  # each file that needs it says so
             _required(library)
     _limit_memory(FREE_MEMORY + MAX_MEMORY * max(sizes.values(), default=0))
-    left, first = asked["most"], Contents(0)
-    with open(asked["answer"], "w", encoding="ascii") as answer:
-        for number, path in asked["files"]:
-            answer.write(json.dumps(["file", number]) + "\n")
+    left, first = job["most"], Contents(0)
+    with open(job["answer"], "w", encoding="ascii") as answer:
+        for number, path in files:
+            answer.write(_line(["file", number]))
             answer.flush()  # before it is read: the gate sees which file ended this process
             contents = Contents(sizes[number])
-            second = asked["pairs"] and number % 2 == 1
+            second = job["pairs"] and number % 2 == 1
             text = _text_of(contents, path, first if second else None, left)
             answer.write(text)
             answer.flush()
@@ -91,7 +81,7 @@ def kind_of(path: str) -> str:
 def _text_of(contents: Contents, path: str, first: Contents | None, most: int) -> str:
     """Read a file into `contents`, and return its lines of the answer, of `most` bytes."""
     try:
-        text = "".join(json.dumps(row) + "\n" for row in _rows(contents, path, first))
+        text = "".join(map(_line, _rows(contents, path, first)))
         if len(text) > most:
             raise Unreadable("it holds more than can be told")
         return text
@@ -100,7 +90,11 @@ def _text_of(contents: Contents, path: str, first: Contents | None, most: int) -
         why = printable(str(error).strip().split("\n")[0][:MAX_VALUE])
         if not isinstance(error, Unreadable):
             why = f"it could not be read ({type(error).__name__}: {why})"
-        return json.dumps(["whole", why]) + "\n"
+        return _line(["whole", why])
+
+
+def _line(row: list[Any]) -> str:
+    return json.dumps(row) + "\n"
 
 
 def _rows(contents: Contents, path: str, first: Contents | None) -> Iterator[list[Any]]:
@@ -118,9 +112,8 @@ def _rows(contents: Contents, path: str, first: Contents | None) -> Iterator[lis
             with contextlib.suppress(Exception):
                 from .distance import measure
 
-                torch = _required("torch")
-                a, b = torch.as_tensor(first.tensors[leaf]), torch.as_tensor(tensor)
-                yield ["distance", leaf, *measure(torch, a, b)]
+                sides = map(_required("torch").as_tensor, (first.tensors[leaf], tensor))
+                yield ["distance", leaf, *measure(*sides)]
 
 
 def _torch_file(out: Contents, path: str) -> None:
@@ -133,47 +126,31 @@ def _load(source: Any, zipped: bool) -> Any:
     """`torch.load` as far as it executes nothing: nothing but tensors, plain containers and what
     numpy stores its numbers in."""
     torch = _required("torch")
+    # numpy, or a torch before 2.5, is missing: neither is needed for tensors
+    with contextlib.suppress(Exception):
+        import numpy as np
+
+        parts = (getattr(np, "_core", None) or np.core).multiarray
+        kinds = {type(np.dtype(code)) for code in "?bBhHiIlLqQefdFDSUMm"}
+        names = [np.ndarray, np.dtype, parts._reconstruct, parts.scalar, *kinds]
+        torch.serialization.add_safe_globals(names)
     try:
-        with _numpy_allowed(torch):
-            return torch.load(
-                source, map_location="cpu", weights_only=True, mmap=zipped
-            )
+        return torch.load(source, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
-        named = _REFUSED.search(str(error))
-        names = f" (it names {named.group(1)})" if named else ""
+        refused = _REFUSED.search(str(error))
+        name = f" (it names {refused.group(1)})" if refused else ""
         raise Unreadable(
-            "torch does not load it without executing it" + names
+            "torch does not load it without executing it" + name
         ) from error
 
 
-def _numpy_allowed(torch: Any) -> Any:
-    try:
-        import numpy as np
-
-        core = getattr(np, "_core", None) or np.core
-        kinds = {type(np.dtype(code)) for code in "?bBhHiIlLqQefdFDSUMm"}
-        return torch.serialization.safe_globals(
-            [
-                np.ndarray,
-                np.dtype,
-                core.multiarray._reconstruct,
-                core.multiarray.scalar,
-                *kinds,
-            ]
-        )
-    except (
-        Exception
-    ):  # numpy, or a torch before 2.5, is missing: neither is needed for tensors
-        return contextlib.nullcontext()
-
-
 def _safetensors(out: Contents, path: str) -> None:
-    torch = _required("torch")
+    _required("torch")
     with _required("safetensors").safe_open(path, framework="pt") as file:
         for key, value in sorted((file.metadata() or {}).items()):
             out.text("__metadata__." + key, value)
         for name in file.keys():  # noqa: SIM118  it is not a mapping
-            out.tensor(torch, name, file.get_tensor(name))
+            out.tensor(name, file.get_tensor(name))
 
 
 def _npy(out: Contents, path: str) -> None:
@@ -203,15 +180,13 @@ class _Metadata(pickle.Unpickler):
     but those of its plain records."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if f"{module}.{name}" in _PLAIN:
+        if _NAMES.fullmatch(f"{module}.{name}"):
             return super().find_class(module, name)
         if module in ("torch", *_RECORDS) and "." not in name:
             item = super().find_class(module, name)
             kind = type(item).__name__
-            record = kind in ("EnumMeta", "EnumType") or hasattr(
-                item, "__dataclass_fields__"
-            )
-            if kind == "dtype" if module == "torch" else record:
+            is_record = hasattr(item, "__dataclass_fields__") or kind.startswith("Enum")
+            if kind == "dtype" if module == "torch" else is_record:
                 return item
         raise Unreadable(f"its {METADATA} names {module}.{name}")
 
@@ -220,7 +195,6 @@ def _distributed(out: Contents, path: str) -> None:
     """Add a folder of torch.distributed.checkpoint: one leaf for each tensor, or for each shard of
     it; other files as bytes."""
     _required("torch")
-    import torch.distributed.checkpoint.filesystem
 
     with open(os.path.join(path, METADATA), "rb") as file:
         metadata = _Metadata(file).load()
@@ -234,10 +208,8 @@ def _distributed(out: Contents, path: str) -> None:
         with open(os.path.join(path, info.relative_path), "rb") as file:
             file.seek(info.offset)
             data = file.read(info.length)
-        sharded = (
-            len(getattr(metadata.state_dict_metadata[index.fqn], "chunks", ())) > 1
-        )
-        name = f"{index.fqn} at {list(index.offset)}" if sharded else index.fqn
+        chunks = getattr(metadata.state_dict_metadata[index.fqn], "chunks", ())
+        name = f"{index.fqn} at {list(index.offset)}" if len(chunks) > 1 else index.fqn
         out.walk(name, _load(io.BytesIO(data), zipped=False))
     for name in sorted(whole):
         with open(os.path.join(path, name), "rb") as file:
@@ -322,7 +294,8 @@ def _files(path: str) -> Iterator[str]:
     if not os.path.isdir(path):
         yield path
     for folder, _, names in os.walk(path):
-        yield from (os.path.join(folder, name) for name in names)
+        for name in names:
+            yield os.path.join(folder, name)
 
 
 def _limit_memory(room: int) -> None:

@@ -22,7 +22,6 @@ _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 _RANDOM = ("/dev/urandom", "/dev/random")
 _REFUSAL = "repro-gate: declared data is read-only; write to a path of your own"
 _DATAGRAM = 2  # SOCK_DGRAM; the module is not imported for it
-_CONNECTED: set[str] = set()
 Args = tuple[Any, ...]
 
 
@@ -90,17 +89,16 @@ def _opening(
     args: Args, files: Opened, draws: Draws, protected: tuple[str, ...]
 ) -> None:
     path, mode, flags = args[:3]
-    keeps, writes = purpose(mode, flags)
+    existing, writes = purpose(mode, flags)
     if not writes:
         files.read(path)
         if path in _RANDOM:
             draws.device(path)
         return
     _refuse(path, protected)
-    if keeps:
-        files.changes(
-            path, "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR)
-        )
+    if existing:
+        reads = "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR)
+        files.changes(path, reads)
 
 
 def _refuse(path: Any, protected: tuple[str, ...]) -> None:
@@ -119,15 +117,7 @@ def _connected(args: Args) -> None:
 
 def _sent(args: Args) -> None:
     """Note a connection that leaves this machine, each address once."""
-    address = args[1]
-    if (
-        isinstance(address, tuple)
-        and address
-        and not str(address[0]).startswith(_LOCAL)
-    ):
-        text = ":".join(str(part) for part in address[:2])[
-            :300
-        ]  # a CAN bus has no port
-        if text not in _CONNECTED and len(_CONNECTED) < 100:
-            _CONNECTED.add(text)
-            session.current().event("network", address=text)
+    address = args[1] if isinstance(args[1], tuple) else ()
+    if address and not str(address[0]).startswith(_LOCAL):
+        text = ":".join(map(str, address[:2]))[:300]  # a CAN bus has no port
+        session.current().notice("network", rows=(text,))

@@ -5,6 +5,7 @@ checkout all the same. It must run before any line of the user's."""
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from typing import Any
 
 from ..trace.format import MAX_IMPORTS, MAX_NAME
 from . import distributions, opened
-from .process import printable
+from .process import imported_files, printable
 
 _BASES = ("", "src", "lib", "python")  # where a project keeps its packages
 
@@ -34,13 +35,11 @@ class CheckoutImports:
         run = os.path.dirname(self._workspace.rstrip(os.sep))
         folders = opened.with_separator([*opened.interpreter(), run])
         # an environment may lie in the checkout
-        self._others = tuple(
-            folder for folder in folders if folder.startswith(self._root)
-        )
-        self._moved: set[str] = (
-            set()
-        )  # folders of the workspace that stand for one of the checkout
-        self._files: set[str] = set()  # that are noted
+        self._others = tuple([path for path in folders if path.startswith(self._root)])
+        self._moved = set[
+            str
+        ]()  # folders of the workspace that stand for one of the checkout
+        self._files = set[str]()  # that are noted
 
     def start(self) -> None:
         """Turn what leads into the checkout to the workspace."""
@@ -55,9 +54,8 @@ class CheckoutImports:
                 editable = True
                 sys.meta_path[number] = _Redirected(finder, self)
                 # setuptools finds a namespace's folders by a hook of `sys.path`
-                for folders in getattr(
-                    sys.modules.get(name), "NAMESPACES", {}
-                ).values():
+                spaces = getattr(sys.modules.get(name), "NAMESPACES", {})
+                for folders in spaces.values():
                     folders[:] = map(self._in_workspace, folders)
         if self._moved or editable:
             sys.meta_path.append(_Ignored(self))
@@ -93,11 +91,8 @@ class CheckoutImports:
         """Return the path from the checkout's root; None for what lies elsewhere, or is an
         installed package, the interpreter or the gate."""
         below = os.path.realpath(path) + os.sep
-        if (
-            not below.startswith(self._root)
-            or below.startswith(self._others)
-            or any(part in below for part in opened.INSTALLED)
-        ):
+        is_other = below.startswith(self._others) or opened.installed(below)
+        if is_other or not below.startswith(self._root):
             return None
         return below[len(self._root) :].rstrip(os.sep)
 
@@ -105,19 +100,15 @@ class CheckoutImports:
         """Return whether an installed distribution is a copy of what the checkout holds: pip noted
         its folder as the source, or it is called as the checkout's project and one of the `files`
         that were loaded of it lies in the workspace too. A name alone proves nothing."""
-        if self._root == os.sep or os.path.realpath(metadata).startswith(
-            self._workspace
-        ):
+        is_own = os.path.realpath(metadata).startswith(self._workspace)
+        if self._root == os.sep or is_own:
             return False
         source = _source(metadata)
         if source is not None and self.relative(source) is not None:
             return True
-        if name not in self._projects:
-            return False
-        bases = [os.path.join(self._workspace, base) for base in _BASES]
-        return any(
-            os.path.isfile(os.path.join(base, file)) for file in files for base in bases
-        )
+        places = itertools.product([self._workspace], _BASES, files)
+        copies = any(os.path.isfile(os.path.join(*place)) for place in places)
+        return name in self._projects and copies
 
     def flush(self, current: Any, last: bool) -> None:
         """Write, at the end, the modules that came from the checkout (an installed package may be a
@@ -138,15 +129,9 @@ class CheckoutImports:
         rows = []
         places: dict[str, bool] = {}  # folder -> whether it lies in the checkout
         clones = self._clones()
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if (
-                not isinstance(file, str)
-                or not os.path.isabs(file)
-                or file in self._files
-            ):
-                continue
-            if "." in name and any(part in file for part in opened.INSTALLED):
+        for name, file in imported_files():
+            is_part = "." in name and opened.installed(file)
+            if is_part or file in self._files or not os.path.isabs(file):
                 continue
             folder = os.path.dirname(file)
             if folder not in places:
@@ -176,9 +161,8 @@ class CheckoutImports:
         file; empty for any other file."""
         real = os.path.realpath(file) if clones else ""
         for folder, project in clones.items():
-            if real.startswith(folder) and os.path.isfile(
-                self._workspace + real[len(folder) :]
-            ):
+            own = self._workspace + real[len(folder) :]
+            if real.startswith(folder) and os.path.isfile(own):
                 return project
         return ""
 
@@ -201,10 +185,8 @@ class _Redirected:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._finder, name)
 
-    def find_spec(
-        self, name: str, path: Any = None, target: Any = None
-    ) -> ModuleSpec | None:
-        spec = self._finder.find_spec(name, path, target)
+    def find_spec(self, *args: Any) -> ModuleSpec | None:
+        spec = self._finder.find_spec(*args)
         return None if spec is None else self._checkout.redirect(spec)
 
 
@@ -216,9 +198,7 @@ class _Ignored:
     def __init__(self, checkout: CheckoutImports) -> None:
         self._checkout = checkout
 
-    def find_spec(
-        self, name: str, path: Any = None, target: Any = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, _: Any = None) -> Any:
         for entry in sys.path if path is None else path:
             folder = self._checkout.left_behind(entry)
             spec = PathFinder.find_spec(name, [folder]) if folder else None
@@ -231,9 +211,8 @@ class _Ignored:
         from importlib.metadata import DistributionFinder, MetadataPathFinder
 
         folders = [*filter(None, map(self._checkout.left_behind, context.path))]
-        return MetadataPathFinder.find_distributions(
-            DistributionFinder.Context(name=context.name, path=folders)
-        )
+        inner = DistributionFinder.Context(name=context.name, path=folders)
+        return MetadataPathFinder.find_distributions(inner)
 
 
 def _source(metadata: str, editable: bool = False) -> str | None:
@@ -247,8 +226,7 @@ def _source(metadata: str, editable: bool = False) -> str | None:
         return None
     if linked != editable or not url.startswith("file://"):
         return None
-    from urllib.parse import (
-        unquote_to_bytes,
-    )  # takes milliseconds, which most need not spend
+    # takes milliseconds, which most need not spend
+    from urllib.parse import unquote_to_bytes
 
     return os.fsdecode(unquote_to_bytes(url[len("file://") :]))

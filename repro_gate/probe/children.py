@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from ..trace.format import CONFIG_VARIABLE, MAX_NAME
+from ..trace.format import CONFIG_VARIABLE
 from . import factors, session, source_line
 from .patch import wrap
 
@@ -25,38 +26,28 @@ def pass_on(inject: str) -> None:
 
     def restore(
         environment: Mapping[Any, Any], command: Sequence[Any]
-    ) -> Tuple[Dict[str, str], Sequence[Any]]:
-        restored = {
-            os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()
-        }
+    ) -> tuple[dict[str, str], Sequence[Any]]:
+        names, values = (
+            map(os.fsdecode, environment),
+            map(os.fsdecode, environment.values()),
+        )
+        restored = dict(zip(names, values))
         entries = restored.get("PYTHONPATH", "").split(os.pathsep)
         entries = [entry for entry in entries if entry not in ("", inject)]
         more, command = factors.for_child(restored, command)
-        restored.update(more)
-        restored["PYTHONPATH"] = os.pathsep.join([inject, *entries])
+        restored.update(more, PYTHONPATH=os.pathsep.join([inject, *entries]))
         restored[CONFIG_VARIABLE] = config
         return restored, command
 
-    def fork_exec(
-        original: Any,
-        argv: Any,
-        paths: Any,
-        close: Any,
-        keep: Any,
-        cwd: Any,
-        env: Any,
-        *rest: Any,
-    ) -> Any:
-        """`env` is None (inherit: this process may have changed its own) or a list of
-        b"NAME=value"."""
-        pairs = (
-            os.environb
-            if env is None
-            else dict(item.partition(b"=")[::2] for item in env)
-        )
+    def fork_exec(original: Any, argv: Any, *args: Any) -> Any:
+        """Pass on what it is called with. The sixth argument of all, the environment, is None
+        (inherit: this process may have changed its own) or a list of b"NAME=value"."""
+        pairs: Any = os.environb
+        if args[4] is not None:
+            pairs = dict(item.partition(b"=")[::2] for item in args[4])
         restored, command = restore(pairs, argv)
-        encoded = [os.fsencode("%s=%s" % pair) for pair in restored.items()]
-        return _spawned(original(command, paths, close, keep, cwd, encoded, *rest))
+        encoded = [os.fsencode(f"{name}={value}") for name, value in restored.items()]
+        return _spawned(original(command, *args[:4], encoded, *args[5:]))
 
     def with_mapping(
         original: Any, path: Any, argv: Any, env: Any, **options: Any
@@ -65,22 +56,20 @@ def pass_on(inject: str) -> None:
         restored, command = restore(os.environ if env is None else env, argv)
         return _spawned(original(path, command, restored, **options))
 
+    def system(original: Any, command: Any) -> Any:
+        _spawned(os.getpid())
+        return original(command)
+
     wrapper = wrap(sys.modules.get("_posixsubprocess"), "fork_exec", fork_exec)
-    if hasattr(
-        subprocess, "_fork_exec"
-    ):  # Python 3.11 and newer keep a reference of their own
+    # Python 3.11 and newer keep a reference of their own
+    if hasattr(subprocess, "_fork_exec"):
         subprocess._fork_exec = wrapper
-    wrap(
-        os,
-        "system",
-        lambda original, command: _spawned(os.getpid()) and original(command),
-    )
+    wrap(os, "system", system)
     wrap(os, "execve", _close_before)
     for name in ("execve", "posix_spawn", "posix_spawnp"):
         wrap(os, name, with_mapping)
-    os.execv = lambda path, args: os.execve(
-        path, args, os.environ
-    )  # it may have changed its own
+    # it may have changed its own
+    os.execv = lambda path, args: os.execve(path, args, os.environ)
 
 
 def _spawned(pid: int) -> int:
@@ -90,7 +79,7 @@ def _spawned(pid: int) -> int:
     except Exception:
         return pid  # the training gets its child all the same
     if file:
-        session.current().notice("spawned", pid=pid, file=file[:MAX_NAME], line=line)
+        session.current().notice("spawned", pid=pid, file=file, line=line)
     return pid
 
 

@@ -7,10 +7,11 @@ what a hostile file may hold.
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import struct
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 from . import digest
 from .process import printable
@@ -23,6 +24,8 @@ MAX_SIZE = 2**53  # of one dimension: above it a JSON number is no longer exact
 MAX_VALUE = 200  # characters of a value that is shown; its digest covers all of it
 # bytes digested whatever a file's size, and for each of its bytes: views share storages
 FREE_BYTES, MAX_EXPANSION = 64 * 2**20, 16
+_TEXT = "utf-8", "surrogatepass"
+_TYPES = "dtype", "device", "layout", "memory_format", "qscheme"  # torch's
 
 
 class Unreadable(Exception):
@@ -35,49 +38,42 @@ class Contents:
     tensors by name; and its containers."""
 
     def __init__(self, size: int) -> None:
-        self.rows: Dict[str, List[Any]] = {}
-        self.tensors: Dict[str, Any] = {}
-        self._containers: List[str] = []
+        self.rows: dict[str, list[Any]] = {}
+        self.tensors: dict[str, Any] = {}
+        self._containers: list[str] = []
         self._bytes_left = FREE_BYTES + MAX_EXPANSION * size
         self._characters = 0
-        self._known: Dict[
-            Any, str
-        ] = {}  # digests of tensors that share storage, shape and strides
-        self._counts: Dict[str, int] = {}
+        # digests of tensors that share storage, shape and strides
+        self._known: dict[Any, str] = {}
+        self._counts: dict[str, int] = {}
 
     def add(
         self,
         name: str,
         kind: str,
         dtype: str,
-        shape: Optional[List[int]],
+        shape: list[int] | None,
         digest: str,
-        value: Optional[str] = None,
+        value: str | None = None,
     ) -> str:
         """Take one leaf; a name that comes again gets ` (2)` behind it. Raises Unreadable above the
         limits."""
         name = first = printable(name) or "(root)"
         while name in self.rows:
             self._counts[first] = self._counts.get(first, 1) + 1
-            name = "%s (%d)" % (first, self._counts[first])
-        if value is not None:
-            value = printable(value[: MAX_VALUE + 1])
-            value = value if len(value) <= MAX_VALUE else value[: MAX_VALUE - 1] + "…"
+            name = f"{first} ({self._counts[first]})"
+        value = value and printable(value[: MAX_VALUE + 1])
+        if value and len(value) > MAX_VALUE:
+            value = value[: MAX_VALUE - 1] + "…"
         self._characters += len(name) + len(value or "")
         if len(self.rows) >= MAX_LEAVES:
-            raise Unreadable("it holds more than {:,} leaves".format(MAX_LEAVES))
+            raise Unreadable(f"it holds more than {MAX_LEAVES:,} leaves")
         if len(name) > MAX_NAME or self._characters > MAX_CHARACTERS:
             raise Unreadable("its names are too long")
         if max(shape or (), default=0) >= MAX_SIZE:
             raise Unreadable("a dimension of it is above 2**53")
-        self.rows[name] = [
-            name,
-            kind,
-            printable(dtype[:MAX_VALUE]),
-            shape,
-            digest,
-            value,
-        ]
+        dtype = printable(dtype[:MAX_VALUE])
+        self.rows[name] = [name, kind, dtype, shape, digest, value]
         return name
 
     def data(
@@ -85,22 +81,16 @@ class Contents:
         name: str,
         content: bytes,
         dtype: str = "bytes",
-        value: Optional[str] = None,
+        value: str | None = None,
     ) -> None:
-        self.add(
-            name,
-            "bytes",
-            dtype,
-            [len(content)],
-            hashlib.sha256(content).hexdigest(),
-            value,
-        )
+        digest = hashlib.sha256(content).hexdigest()
+        self.add(name, "bytes", dtype, [len(content)], digest, value)
 
     def text(self, name: str, value: str, dtype: str = "str") -> None:
-        self._plain(name, "text", dtype, value.encode("utf-8", "surrogatepass"), value)
+        self._add_value(name, "text", dtype, value.encode(*_TEXT), value)
 
     def container(self, name: str, kind: str) -> None:
-        self._containers.append("%s\0%s" % (name, kind))
+        self._containers.append(f"{name}\0{kind}")
 
     def spend(self, count: int) -> None:
         """Take `count` bytes to digest off the file's budget."""
@@ -108,33 +98,31 @@ class Contents:
         if self._bytes_left < 0:
             raise Unreadable("its tensors are far larger than the file that holds them")
 
-    def tensor(self, torch: Any, name: str, tensor: Any) -> None:
+    def tensor(self, name: str, tensor: Any) -> None:
         """Add a tensor by the digest that a trace has: dtype, shape and elements in logical
         order."""
         tensor = tensor.detach()
         self.container(name, "tensor " + type(tensor).__name__)
-        strided = tensor.layout is torch.strided and digest.in_memory(torch, tensor)
-        key: Any = None
+        strided = str(tensor.layout) == "torch.strided" and digest.in_memory(tensor)
+        key: Any = object()
         if strided:
             key = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
             key += tensor.is_conj(), tensor.is_neg()
-        found = self._known.get(key) if strided else None
-        if found is None:
+        if key not in self._known:
             self.spend(tensor.numel() * tensor.element_size() if strided else 0)
-            found = self._known[key] = digest.digest_all(torch, [tensor]).hex()
+            self._known[key] = digest.digest_all([tensor]).hex()
             if digest.UNREAD:
+                kind, _ = digest.UNREAD.popitem()
                 raise Unreadable(
-                    "it holds a tensor of a type that cannot be read (%s)"
-                    % digest.UNREAD.popitem()[0]
+                    f"it holds a tensor of a type that cannot be read ({kind})"
                 )
         _, dtype, shape = digest.describe(name, tensor)
         single = strided and tensor.numel() == 1 and not tensor.is_quantized
         item = tensor.item() if single else None
         # the digests of two NaNs say more
         value = repr(item) if item is not None and item == item else None
-        self.tensors[self.add(name, "tensor", dtype, list(shape), found, value)] = (
-            tensor
-        )
+        name = self.add(name, "tensor", dtype, list(shape), self._known[key], value)
+        self.tensors[name] = tensor
 
     def array(self, name: str, array: Any) -> None:
         """Add a numpy array of numbers, texts or records. Raises Unreadable for one of objects,
@@ -143,46 +131,33 @@ class Contents:
             raise Unreadable("it holds an array of Python objects, which is a pickle")
         self.spend(array.nbytes)
         kind = array.dtype
-        plain = kind.names is None and kind.isnative and kind.kind in "biufc"
-        dtype = str(kind if plain else kind.descr if kind.names else kind.str)
-        state = hashlib.sha256(("%s\0%s\0" % (dtype, array.shape)).encode())
+        simple = kind.names is None and kind.isnative and kind.kind in "biufc"
+        dtype = str(kind if simple else kind.descr if kind.names else kind.str)
+        state = hashlib.sha256(f"{dtype}\0{array.shape}\0".encode())
         state.update(array.tobytes())  # in C order
-        shown = plain and array.size == 1 and not (array != array).any()
-        value = repr(array.reshape(-1)[0].item()) if shown else None
-        name = self.add(
-            name, "tensor", dtype, list(array.shape), state.hexdigest(), value
-        )
+        single = simple and array.size == 1 and not (array != array).any()
+        value = repr(array.reshape(-1)[0].item()) if single else None
+        digest = state.hexdigest()
+        name = self.add(name, "tensor", dtype, list(array.shape), digest, value)
         self.tensors[name] = array
 
     def walk(
-        self, name: str, value: Any, depth: int = 0, above: Tuple[int, ...] = ()
+        self, name: str, value: Any, depth: int = 0, above: tuple[int, ...] = ()
     ) -> None:
         """Add what a checkpoint holds under `name`. Raises Unreadable for an object of a type that
         is not known here."""
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         if torch is not None and isinstance(value, torch.Tensor):
-            self.container(name, "%s %s" % (type(value).__name__, value.requires_grad))
-            self.tensor(torch, name, value)
+            self.container(name, f"{type(value).__name__} {value.requires_grad}")
+            self.tensor(name, value)
         elif numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
             self.container(name, type(value).__name__)
             self.array(name, numpy.asarray(value))
         elif id(value) in above:
             self.text(name, "holds itself", "reference")
-        elif (
-            isinstance(value, (dict, list, tuple, set, frozenset))
-            or type(value).__name__ == "deque"
-        ):
+        elif isinstance(value, (dict, list, tuple, set, frozenset, collections.deque)):
             self._walk_container(name, value, depth, (*above, id(value)))
-        elif torch is not None and isinstance(
-            value,
-            (
-                torch.dtype,
-                torch.device,
-                torch.layout,
-                torch.memory_format,
-                torch.qscheme,
-            ),
-        ):
+        elif torch is not None and type(value) in [getattr(torch, it) for it in _TYPES]:
             self.text(name, str(value), type(value).__name__)
         else:
             self._scalar(name, value)
@@ -190,41 +165,30 @@ class Contents:
     def structure(self) -> str:
         """Return a digest over container types and the types of keys, blind to the order of
         keys."""
-        lines = (
-            line.encode("utf-8", "surrogatepass") + b"\n"
-            for line in sorted(self._containers)
-        )
-        return hashlib.sha256(b"".join(lines)).hexdigest()
+        lines = "".join(line + "\n" for line in sorted(self._containers))
+        return hashlib.sha256(lines.encode(*_TEXT)).hexdigest()
 
     def _walk_container(
-        self, name: str, value: Any, depth: int, above: Tuple[int, ...]
+        self, name: str, value: Any, depth: int, above: tuple[int, ...]
     ) -> None:
         kind = type(value).__name__
         if isinstance(value, dict):
             pairs = [(_key(key), item) for key, item in value.items()]
-            types = (type(key).__name__ for key in value)
-            shape = " ".join(
-                sorted(
-                    "%s:%s" % pair for pair in zip(types, (label for label, _ in pairs))
-                )
-            )
+            keys = [f"{type(key).__name__}:{_key(key)}" for key in value]
+            shape = " ".join(sorted(keys))
         else:
             items = value
             if isinstance(value, (set, frozenset)):
-                items = sorted(
-                    value, key=lambda item: (type(item).__name__, repr(item))
-                )
+                items = sorted(value, key=lambda it: (type(it).__name__, repr(it)))
             pairs = [(str(index), item) for index, item in enumerate(items)]
             shape = str(len(pairs))
-        self.container(name, "%s %s" % (kind, shape))
+        self.container(name, f"{kind} {shape}")
         if pairs and depth > MAX_DEPTH:
-            raise Unreadable("it is nested deeper than %d levels" % MAX_DEPTH)
+            raise Unreadable(f"it is nested deeper than {MAX_DEPTH} levels")
         for label, item in pairs:
-            joined = "%s.%s" % (name, label) if name else label
+            joined = f"{name}.{label}" if name else label
             if len(joined) > MAX_NAME:
-                raise Unreadable(
-                    "a name is longer than {:,} characters".format(MAX_NAME)
-                )
+                raise Unreadable(f"a name is longer than {MAX_NAME:,} characters")
             self.walk(joined, item, depth + 1, above)
         if not pairs:
             self.text(name, {"dict": "{}", "tuple": "()"}.get(kind, "[]"), kind)
@@ -234,39 +198,36 @@ class Contents:
         if isinstance(value, str):
             self.text(name, value)
         elif isinstance(value, (bytes, bytearray)):
-            self.data(
-                name, bytes(value), kind, value.hex() if len(value) <= 32 else None
-            )
+            text = value.hex() if len(value) <= 32 else None
+            self.data(name, bytes(value), kind, text)
         elif value is None:
             self.text(name, "None", "None")
         elif isinstance(value, (int, float, complex)):
-            self._plain(name, "number", *_number(value))
+            self._add_value(name, "number", *_number(value))
         else:
-            raise Unreadable(
-                "it holds an object of type %s.%s"
-                % (type(value).__module__, type(value).__qualname__)
-            )
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            raise Unreadable(f"it holds an object of type {kind}")
 
-    def _plain(self, name: str, kind: str, dtype: str, data: bytes, value: str) -> None:
-        found = hashlib.sha256(dtype.encode() + b"\0" + data).hexdigest()
-        self.add(name, kind, dtype, None, found, value)
+    def _add_value(
+        self, name: str, kind: str, dtype: str, data: bytes, text: str
+    ) -> None:
+        digest = hashlib.sha256(dtype.encode() + b"\0" + data).hexdigest()
+        self.add(name, kind, dtype, None, digest, text)
 
 
-def _number(value: Any) -> Tuple[str, bytes, str]:
+def _number(value: Any) -> tuple[str, bytes, str]:
     """Return the type of a number, the bytes that are digested of it, and its text."""
     if isinstance(value, bool):
         return "bool", str(value).encode(), str(value)
     if isinstance(value, int):
-        small = (
-            value.bit_length() <= 4096
-        )  # decimal conversion of a longer one is quadratic
-        text = str(value) if small else "an integer of %d bits" % value.bit_length()
+        bits = value.bit_length()  # decimal conversion of a longer one is quadratic
+        text = str(value) if bits <= 4096 else f"an integer of {bits} bits"
         return "int", hex(value).encode(), text
     if isinstance(value, complex):
         return "complex", struct.pack("<dd", value.real, value.imag), repr(value)
     data = struct.pack("<d", value)
     usual = value == value or data == struct.pack("<d", float("nan"))
-    return "float", data, repr(value) if usual else "nan (0x%s)" % data[::-1].hex()
+    return "float", data, repr(value) if usual else f"nan (0x{data[::-1].hex()})"
 
 
 def _key(key: Any) -> str:
@@ -279,4 +240,4 @@ def _key(key: Any) -> str:
         return hex(key)
     if isinstance(key, (int, float, bytes)) or key is None:
         return repr(key)
-    return str(key) if type(key).__module__ == "torch" else "<%s>" % type(key).__name__
+    return str(key) if type(key).__module__ == "torch" else f"<{type(key).__name__}>"

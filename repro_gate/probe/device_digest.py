@@ -23,8 +23,12 @@ permutation changes."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
 
 from ..trace.format import DIGEST_BYTES
 
@@ -33,16 +37,11 @@ COLUMNS, ROWS, TILES = 512, 4, 8
 KERNEL_SHAPE = {"width": COLUMNS, "height": ROWS, "depth": TILES}
 TILE = 2 * COLUMNS * ROWS  # words: 16 KiB
 CHUNK = TILES * TILE  # words that one program of the kernel reads: 128 KiB
-_AT_A_TIME = 16  # chunks that the eager form reads together: 2 MiB
+_AT_A_TIME = 16 * CHUNK * 4  # bytes that the eager form reads together: 2 MiB
 _LOW = 0xFFFFFFFF
 
-_TABLES: Dict[str, "Tables"] = {}  # by device
-_PLANS: Dict[
-    Tuple[str, Tuple[int, ...]], Any
-] = {}  # by device and the tensors' sizes in bytes
-_TRIED: List[str] = []  # devices on which the kernel has been tried
-WITHOUT_TRITON: List[str] = []  # why the kernel cannot be used in this process
-_MANY = 1_000
+_TRIED: list[Any] = []  # devices on which the kernel has been tried
+WITHOUT_TRITON: list[str] = []  # why the kernel cannot be used in this process
 
 
 class Tables(NamedTuple):
@@ -55,98 +54,88 @@ class Tables(NamedTuple):
     tails: Any
 
 
-def header(tensor: Any) -> bytes:
-    """Return what a digest sees of a tensor beside its elements."""
-    return (
-        "repro-gate/digest/v2|%s|%s|" % (tensor.dtype, tuple(tensor.shape))
-    ).encode()
+class Fetched(NamedTuple):
+    """A small tensor in host memory, and the event after which it holds the values (None: now)."""
 
-
-class Sums:
-    """The sums of some tensors of one device, on their way: `places` are their indices, `host`
-    int64 [tensors, LANES]."""
-
-    def __init__(
-        self, places: Sequence[int], headers: Sequence[bytes], host: Any, event: Any
-    ) -> None:
-        self._places, self._headers, self._host, self._event = (
-            places,
-            headers,
-            host,
-            event,
-        )
+    host: Any
+    event: Any
 
     def ready(self) -> bool:
-        return self._event is None or bool(self._event.query())
+        """Return whether the values have arrived."""
+        return self.event is None or bool(self.event.query())
 
-    def digests(self) -> Iterator[Tuple[int, bytes]]:
+    def values(self) -> Any:
+        """Return the tensor; wait for the device."""
+        if self.event is not None:
+            self.event.synchronize()
+        return self.host
+
+
+class Sums(NamedTuple):
+    """The sums of some tensors of one device, on their way: `places` are their indices, `sums`
+    int64 [tensors, LANES]."""
+
+    places: Sequence[int]
+    headers: Sequence[bytes]
+    sums: Fetched
+
+    def digests(self) -> Iterator[tuple[int, bytes]]:
         """Yield (index, digest) of each tensor; wait for the device."""
-        if self._event is not None:
-            self._event.synchronize()
-        content = ctypes.string_at(self._host.data_ptr(), self._host.numel() * 8)
-        for number, (place, name) in enumerate(zip(self._places, self._headers)):
+        host = self.sums.values()
+        content = ctypes.string_at(host.data_ptr(), host.numel() * 8)
+        for number, (place, name) in enumerate(zip(self.places, self.headers)):
             sums = content[number * LANES * 8 : (number + 1) * LANES * 8]
             yield place, hashlib.sha256(name + sums).digest()[:DIGEST_BYTES]
 
 
-def begin(torch: Any, remote: Sequence[Tuple[int, Any]]) -> List[Sums]:
-    """Start the sums of contiguous tensors, each with its index, on the devices that they lie
-    on."""
-    by_device: Dict[Any, List[Tuple[int, Any]]] = {}
+def begin(remote: Sequence[tuple[int, bytes, Any]]) -> list[Sums]:
+    """Start the sums of contiguous tensors, each behind its index and its header, on the devices
+    that they lie on."""
+    by_device: dict[Any, list[Any]] = {}
     for item in remote:
-        by_device.setdefault(item[1].device, []).append(item)
-    return [_begin(torch, device, items) for device, items in by_device.items()]
+        by_device.setdefault(item[2].device, []).append(item)
+    begun = []
+    for device, items in by_device.items():
+        places, headers, tensors = zip(*items)
+        with torch.cuda.device(device) if device.type == "cuda" else torch.no_grad():
+            sums = _kernel_sums(device, tensors)
+            if sums is None:
+                sums = eager_sums(device, tensors)
+            begun.append(Sums(places, headers, fetch(sums)))
+    return begun
 
 
-def _begin(torch: Any, device: Any, items: Sequence[Tuple[int, Any]]) -> Sums:
-    places, headers = (
-        [place for place, _ in items],
-        [header(tensor) for _, tensor in items],
-    )
-    with torch.cuda.device(device) if device.type == "cuda" else torch.no_grad():
-        sums = _kernel_sums(torch, device, [tensor for _, tensor in items])
-        if sums is None:
-            sums = eager_sums(torch, device, [tensor for _, tensor in items])
-        return Sums(places, headers, *fetch(torch, sums))
-
-
-def fetch(torch: Any, tensor: Any) -> Tuple[Any, Any]:
-    """Return a copy of a small tensor in host memory, and the event after which it holds the values
-    (None: now)."""
+def fetch(tensor: Any) -> Fetched:
+    """Return a copy of a small tensor in host memory, on its way."""
     if tensor.device.type != "cuda":
-        return tensor.cpu(), None
+        return Fetched(tensor.cpu(), None)
     host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
     host.copy_(tensor, non_blocking=True)
     event = torch.cuda.Event()
     event.record()
-    return host, event
+    return Fetched(host, event)
 
 
-def eager_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
+def eager_sums(device: Any, tensors: Sequence[Any]) -> Any:
     """Return the sums of contiguous tensors of one device by torch's own operators: int64 [tensors,
     LANES]. Some sixty launches for each 2 MiB of a tensor, and about 20 MiB of room."""
-    tables = _tables(torch, device)
+    tables = _tables(device)
     out = torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device)
     for sums, tensor in zip(out, tensors):
-        content = _bytes(torch, tensor)
+        flat = tensor.reshape(-1)
+        flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
+        content = flat.view(torch.uint8)
         whole = content.numel() // 4 * 4
-        for first in range(0, whole, _AT_A_TIME * CHUNK * 4):
-            piece = content[first : min(first + _AT_A_TIME * CHUNK * 4, whole)]
-            sums += _piece_sums(torch, tables, piece, first // 4 // CHUNK)
+        for first in range(0, whole, _AT_A_TIME):
+            piece = content[first : min(first + _AT_A_TIME, whole)]
+            sums += _piece_sums(tables, piece, first // 4 // CHUNK)
         tail = content[whole:].to(torch.int64)
         for place in range(tail.numel()):
             sums += tables.tails * (tail[place] << 8 * place)
     return out
 
 
-def _bytes(torch: Any, tensor: Any) -> Any:
-    flat = tensor.reshape(-1)
-    return (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).view(
-        torch.uint8
-    )
-
-
-def _piece_sums(torch: Any, tables: Tables, piece: Any, first: int) -> Any:
+def _piece_sums(tables: Tables, piece: Any, first: int) -> Any:
     """Return the sums of a piece of a tensor, whole words whose first chunk has this number: int64
     [LANES]."""
     tiles = -(-piece.numel() // 4 // TILE)
@@ -182,7 +171,7 @@ def _mixed(counter: Any) -> Any:
     return value ^ (value >> 31 & (1 << 33) - 1)
 
 
-def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
+def _kernel_sums(device: Any, tensors: Sequence[Any]) -> Any:
     """Return the sums of all tensors by one launch of the Triton kernel: int64 [tensors, LANES];
     None where Triton does not work: it is not there, the device is not CUDA's, or the sums of a
     sample are not those of the eager form."""
@@ -191,95 +180,74 @@ def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
     try:
         from . import device_kernel
 
-        if str(device) not in _TRIED:
-            content = torch.arange(4 * CHUNK + 16 * TILE + 7, device=device).to(
-                torch.uint8
-            )
+        if device not in _TRIED:
+            content = torch.arange(4 * CHUNK + 16 * TILE + 7, device=device)
+            content = content.to(torch.uint8)
             sample = [content, content[8:23], content[1:]]
-            if not torch.equal(
-                sums_by(torch, device_kernel, device, sample),
-                eager_sums(torch, device, sample),
-            ):
+            by_kernel = sums_by(device_kernel, device, sample)
+            if not torch.equal(by_kernel, eager_sums(device, sample)):
                 raise ValueError("the sums of a sample were wrong")
-            _TRIED.append(str(device))
-        return sums_by(torch, device_kernel, device, tensors)
+            _TRIED.append(device)
+        return sums_by(device_kernel, device, tensors)
     except Exception as error:
-        WITHOUT_TRITON.append("%s: %s" % (type(error).__name__, error))
+        WITHOUT_TRITON.append(f"{type(error).__name__}: {error}")
         return None
 
 
-def sums_by(torch: Any, device_kernel: Any, device: Any, tensors: Sequence[Any]) -> Any:
+def sums_by(device_kernel: Any, device: Any, tensors: Sequence[Any]) -> Any:
     """Return the same, with the kernel's module given: Triton's interpreter runs it on tensors of
     the CPU."""
-    tables = _tables(torch, device)
+    tables = _tables(device)
     out = torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device)
     aligned = [
         tensor if tensor.data_ptr() % 4 == 0 else tensor.clone() for tensor in tensors
     ]
     sizes = tuple([tensor.numel() * tensor.element_size() for tensor in aligned])
-    addresses = [tensor.data_ptr() for tensor in aligned]
     pointers = torch.tensor(
-        addresses, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"
+        [tensor.data_ptr() for tensor in aligned],
+        dtype=torch.int64,
+        device="cpu",
+        pin_memory=device.type == "cuda",
     )
-    plan = _programs(torch, device, sizes)
+    plan = _programs(device, sizes)
     if plan[0]:
-        device_kernel.launch(
-            torch,
-            plan,
-            pointers.to(device, non_blocking=True),
-            tables,
-            out,
-            KERNEL_SHAPE,
-        )
+        on_device = pointers.to(device, non_blocking=True)
+        device_kernel.launch(plan, on_device, tables, out, KERNEL_SHAPE)
     return out
 
 
-def _programs(torch: Any, device: Any, sizes: Tuple[int, ...]) -> Tuple[Any, ...]:
+@functools.lru_cache(maxsize=1_000)
+def _programs(device: Any, sizes: tuple[int, ...]) -> tuple[Any, ...]:
     """Return the number of programs for tensors of these sizes in bytes; and on the device the
     sizes, int64 [tensors], and tensor and chunk of each program, int32 [programs]. A training's
     tensors keep their sizes, so this is remembered."""
-    key = (str(device), sizes)
-    if key not in _PLANS:
-        counts = [-(-max(size // 4, 1) // CHUNK) if size else 0 for size in sizes]
-        which = [number for number, count in enumerate(counts) for _ in range(count)]
-        chunk = [place for count in counts for place in range(count)]
-        columns = []
-        for values, dtype in (
-            (sizes, torch.int64),
-            (which, torch.int32),
-            (chunk, torch.int32),
-        ):
-            columns.append(torch.tensor(values, dtype=dtype, device="cpu").to(device))
-        if len(_PLANS) >= _MANY:
-            _PLANS.clear()
-        _PLANS[key] = (len(which), *columns)
-    plan: Tuple[Any, ...] = _PLANS[key]
-    return plan
+    counts = [-(-max(size // 4, 1) // CHUNK) if size else 0 for size in sizes]
+    which = [number for number, count in enumerate(counts) for _ in range(count)]
+    chunk = [place for count in counts for place in range(count)]
+    columns = []
+    for values, dtype in (
+        (sizes, torch.int64),
+        (which, torch.int32),
+        (chunk, torch.int32),
+    ):
+        columns.append(torch.tensor(values, dtype=dtype, device="cpu").to(device))
+    return (len(which), *columns)
 
 
-def _tables(torch: Any, device: Any) -> Tables:
+@functools.lru_cache(maxsize=None)
+def _tables(device: Any) -> Tables:
     """Return the fixed keys, from SHAKE-128 of the digest's name."""
-    tables = _TABLES.get(str(device))
-    if tables is None:
-        counts = [
-            LANES * 2 * ROWS * COLUMNS * 4,
-            LANES * 2 * TILES * 8,
-            LANES * 8,
-            LANES * 8,
-        ]
-        content = bytearray(
-            hashlib.shake_128(b"repro-gate/digest/v2").digest(sum(counts))
-        )
-        nh = torch.frombuffer(content, dtype=torch.int32, count=counts[0] // 4).view(
-            LANES, 2, ROWS, COLUMNS
-        )
-        rest = torch.frombuffer(content, dtype=torch.int64, offset=counts[0])
-        tiles, starts, tails = rest.split([LANES * 2 * TILES, LANES, LANES])
-        tables = Tables(
-            *(
-                part.to(device)
-                for part in (nh, tiles.view(LANES, 2, TILES), starts, tails)
-            )
-        )
-        _TABLES[str(device)] = tables
-    return tables
+    of_nh = LANES * 2 * ROWS * COLUMNS
+    others = [LANES * 2 * TILES, LANES, LANES]
+    size = of_nh * 4 + sum(others) * 8
+    content = bytearray(hashlib.shake_128(b"repro-gate/digest/v2").digest(size))
+    nh = torch.frombuffer(content, dtype=torch.int32, count=of_nh)
+    rest = torch.frombuffer(content, dtype=torch.int64, offset=of_nh * 4)
+    tiles, starts, tails = rest.split(others)
+    parts = (
+        nh.view(LANES, 2, ROWS, COLUMNS),
+        tiles.view(LANES, 2, TILES),
+        starts,
+        tails,
+    )
+    return Tables(*(part.to(device) for part in parts))

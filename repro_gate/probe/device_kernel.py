@@ -10,23 +10,24 @@ image without build tools, the kernel is handed to the CUDA driver here.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
 # device -> the driver's function, and its bytes of shared memory
-_LOADED: Dict[int, Tuple[Any, int]] = {}
+_LOADED: dict[int, tuple[Any, int]] = {}
 WARPS = 4  # a thread holds the keys of its columns in registers: 254 of them on sm_90, none spilled
 
 
 def launch(
-    torch: Any,
-    plan: Tuple[Any, ...],
+    plan: tuple[Any, ...],
     pointers: Any,
     tables: Sequence[Any],
     out: Any,
-    shape: Dict[str, int],
+    shape: dict[str, int],
 ) -> None:
     """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of
     `device_digest._programs`, `tables` are its Tables, `shape` is its KERNEL_SHAPE. Raises what
@@ -40,10 +41,10 @@ def launch(
         except Exception:
             if out.device.type != "cuda":
                 raise
-    _by_driver(torch, programs, arguments, shape)
+    _by_driver(programs, arguments, shape)
 
 
-def compiled(capability: int, shape: Dict[str, int]) -> Any:
+def compiled(capability: int, shape: dict[str, int]) -> Any:
     """Compile the kernel for GPUs of a compute capability (90: 9.0), which need not be here:
     `asm["cubin"]`, `metadata.name` and `.shared`."""
     from triton.backends.compiler import GPUTarget
@@ -60,9 +61,7 @@ def compiled(capability: int, shape: Dict[str, int]) -> Any:
     )
 
 
-def _by_driver(
-    torch: Any, programs: int, arguments: Sequence[Any], shape: Dict[str, int]
-) -> None:
+def _by_driver(programs: int, arguments: Sequence[Any], shape: dict[str, int]) -> None:
     """Launch as above, by the CUDA driver in the device's current context and stream."""
     driver, device = ctypes.CDLL("libcuda.so.1"), arguments[-1].device.index
     if device not in _LOADED:
@@ -166,7 +165,7 @@ def _keys(nh, key, lane: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 
 @triton.jit
 def _tile(left, right, k, m, multipliers, depth: tl.constexpr):
-    """The first two levels for one tile and lane: int64 [width]."""
+    """Return the first two levels for one tile and lane: int64 [width]."""
     product = (left + k).to(tl.uint32, bitcast=True).to(tl.int64) * (right + m).to(
         tl.uint32, bitcast=True
     ).to(tl.int64)
@@ -178,7 +177,7 @@ def _tile(left, right, k, m, multipliers, depth: tl.constexpr):
 
 @triton.jit
 def _columns(column, counter):
-    """The third level for one lane: an int64."""
+    """Return the third level for one lane: an int64."""
     return tl.sum(
         _mixed(counter) * (column & 0xFFFFFFFF)
         + _mixed(counter + 1) * ((column >> 32) & 0xFFFFFFFF)
@@ -187,7 +186,7 @@ def _columns(column, counter):
 
 @triton.jit
 def _mixed(counter):
-    """splitmix64: its constants as signed 64-bit integers."""
+    """Return splitmix64: its constants as signed 64-bit integers."""
     value = counter * -7046029254386353131
     value = (value ^ ((value >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
     value = (value ^ ((value >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685

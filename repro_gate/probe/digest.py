@@ -15,30 +15,31 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
 
 from ..trace.format import DIGEST_BYTES, MAX_NAME
 from ..trace.writer import Later, Row
-from . import device_digest
-from .device_digest import Sums
 
 # types of tensors whose elements could not be read: their digests say nothing of them
-UNREAD: Dict[str, None] = {}
+UNREAD: dict[str, None] = {}
 # XXH3, 128 bits, of nothing: what a loaded extension must say
 EMPTY = "99aa06d3014798d86001c324468d497f"
 _SHA256 = hashlib.sha256
 _DEPTH = 8  # of wrapper subclasses in one another
 _PARTS = 100  # of one of them
-_MANY = 10_000  # headers that are remembered
+_MANY, _NEW = 10_000, (None, None)  # headers that are remembered; of one that is not
 # the file of the gate's own xxhash extension, as the gate says; it need not fit this interpreter
-EXTENSION: List[Optional[str]] = []
-_CHOSEN: List["Algorithm"] = []
+EXTENSION: list[str | None] = []
+# (dtype, shape) of a tensor that came before -> the ctypes type of its bytes, its prepared header
+_HEADERS: dict[tuple[Any, Any], tuple[Any, Any]] = {}
 _ROWS = ("crow_indices", "col_indices", "values")
 _COLUMNS = ("ccol_indices", "row_indices", "values")
 _LAYOUTS = {  # methods of a sparse tensor that give its parts
@@ -50,36 +51,27 @@ _LAYOUTS = {  # methods of a sparse tensor that give its parts
 }
 
 
-class Algorithm:
+class Algorithm(NamedTuple):
     """How the bytes of one tensor become 16: `digest(content, prepared)`, `prepared` made once of
-    its header by `prepare`. `headers` has that of each (dtype, shape) that came before, behind the
-    ctypes type of the bytes."""
+    its header by `prepare`."""
 
-    def __init__(self, extension: Any) -> None:
-        self.name = "sha256-128" if extension is None else "xxh3-128"
-        self.prepare: Callable[[bytes], Any] = _SHA256 if extension is None else _seed
-        self.digest: Callable[[Any, Any], bytes] = (
-            _sha256 if extension is None else extension.xxh3_128_digest
-        )
-        self.headers: Dict[Tuple[Any, Tuple[int, ...]], Tuple[Any, Any]] = {}
+    name: str
+    prepare: Callable[[bytes], Any]
+    digest: Callable[[Any, Any], bytes]
 
 
+@functools.lru_cache(maxsize=None)
 def chosen() -> Algorithm:
     """Return the digest of this process."""
-    if not _CHOSEN:
-        # `.cpython-311-x86_64-linux-gnu.so`: the ABI in full
-        suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-        own, name = (
-            [path for path in EXTENSION if path],
-            os.path.join("xxhash", "_xxhash" + suffix),
-        )
-        files = [path for path in own if path.endswith(suffix)]
-        files += [
-            os.path.join(folder, name) for folder in sys.path if os.path.isabs(folder)
-        ]
-        extensions = (found for found in map(_loaded, files) if found is not None)
-        _CHOSEN.append(Algorithm(next(extensions, None)))
-    return _CHOSEN[0]
+    # `.cpython-311-x86_64-linux-gnu.so`: the ABI in full
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    files = [path for path in EXTENSION if path and path.endswith(suffix)]
+    folders = filter(os.path.isabs, sys.path)
+    files += [os.path.join(path, "xxhash", "_xxhash" + suffix) for path in folders]
+    extension = next(filter(None, map(_loaded, files)), None)
+    if extension is None:
+        return Algorithm("sha256-128", _SHA256, _sha256)
+    return Algorithm("xxh3-128", _seed, extension.xxh3_128_digest)
 
 
 def _loaded(path: str) -> Any:
@@ -105,6 +97,11 @@ def _sha256(content: Any, header: Any) -> bytes:
     return bytes(state.digest()[:DIGEST_BYTES])
 
 
+def header(tensor: Any) -> bytes:
+    """Return what a digest sees of a tensor beside its elements."""
+    return f"repro-gate/digest/v2|{tensor.dtype}|{tuple(tensor.shape)}|".encode()
+
+
 def describe(name: str, tensor: Any) -> Row:
     """Return the row that names a tensor in a table: (name, dtype, shape of the local shard)."""
     tensor = local(tensor)
@@ -118,9 +115,11 @@ def local(tensor: Any) -> Any:
     return tensor if shard is None else shard
 
 
-def bare(torch: Any) -> Any:
+def bare() -> Any:
     """Return a context outside torch.func's transforms, in which a new tensor would be one of
     theirs, without memory to read."""
+    import torch
+
     if torch._C._functorch.peek_interpreter_stack() is None:
         return contextlib.nullcontext()
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -128,10 +127,12 @@ def bare(torch: Any) -> Any:
     return temporarily_clear_interpreter_stack()
 
 
-def in_memory(torch: Any, tensor: Any) -> bool:
+def in_memory(tensor: Any) -> bool:
     """Return whether the elements lie in memory of the tensor's own (or in the parts of a sparse
     one): not so for meta and fake tensors, and for wrapper subclasses (torchao's, nested ones),
     which hold other tensors and whose own data pointer is null."""
+    import torch
+
     tensor = local(tensor)
     kind = type(tensor)
     if hasattr(kind, "__tensor_flatten__") or kind.__name__ == "FakeTensor":
@@ -155,12 +156,11 @@ def _cut(tensor: Any) -> bool:
     """Return whether the storage ends before the last element, as after
     `untyped_storage().resize_(…)`."""
     try:
-        last = tensor.storage_offset() + sum(
-            (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())
-        )
-        return bool(
-            (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
-        )
+        last = tensor.storage_offset()
+        for size, stride in zip(tensor.shape, tensor.stride()):
+            last += (size - 1) * stride
+        end = (last + 1) * tensor.element_size()
+        return bool(end > tensor.untyped_storage().nbytes())
     except Exception:  # it has no storage
         return False
 
@@ -171,49 +171,44 @@ def shapeless(tensor: Any) -> bool:
     return hasattr(type(tensor), "materialize")
 
 
-def _composed(torch: Any, tensor: Any, depth: int) -> bytes:
+def _composed(tensor: Any, depth: int) -> bytes:
     """Return the digest of a tensor that others make up (wrapper subclasses, sparse and quantized
     ones): its type, dtype and shape, and name and digest of each. Else that of its type alone."""
-    kind = "%s.%s" % (type(tensor).__module__, type(tensor).__qualname__)
+    kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
     if shapeless(tensor):
-        return bytes(_SHA256(kind.encode()).digest()[:DIGEST_BYTES])
-    header = _SHA256(
-        _text(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor)))
-    )
+        return _sha256(b"", _SHA256(kind.encode()))
+    fields = ("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))
+    state = _SHA256(repr(fields).encode("utf-8", "backslashreplace"))
+    content = b""
     try:
-        names, parts = _parts(torch, tensor)
+        names, parts = _parts(tensor)
         if depth >= _DEPTH or len(parts) > _PARTS:
             raise ValueError("nested too deep")
-        header.update(_text(names) + digest_all(torch, parts, depth + 1))
+        content = repr(names).encode("utf-8", "backslashreplace")
+        content += digest_all(parts, depth + 1)
     except Exception:
+        content = b""
         if len(UNREAD) < _PARTS:
             UNREAD[kind + " (meta)" * (tensor.device.type == "meta")] = None
-    return bytes(header.digest()[:DIGEST_BYTES])
+    return _sha256(content, state)
 
 
-def _text(value: Any) -> bytes:
-    return repr(value).encode("utf-8", "backslashreplace")
-
-
-def _parts(torch: Any, tensor: Any) -> Tuple[List[str], List[Any]]:
+def _parts(tensor: Any) -> tuple[list[str], list[Any]]:
     """Return what names the parts that make up a tensor (with a layout, or a scale and zero point),
     and the parts."""
+    import torch
+
     if hasattr(type(tensor), "__tensor_flatten__"):
         if hasattr(tensor, "trigger_wait"):
             tensor.trigger_wait()  # the result of a collective that may still be on its way
         names = list(type(tensor).__tensor_flatten__(tensor)[0])
         return names, [getattr(tensor, name) for name in names]
     if tensor.is_quantized:
-        names = [str(tensor.qscheme())]
-        if tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric):
-            scales = [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
-            return [*names, str(tensor.q_per_channel_axis())], [
-                tensor.int_repr(),
-                *scales,
-            ]
-        return [*names, repr((tensor.q_scale(), tensor.q_zero_point()))], [
-            tensor.int_repr()
-        ]
+        scheme, parts = str(tensor.qscheme()), [tensor.int_repr()]
+        if "per_channel" in scheme:
+            parts += [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
+            return [scheme, str(tensor.q_per_channel_axis())], parts
+        return [scheme, repr((tensor.q_scale(), tensor.q_zero_point()))], parts
     if tensor.layout is torch.strided:
         raise ValueError("its elements have no memory")
     layout = str(tensor.layout)
@@ -222,7 +217,7 @@ def _parts(torch: Any, tensor: Any) -> Tuple[List[str], List[Any]]:
     return [layout], [getattr(tensor, name)() for name in _LAYOUTS.get(layout, others)]
 
 
-def _shape(tensor: Any) -> Tuple[int, ...]:
+def _shape(tensor: Any) -> tuple[int, ...]:
     if shapeless(tensor):
         return ()
     # a ragged dimension has no size
@@ -232,74 +227,71 @@ def _shape(tensor: Any) -> Tuple[int, ...]:
 class Digests(Later):
     """Digests that may still be on their way from a device, 16 bytes for each tensor in order."""
 
-    def __init__(self, found: List[bytes], remote: Sequence[Sums]) -> None:
-        self.found, self._remote = found, remote
-        self._among: Tuple[Sequence[int], List[bytes]] = (), []
+    def __init__(self, digests: list[bytes], remote: Sequence[Any] = ()) -> None:
+        self._digests, self._remote = digests, remote  # `device_digest.Sums`
+        self._among: tuple[Sequence[int], list[bytes]] = (), []
 
-    def among(self, places: Sequence[int], others: List[bytes]) -> Digests:
+    def among(self, places: Sequence[int], others: list[bytes]) -> Digests:
         """Return these digests, put at their places among those of what is no tensor."""
         self._among = places, others
         return self
 
     def ready(self) -> bool:
-        return all(sums.ready() for sums in self._remote)
+        return all(item.sums.ready() for item in self._remote)
 
-    def fields(self) -> Dict[str, bytes]:
+    def fields(self) -> dict[str, bytes]:
         return {"digests": self.result()}
 
     def result(self) -> bytes:
         """Return all digests; wait for the device."""
-        for sums in self._remote:
-            for index, digest in sums.digests():
-                self.found[index] = digest
+        for item in self._remote:
+            for index, digest in item.digests():
+                self._digests[index] = digest
         self._remote = ()
         places, others = self._among
-        for place, digest in zip(places, self.found):
+        for place, digest in zip(places, self._digests):
             others[place] = digest
-        return b"".join(others or self.found)
+        return b"".join(others or self._digests)
 
 
-def digest_all(torch: Any, tensors: Sequence[Any], depth: int = 0) -> bytes:
+def digest_all(tensors: Sequence[Any], depth: int = 0) -> bytes:
     """Return the digests of all tensors, 16 bytes each, in order. Leaves tensors, generators and
     autograd as they were."""
-    return begin(torch, tensors, depth).result()
+    return begin(tensors, depth).result()
 
 
-class Slots(List[Any]):
-    """How tensors that are there at every step were read last: (weak reference to it, address,
-    shape, dtype, its bytes, prepared header) for each."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__([(_nothing, 0, (), None, None, None)] * count)
-
-
-def _nothing() -> None:
-    """As a weak reference to what is gone."""
+# How a tensor that is there at every step was read last: a weak reference to it, its address,
+# shape and dtype, its bytes, the prepared header. This one: it was not read.
+SLOT: tuple[Any, ...] = (lambda: None, 0, (), None, None, None)
 
 
 def begin(
-    torch: Any, tensors: Sequence[Any], depth: int = 0, slots: Optional[Slots] = None
+    tensors: Sequence[Any],
+    depth: int = 0,
+    slots: list[tuple[Any, ...]] | None = None,
 ) -> Digests:
     """Digest all tensors; those on a device are digested there, in the order of its stream, and
     only `result` waits for them. With `slots` (of the same tensors at the last step) a tensor that
     lies where it lay is read as it was read then."""
-    algorithm = chosen()
-    digest, headers = algorithm.digest, algorithm.headers
+    import torch
+
+    digest = chosen().digest
     usual, strided = (torch.Tensor, torch.nn.Parameter), torch.strided
-    found: List[bytes] = []
-    remote: List[Tuple[int, Any]] = []
-    with bare(torch), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+    digests: list[bytes] = []
+    remote: list[tuple[int, bytes, Any]] = []
+    with bare(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         for index, tensor in enumerate(tensors):
             if slots:
                 last, address, shape, dtype, content, prepared = slots[index]
-                alike = (
+                if (
                     last() is tensor
                     and tensor.data_ptr() == address
                     and tensor.shape == shape
                     and tensor.dtype is dtype
-                )
-                if alike and tensor.is_contiguous() and not tensor.is_neg():
-                    found.append(digest(content, prepared))
+                    and tensor.is_contiguous()
+                    and not tensor.is_neg()
+                ):
+                    digests.append(digest(content, prepared))
                     continue
             if (
                 type(tensor) in usual
@@ -308,60 +300,50 @@ def begin(
                 and tensor.is_contiguous()
                 and not tensor.is_neg()
             ):
-                header = headers.get((tensor.dtype, tensor.shape))
-                if header is not None:
+                array, prepared = _HEADERS.get((tensor.dtype, tensor.shape), _NEW)
+                if array is not None:
                     pointer, size = tensor.data_ptr(), tensor.element_size()
                     end = (tensor.storage_offset() + tensor.numel()) * size
                     if pointer and end <= tensor.untyped_storage().nbytes():
-                        content, prepared = header[0].from_address(pointer), header[1]
+                        content = array.from_address(pointer)
                         if slots:
-                            place = (pointer, tensor.shape, tensor.dtype)
-                            slots[index] = (
-                                weakref.ref(tensor),
-                                *place,
-                                content,
-                                prepared,
-                            )
-                        found.append(digest(content, prepared))
+                            place = pointer, tensor.shape, tensor.dtype
+                            reference = weakref.ref(tensor)
+                            slots[index] = (reference, *place, content, prepared)
+                        digests.append(digest(content, prepared))
                         continue
             own = local(tensor)
-            if (
-                own.layout is not strided
-                or own.is_quantized
-                or not in_memory(torch, own)
-            ):
-                found.append(_composed(torch, own, depth))
+            if own.layout is not strided or own.is_quantized or not in_memory(own):
+                digests.append(_composed(own, depth))
                 continue
-            contiguous = _contiguous(own)
+            # the same elements in logical order
+            contiguous = own.resolve_conj().resolve_neg().contiguous()
             if contiguous.is_cpu:
-                found.append(_read(algorithm, contiguous))
+                digests.append(_read(contiguous))
             else:
-                remote.append((len(found), contiguous))
-                found.append(b"")
-        return Digests(found, device_digest.begin(torch, remote) if remote else ())
+                remote.append((len(digests), header(contiguous), contiguous))
+                digests.append(b"")
+        if not remote:
+            return Digests(digests)
+        from . import device_digest
+
+        return Digests(digests, device_digest.begin(remote))
 
 
-def _contiguous(tensor: Any) -> Any:
-    """Return a contiguous, resolved tensor with the same elements in logical order."""
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
-
-
-def _read(algorithm: Algorithm, tensor: Any) -> bytes:
+def _read(tensor: Any) -> bytes:
     """Return the digest of a contiguous tensor of the CPU. What the short way of `begin` may read
     next time is remembered."""
-    prepared = algorithm.prepare(device_digest.header(tensor))
+    _, prepare, digest = chosen()
+    prepared = prepare(header(tensor))
     array = ctypes.c_char * (tensor.numel() * tensor.element_size())
     pointer = tensor.data_ptr()
-    if array._length_ and not pointer:
-        UNREAD[str(type(tensor))[:200]] = None
     if not pointer:
-        return algorithm.digest(b"", prepared)
-    if (
-        not tensor.is_complex()
-    ):  # one of those may be conjugated, which its memory does not show
-        if len(algorithm.headers) >= _MANY:
-            algorithm.headers.clear()
-        algorithm.headers[tensor.dtype, tensor.shape] = array, prepared
-    return algorithm.digest(array.from_address(pointer), prepared)
+        if array._length_:
+            UNREAD[str(type(tensor))[:200]] = None
+        return digest(b"", prepared)
+    # one of those may be conjugated, which its memory does not show
+    if not tensor.is_complex():
+        if len(_HEADERS) >= _MANY:
+            _HEADERS.clear()
+        _HEADERS[tensor.dtype, tensor.shape] = array, prepared
+    return digest(array.from_address(pointer), prepared)

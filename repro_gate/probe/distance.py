@@ -10,7 +10,10 @@ import contextlib
 import ctypes
 import json
 import os
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Optional
+
+import torch
 
 from ..trace import ulp
 from .digest import describe, in_memory, local
@@ -19,11 +22,11 @@ from .session import Session
 # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
 PIECE = 128 * 1024
 _HEADROOM = 256 * 1024 * 1024  # bytes of the disk that are left alone
-Figures = Tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
-Item = Tuple[str, Any]
+Figures = tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
+Item = tuple[str, Any]
 
 
-def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
+def measure(reference: Any, tensor: Any) -> Figures:
     """Return (max_abs, max_ulp, l2, l2 of the reference). Both are CPU tensors of one dtype and
     shape.
 
@@ -35,6 +38,7 @@ def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
     if reference.dtype.is_complex:
         sides = [torch.view_as_real(side.resolve_conj()) for side in sides]
     a, b = [side.reshape(-1) for side in sides]
+    has_ulp = ulp.exists(a.dtype)
     largest, ulps, squares, norms = 0.0, 0, 0.0, 0.0
     for start in range(0, a.numel(), PIECE):
         x, y = a[start : start + PIECE], b[start : start + PIECE]
@@ -48,42 +52,38 @@ def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
         squares += float((gap * gap).sum())
         # in this order a NaN stays one
         largest = max(float(gap.max()), largest) if largest == largest else largest
-        if ulp.exists(a.dtype):
+        if has_ulp:
             ulps = max(ulps, ulp.largest(ulp.gaps(torch, x, y)))
-    most = ulps if ulp.exists(a.dtype) and _finite(squares) is not None else None
+    most = ulps if has_ulp and _finite(squares) is not None else None
     return _finite(largest), most, _finite(squares**0.5), _finite(norms**0.5)
 
 
-def _finite(value: float) -> Optional[float]:
+def _finite(value: float) -> float | None:
     return value if value - value == 0 else None
 
 
-def keep(
-    torch: Any, session: Session, label: str, kind: str, items: Iterable[Item]
-) -> None:
+def keep(session: Session, label: str, kind: str, items: Iterable[Item]) -> None:
     """Keep the tensors among `items` (name, value) under `label` (`final`, or a step's), or measure
     them against the reference run's."""
-    found = [item for item in items if _keepable(torch, item[1])]
-    if not found:
+    tensors = [item for item in items if _keepable(item[1])]
+    if not tensors:
         return
-    name = "%s.%s" % (label, kind)
+    name = f"{label}.{kind}"
     # two optimizers, two batches of one step
     number = session.kept_files[name] = session.kept_files.get(name, 0) + 1
-    name += ".%d.kept" % number if number > 1 else ".kept"
-    reference: Optional[Dict[str, str]] = session.config["keep"].get("reference")
+    name += f".{number}.kept" if number > 1 else ".kept"
+    reference: dict[str, str] | None = session.config["keep"].get("reference")
     if reference is None:
-        _write(torch, session, "%s.%s" % (session.stem, name), found)
+        _write(session, f"{session.stem}.{name}", tensors)
     elif session.key() in reference:
-        path = "%s.%s" % (reference[session.key()], name)
+        path = f"{reference[session.key()]}.{name}"
         step = session.step - 1 if label == "final" else session.step
         if os.path.exists(path):
-            session.event(
-                "distance", step=step, rows=_measured(torch, path, kind, found)
-            )
+            session.event("distance", step=step, rows=_measured(path, kind, tensors))
 
 
-def _keepable(torch: Any, tensor: Any) -> bool:
-    if not isinstance(tensor, torch.Tensor) or not in_memory(torch, tensor):
+def _keepable(tensor: Any) -> bool:
+    if not isinstance(tensor, torch.Tensor) or not in_memory(tensor):
         return False
     tensor = local(tensor)
     return (
@@ -93,41 +93,30 @@ def _keepable(torch: Any, tensor: Any) -> bool:
     )
 
 
-def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> None:
+def _write(session: Session, name: str, items: Sequence[Item]) -> None:
     """Write a file: of each tensor a line of JSON, [name, dtype, shape, bytes], and its bytes."""
-    sizes = [
-        local(tensor).numel() * local(tensor).element_size() for _, tensor in items
-    ]
+    parts = [local(tensor) for _, tensor in items]
+    total = sum(part.numel() * part.element_size() for part in parts)
     folder = session.config["traces"]
     room = os.statvfs(folder)
-    if sum(sizes) + _HEADROOM > room.f_bavail * room.f_frsize:
-        message = "%d bytes of tensors were not kept: too little room in %s" % (
-            sum(sizes),
-            folder,
-        )
-        return session.note("state-not-kept", message)
     try:
+        if total + _HEADROOM > room.f_bavail * room.f_frsize:
+            raise OSError(f"too little room for {total} bytes in {folder}")
         with open(os.path.join(folder, name), "xb") as file:
-            for (label, tensor), size in zip(items, sizes):
-                file.write(
-                    json.dumps([*describe(label, tensor), size]).encode() + b"\n"
-                )
-                own = _on_cpu(torch, tensor)
-                file.write(
-                    memoryview((ctypes.c_char * size).from_address(own.data_ptr()))
-                )
+            for item in items:
+                own = _on_cpu(item[1])
+                size = own.numel() * own.element_size()
+                file.write(json.dumps([*describe(*item), size]).encode() + b"\n")
+                file.write((ctypes.c_char * size).from_address(own.data_ptr()))
     except OSError as error:
-        session.note(
-            "state-not-kept", "tensors were not kept: %s" % (error.strerror or error)
-        )
+        why = error.strerror or error
+        session.note("state-not-kept", f"tensors were not kept: {why}")
 
 
-def _measured(
-    torch: Any, path: str, kind: str, items: Sequence[Item]
-) -> List[List[Any]]:
+def _measured(path: str, kind: str, items: Sequence[Item]) -> list[list[Any]]:
     """Return one row for each tensor that has a counterpart of its name, dtype and shape in the
     file at `path`."""
-    rows: List[List[Any]] = []
+    rows = []
     tensors = {describe(*item): item[1] for item in items}
     # a file that was cut off says less
     with contextlib.suppress(Exception), open(path, "rb") as file:
@@ -136,12 +125,12 @@ def _measured(
             content = bytearray(file.read(size))  # one tensor at a time
             tensor = tensors.get((name, dtype, tuple(shape)))
             if tensor is not None:
-                own = _on_cpu(torch, tensor)
+                own = _on_cpu(tensor)
                 other = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
-                rows.append([kind, name, dtype, shape, *measure(torch, other, own)])
+                rows.append([kind, name, dtype, shape, *measure(other, own)])
     return rows
 
 
-def _on_cpu(torch: Any, tensor: Any) -> Any:
+def _on_cpu(tensor: Any) -> Any:
     with torch.no_grad():
         return local(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()

@@ -10,43 +10,33 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
 
 from ..trace.format import MAX_UNMOVED, MAX_UNMOVED_NAME
 from .digest import digest_all, in_memory, local
-from .names import Names, living_modules, modules, parameters
+from .names import Names, modules, parameters, roots
 
 _MODULES = 10_000  # modules that are looked at
 _NAN = 100  # tensors with NaN that are named
 _BYTES = 256 * 1024 * 1024  # of tensors that are digested
-Row = Tuple[str, str, str]
+Row = tuple[str, str, str]
 
 
-def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
+def look(names: Names) -> tuple[list[Row], int]:
     """Return (`module` or `attribute`, name, digest as hex) of what exists now, sorted, and how
     many modules raised while they were looked at.
 
     Modules of one class share a name. A module may be of any kind (lazy, with methods of its own
     that raise): it hides no other."""
-    made: List[Any] = []
-    children: Set[int] = set()
     failed = 0
-    for module in living_modules(torch):
-        try:
-            fields = object.__getattribute__(module, "__dict__")
-            if (
-                "_modules" in fields and len(made) < _MODULES
-            ):  # else its `__init__` has not run
-                made.append(module)
-                children.update(id(child) for child in fields["_modules"].values())
-        except Exception:
-            failed += 1
-    rows: List[Row] = []
+    rows: list[Row] = []
     budget = [_BYTES]
-    roots = [module for module in made if id(module) not in children]
-    for root in sorted(roots, key=lambda item: type(item).__name__):
+    for root in sorted(roots()[:_MODULES], key=lambda item: type(item).__name__):
         try:
-            rows.extend(_rows(torch, root, names, budget))
+            rows.extend(_rows(root, names, budget))
         except Exception:
             failed += 1
         if len(rows) >= MAX_UNMOVED:
@@ -54,24 +44,21 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
     return sorted(rows)[:MAX_UNMOVED], failed
 
 
-def _rows(torch: Any, root: Any, names: Names, budget: List[int]) -> Iterator[Row]:
+def _rows(root: Any, names: Names, budget: list[int]) -> Iterator[Row]:
     label, usual = type(root).__name__, vars(torch.nn.Module())
     tensors = parameters(root)
     for _, module in modules(root):
-        tensors += [item for item in module._buffers.values() if item is not None]
-    if tensors and _readable(torch, tensors, names, budget):
-        yield "module", label[:MAX_UNMOVED_NAME], _digest(digest_all(torch, tensors))
+        tensors += filter(None.__ne__, module._buffers.values())
+    if tensors and _readable(tensors, names, budget):
+        yield "module", label[:MAX_UNMOVED_NAME], _digest(digest_all(tensors))
     for path, module in modules(root):
         for key, value in list(vars(module).items()):
-            name = ".".join(part for part in (label, path, key) if part)[
-                :MAX_UNMOVED_NAME
-            ]
+            name = ".".join(filter(None, (label, path, key)))[:MAX_UNMOVED_NAME]
             if key in usual:
                 continue
-            if isinstance(value, torch.Tensor) and _readable(
-                torch, [value], names, budget
-            ):
-                yield "attribute", name, digest_all(torch, [value]).hex()
+            if isinstance(value, torch.Tensor):
+                if _readable([value], names, budget):
+                    yield "attribute", name, digest_all([value]).hex()
             elif type(value) in (int, float):
                 yield "attribute", name, _digest(repr(value).encode())
 
@@ -80,14 +67,13 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _readable(torch: Any, tensors: List[Any], names: Names, budget: List[int]) -> bool:
+def _readable(tensors: list[Any], names: Names, budget: list[int]) -> bool:
     """Take the bytes of these tensors off the budget, if it is large enough, no optimizer's model
     holds them and all can be read."""
     size = 0
     for item in tensors:
-        if id(item) in names.by_id or not in_memory(torch, item):
-            return False
-        if item.layout is not torch.strided:
+        is_strided = item.layout is torch.strided
+        if id(item) in names.by_id or not (is_strided and in_memory(item)):
             return False
         size += item.numel() * item.element_size()
     if size > budget[0]:
@@ -100,48 +86,39 @@ class NonFinite:
     """Parameters that an optimizer updates, and buffers, that held NaN when they were looked at
     first."""
 
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-        self._found: Dict[
-            Tuple[str, str], Tuple[Any, int, bool]
-        ] = {}  # (kind, name) -> tensor, step, whether all of it was NaN
+    def __init__(self) -> None:
+        # (kind, name) -> tensor, step, whether all of it was NaN
+        self._tensors: dict[tuple[str, str], tuple[Any, int, bool]] = {}
 
-    def look(self, kind: str, items: Iterable[Tuple[str, Any]], step: int) -> None:
+    def look(self, kind: str, items: Iterable[tuple[str, Any]], step: int) -> None:
         for name, tensor in items:
-            if (
-                len(self._found) < _NAN
-                and (kind, name) not in self._found
-                and self._nan(tensor)
-            ):
-                self._found[kind, name] = (tensor, step, self._nan(tensor, whole=True))
+            key = kind, name
+            room = len(self._tensors) < _NAN and key not in self._tensors
+            if room and _nan(tensor):
+                self._tensors[key] = tensor, step, _nan(tensor, whole=True)
 
-    def lasting(self) -> List[List[Any]]:
-        """Return [kind, name, step, whether all of it was NaN] of what still holds NaN now."""
+    def lasting(self) -> list[tuple[Any, ...]]:
+        """Return (kind, name, step, whether all of it was NaN) of what still holds NaN now."""
         return [
-            [kind, name, step, whole]
-            for (kind, name), (tensor, step, whole) in self._found.items()
-            if self._nan(tensor)
+            (*key, step, whole)
+            for key, (tensor, step, whole) in self._tensors.items()
+            if _nan(tensor)
         ]
 
-    def _nan(self, tensor: Any, whole: bool = False) -> bool:
-        """Return whether any element (`whole`: every element) is NaN. A tensor that cannot be asked
-        (sparse, float8, on `meta`) has none."""
-        torch, part = self._torch, local(tensor)
-        try:
-            with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-                if not in_memory(torch, part):
-                    return False
-                if (
-                    not whole
-                    and not part.is_complex()
-                    and bool(torch.isfinite(part.sum()))
-                ):
-                    # one pass without a temporary; a sum that is not finite may be an overflow
-                    return False
-                return bool(
-                    torch.isnan(part).all() if whole else torch.isnan(part).any()
-                )
-        except (
-            Exception
-        ):  # a tensor subclass may refuse any operator; the training must not notice
-            return False
+
+def _nan(tensor: Any, whole: bool = False) -> bool:
+    """Return whether any element (`whole`: every element) is NaN. A tensor that cannot be asked
+    (sparse, float8, on `meta`) has none."""
+    part = local(tensor)
+    try:
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            if not in_memory(part):
+                return False
+            # one pass without a temporary; a sum that is not finite may be an overflow
+            if not (whole or part.is_complex()) and torch.isfinite(part.sum()):
+                return False
+            is_nan = torch.isnan(part)
+            return bool(is_nan.all() if whole else is_nan.any())
+    # a tensor subclass may refuse any operator; the training must not notice
+    except Exception:
+        return False

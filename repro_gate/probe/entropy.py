@@ -22,7 +22,7 @@ import weakref
 from types import FrameType
 from typing import Any, Callable
 
-from ..trace.format import BY_LIBRARY, MAX_DRAWN, MAX_NAME
+from ..trace.format import BY_LIBRARY
 from . import imports, patch, session, source_line
 
 Draw = tuple[str, str, int]  # source, file, line
@@ -59,9 +59,8 @@ class Draws:
     def install(self) -> None:
         """Wrap the ways to the entropy that are there, and the others once they are imported."""
         for name in ("urandom", "getrandom"):
-            imports.wrap_later(
-                "os", name, functools.partial(self._around, "os." + name)
-            )
+            around = functools.partial(self._around, "os." + name)
+            imports.wrap_later("os", name, around)
         random._urandom = os.urandom  # type: ignore[attr-defined]
         patch.wrap(random.Random, "seed", self._seed)
         patch.wrap(random.Random, "setstate", self._setstate)
@@ -93,9 +92,8 @@ class Draws:
 
     def device(self, path: str) -> None:
         """Note a device that is opened, from inside the audit hook."""
-        self._draw(
-            f"open({path!r})", sys._getframe(4)
-        )  # above this, the hook and its two handlers
+        # above this, the hook and its two handlers
+        self._draw(f"open({path!r})", sys._getframe(4))
 
     def forked(self) -> None:
         """Forget what the parent found; what this child draws is written at once."""
@@ -103,40 +101,31 @@ class Draws:
 
     def flush(self, current: session.Session, last: bool) -> None:
         """Write the draws since the last time that no seed made up for."""
-        for draw in [draw for draw, count in self._open.items() if count > 0]:
-            self._write(draw)
-        self._open = {}
+        draws, self._open = self._open, {}
+        for draw, count in draws.items():
+            if count > 0:
+                self._write(draw)
 
     def _write(self, draw: Draw) -> None:
-        if len(self._written) < MAX_DRAWN:
-            self._written.add(draw)
-            source, file, line = draw
-            session.current().event("drawn", source=source, file=file, line=line)
+        self._written.add(draw)
+        source, file, line = draw
+        session.current().event("drawn", source=source, file=file, line=line)
 
     def _arrived(self, name: str, module: Any) -> None:
         file = getattr(module, "__file__", None) or ""
-        if (
-            os.path.dirname(file) + os.sep == _STANDARD
-        ):  # else the workspace's own of that name
+        # else the workspace's own of that name
+        if os.path.dirname(file) + os.sep == _STANDARD:
             self._libraries[file] = name
-            if name == "uuid":  # host, clock, a number of the system's
-                patch.wrap(
-                    module, "uuid1", functools.partial(self._around, "uuid.uuid1")
-                )
+            # host, clock, a number of the system's; `secrets` has none
+            around = functools.partial(self._around, "uuid.uuid1")
+            patch.wrap(module, "uuid1", around)
 
-    def _around(
-        self, source: str, original: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any:
+    def _around(self, source: str, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._draw(source, sys._getframe(1))
         return original(*args, **kwargs)
 
     def _seed(
-        self,
-        original: Callable[..., Any],
-        generator: Any,
-        a: Any = None,
-        *args: Any,
-        **kwargs: Any,
+        self, original: Any, generator: Any, a: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
         if a is None:
             self._draw("random", sys._getframe(1), generator)
@@ -144,9 +133,7 @@ class Draws:
             self._seeded(generator)
         return original(generator, a, *args, **kwargs)
 
-    def _setstate(
-        self, original: Callable[..., Any], generator: Any, state: Any
-    ) -> Any:
+    def _setstate(self, original: Any, generator: Any, state: Any) -> Any:
         self._seeded(generator)
         return original(generator, state)
 
@@ -158,23 +145,19 @@ class Draws:
             if draw in self._open:
                 self._open[draw] -= 1
 
-    def _draw(
-        self, source: str, frame: FrameType | None, generator: Any = None
-    ) -> None:
+    def _draw(self, source: str, frame: Any, generator: Any = None) -> None:
         with contextlib.suppress(Exception):
             draw = self._find(source, frame, generator)
             if draw is None or draw in self._written:
                 return
             if self._forked and generator is None:
                 self._write(draw)  # at once: it may be killed at any time
-            elif draw in self._open or len(self._open) < MAX_DRAWN:
+            else:
                 self._open[draw] = self._open.get(draw, 0) + 1
                 if generator is not None:
                     self._unseeded[generator] = draw
 
-    def _find(
-        self, source: str, frame: FrameType | None, generator: Any
-    ) -> Draw | None:
+    def _find(self, source: str, frame: Any, generator: Any) -> Draw | None:
         """Return the line of the workspace that called a generator, whose own frames lie between,
         or a library that did; None where something else called it."""
         outermost: FrameType | None = None  # of the generator's own
@@ -203,7 +186,7 @@ class Draws:
                 return None
             name = (name + BY_LIBRARY + source_line.module_of(library))[:_SOURCE]
         file, line = source_line.nearest(frame)
-        return (name, file[:MAX_NAME], line) if name else None
+        return (name, file, line) if name else None
 
     def _call(self, source: str, outermost: FrameType | None, generator: Any) -> str:
         """Return what was called, by the outermost of the generator's own frames."""

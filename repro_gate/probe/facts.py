@@ -11,9 +11,10 @@ import re
 import sys
 from typing import Any, Callable
 
-from ..trace.format import MAX_NAME, MAX_VARIABLES
+from ..trace.format import MAX_NAME, MAX_VARIABLES, SECRET
 from .digest import EXTENSION, chosen
-from .process import resident_peak
+from .process import printable, resident_peak
+from .shared import PROCESS
 
 Facts = dict[str, Callable[[], Any]]
 BASIC: Facts = {  # for a process without torch
@@ -29,10 +30,6 @@ _READ = re.compile(  # beginnings of names, and names
     r"|LOCAL_WORLD_SIZE|MAMBA_DETERMINISTIC|NUMEXPR_NUM_THREADS|PL_GLOBAL_SEED|PL_SEED_WORKERS|PYTHONHASHSEED|PYTHONOPTIMIZE"
     r"|RANK|VECLIB_MAXIMUM_THREADS|WORLD_SIZE)$"
 )
-_SECRET = re.compile(
-    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH",
-    re.IGNORECASE,
-)
 _LOGIN = re.compile(r"://[^/\s]*@")
 # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
 _AT_START: list[str] = []
@@ -45,22 +42,20 @@ def main(request: str) -> None:
     with open(request, encoding="utf-8") as file:
         asked = json.load(file)
     EXTENSION[:] = [asked["extension"]]
-    questions, answers = dict(BASIC), {}
+    answers = {}
     try:
         import torch
 
-        questions.update(facts(torch))
+        PROCESS.torch = torch
         if torch.cuda.is_available():
             torch.cuda.init()
     except ModuleNotFoundError:
         pass
-    except (
-        Exception
-    ) as error:  # a torch that is there and broken must not look like none
-        sys.stderr.write(
-            f"torch or CUDA cannot be started: {type(error).__name__}: {error}\n"
-        )
-    for name, question in questions.items():
+    # a torch that is there and broken must not look like none
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"torch or CUDA cannot be started: {why}\n")
+    for name, question in facts().items():
         try:
             answers.update(read({name: question}))
         except Exception as error:
@@ -69,8 +64,11 @@ def main(request: str) -> None:
         file.write(json.dumps(answers) + "\n")
 
 
-def facts(torch: Any) -> Facts:
-    """Return name -> how to read it, for a process that has torch."""
+def facts() -> Facts:
+    """Return name -> how to read it."""
+    torch = PROCESS.torch
+    if torch is None:
+        return BASIC
     cuda, version = torch.cuda, torch.version.cuda
     cudnn = torch.backends.cudnn
 
@@ -81,27 +79,32 @@ def facts(torch: Any) -> Facts:
         return None if read is None else str(read())
 
     def device() -> str:
-        return (
-            f"cuda: {cuda.get_device_name()}"
-            if started(torch)
-            else f"cpu: {isa() or ''}"
-        )
+        return f"cuda: {cuda.get_device_name()}" if started() else f"cpu: {isa() or ''}"
 
     def nccl() -> str:
         known = hasattr(torch._C, "_nccl_version")
         return ".".join(map(str, cuda.nccl.version())) if known else "none"
 
-    def gpu(read: Callable[[Any], Any]) -> Callable[[], Any]:
-        def of_current() -> Any:
-            return read(cuda.get_device_properties(cuda.current_device()))
+    def gpu(form: str) -> Callable[[], Any]:
+        def of_current() -> str:
+            return form.format(cuda.get_device_properties(cuda.current_device()))
 
-        return lambda: of_current() if started(torch) else None
+        return lambda: of_current() if started() else None
+
+    def driver_api() -> str | None:
+        """Return the newest CUDA that the driver speaks, `12.8`; None where CUDA was not
+        started."""
+        if not started() or not hasattr(torch._C, "_cuda_getDriverVersion"):
+            return None
+        version = int(torch._C._cuda_getDriverVersion())  # 1000 * major + 10 * minor
+        return f"{version // 1000}.{version % 1000 // 10}"
 
     return {
+        **BASIC,
         "torch": lambda: torch.__version__,
         "cuda": lambda: version or "none",
         "cudnn": lambda: (
-            cudnn.version() if version and cudnn.is_available() else "none"
+            (version and cudnn.is_available() and cudnn.version()) or "none"
         ),
         "nccl": nccl,
         "device": device,
@@ -109,23 +112,18 @@ def facts(torch: Any) -> Facts:
         "threads": torch.get_num_threads,
         "processors": _processors,
         "cpu-isa": isa,
-        "gpu-model": gpu(lambda properties: properties.name),
-        "gpu-sm-count": gpu(lambda properties: properties.multi_processor_count),
-        "gpu-memory-bytes": gpu(lambda properties: properties.total_memory),
-        "gpu-capability": gpu(
-            lambda properties: f"{properties.major}.{properties.minor}"
-        ),
-        "cuda-driver-api": lambda: _driver_api(torch),
+        "gpu-model": gpu("{0.name}"),
+        "gpu-sm-count": gpu("{0.multi_processor_count}"),
+        "gpu-memory-bytes": gpu("{0.total_memory}"),
+        "gpu-capability": gpu("{0.major}.{0.minor}"),
+        "cuda-driver-api": driver_api,
         "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START else None,
     }
 
 
 def _processors() -> int | None:
-    return (
-        len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count()
-    )
+    affinity = getattr(os, "sched_getaffinity", None)
+    return os.cpu_count() if affinity is None else len(affinity(0))
 
 
 def watch_cuda_start(torch: Any) -> None:
@@ -142,49 +140,40 @@ def read(questions: Facts) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def _driver_api(torch: Any) -> str | None:
-    """Return the newest CUDA that the driver speaks, `12.8`; None where CUDA was not started."""
-    if not started(torch) or not hasattr(torch._C, "_cuda_getDriverVersion"):
-        return None
-    version = int(torch._C._cuda_getDriverVersion())  # 1000 * major + 10 * minor
-    return f"{version // 1000}.{version % 1000 // 10}"
-
-
-def capturing(torch: Any) -> bool:
+def capturing() -> bool:
     """Return whether the training is capturing a CUDA graph: what is queued now is not done now,
     and a synchronisation would end the capture."""
-    return started(torch) and bool(torch.cuda.is_current_stream_capturing())
+    return started() and bool(PROCESS.torch.cuda.is_current_stream_capturing())
 
 
-def peak_bytes(torch: Any) -> int:
+def peak_bytes() -> int:
     """Return the peak of memory since the last reset, in bytes: the largest of all GPUs in use,
     else resident memory (never reset)."""
-    if not started(torch):
+    if not started():
         return resident_peak()
-    return int(
-        max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count())))
-    )
+    cuda = PROCESS.torch.cuda
+    return int(max(map(cuda.max_memory_allocated, range(cuda.device_count()))))
 
 
-def reset_peak(torch: Any) -> None:
+def reset_peak() -> None:
     """Forget the peak, so that what the digests held is not counted. Training that reads this
     statistic sees it since its last step."""
-    if started(torch):
-        for index in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(index)
+    if started():
+        for index in range(PROCESS.torch.cuda.device_count()):
+            PROCESS.torch.cuda.reset_peak_memory_stats(index)
 
 
-def started(torch: Any) -> bool:
-    """Return whether this process has started CUDA. `torch` is None where it is not imported."""
-    return torch is not None and bool(torch.cuda.is_initialized())
+def started() -> bool:
+    """Return whether this process has started CUDA."""
+    return PROCESS.torch is not None and bool(PROCESS.torch.cuda.is_initialized())
 
 
 def library_variables() -> dict[str, str]:
     """Return name and value, by name. What looks like a secret, by its name or as a login in an
     address, is left out."""
-    variables = {}
-    for name, value in sorted(os.environ.items()):
-        if _READ.match(name) and not _SECRET.search(name) and not _LOGIN.search(value):
-            text = value.encode("utf-8", "backslashreplace").decode()
-            variables[name[:200]] = text[:MAX_NAME]
-    return dict(list(variables.items())[:MAX_VARIABLES])
+    variables = [
+        (name[:200], printable(value)[:MAX_NAME])
+        for name, value in sorted(os.environ.items())
+        if _READ.match(name) and not SECRET.search(name) and not _LOGIN.search(value)
+    ]
+    return dict(variables[:MAX_VARIABLES])

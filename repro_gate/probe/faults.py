@@ -68,17 +68,12 @@ class _Fault:
         original(current)
 
     def tensors(
-        self,
-        original: Any,
-        hooks: Any,
-        kind: str,
-        items: Sequence[tuple[str, Any]],
-        label: str = "",
+        self, original: Any, tensors: Any, kind: str, items: Any, *label: str
     ) -> None:
         """Call around the recording of named tensors of one kind."""
         if kind == self.kind and self._due():
             self._change(items)
-        original(hooks, kind, items, label)
+        original(tensors, kind, items, *label)
 
     def leaves(self, original: Any, items: list[tuple[str, Any]]) -> Any:
         """Call around the digests of a batch, and of what the training itself records."""
@@ -89,26 +84,18 @@ class _Fault:
         return original(items)
 
     def _due(self) -> bool:
-        return (
-            not self.done
-            and session.current().step == self.step
-            and process_key() == self.process
-        )
+        is_now = session.current().step == self.step and not self.done
+        return is_now and process_key() == self.process
 
     def _change(self, items: Sequence[tuple[str, Any]]) -> None:
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         value = next((value for name, value in items if name == self.name), None)
         if torch is not None and isinstance(value, torch.Tensor):
+            change = race if self.what == "race" else flip
             with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-                self._did(
-                    (race if self.what == "race" else flip)(torch, local(value).data)
-                )
-        elif (
-            numpy is not None
-            and isinstance(value, numpy.ndarray)
-            and self.what == "flip"
-        ):
-            self._did(flip_array(numpy, value))
+                self._did(change(torch, local(value).data))
+        elif self.what == "flip" and numpy and isinstance(value, numpy.ndarray):
+            self._did(flip_array(value))
 
     def _did(self, text: str) -> None:
         self.done = True
@@ -129,7 +116,7 @@ def flip(torch: Any, tensor: Any) -> str:
     return f"element {list(place)} was {before!r} and is {own[place].item()!r}"
 
 
-def flip_array(numpy: Any, array: Any) -> str:
+def flip_array(array: Any) -> str:
     """Flip the last bit of the first element of an array of numbers, in place."""
     place = (0,) * array.ndim
     before = array[place].item()
@@ -151,9 +138,8 @@ def race(torch: Any, tensor: Any) -> str:
     """Let threads add to shared elements without waiting for one another, and scale the tensor, by
     1 % at most, by what rounding and lost additions made of it. The terms are the same in every
     run; their order is not."""
-    terms = (
-        torch.rand(_THREADS, _WIDTH, generator=torch.Generator().manual_seed(0)) + 1.0
-    )
+    seeded = torch.Generator().manual_seed(0)
+    terms = torch.rand(_THREADS, _WIDTH, generator=seeded) + 1.0
     shared = torch.zeros(_WIDTH)
     together = threading.Barrier(_THREADS)
 

@@ -8,6 +8,7 @@ environment are set by the gate before the process starts and only read here. Wh
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -38,8 +39,7 @@ _SETTERS = {
 }
 HASH_SEED = "PYTHONHASHSEED"  # read as Python starts
 _GIVEN: dict[str, str] = {}  # variables as the gate set them
-_NOTED: set[object] = set()
-_MOST_NOTED = 1_000
+
 _EARLY: list[bool] = []  # one item once the early call was made
 _PROPERTIES = {
     CUDNN: ("cudnn", "deterministic"),
@@ -84,12 +84,10 @@ def read(torch: Any, variables: Sequence[str]) -> dict[str, Any]:
     inductor = sys.modules.get("torch._inductor.config")
     if inductor is not None and "deterministic" in getattr(inductor, "_config", {}):
         settings[INDUCTOR] = bool(inductor.deterministic)
-    try:
-        settings["torch.get_float32_matmul_precision"] = (
-            torch.get_float32_matmul_precision()
-        )
-    except RuntimeError:  # the newer and the older switches were mixed by the training
-        settings["torch.get_float32_matmul_precision"] = "mixed"
+    precision = "mixed"  # the newer and the older switches, by the training
+    with contextlib.suppress(RuntimeError):
+        precision = torch.get_float32_matmul_precision()
+    settings["torch.get_float32_matmul_precision"] = precision
     settings["torch.get_num_threads"] = torch.get_num_threads()
     settings.update((name, os.environ.get(name)) for name in variables)
     return settings
@@ -126,12 +124,9 @@ def variable_set(name: Any, value: Any = None) -> None:
 
 
 def _undone(flag: str, value: str, site: tuple[str, int], late: bool) -> None:
-    (file, line), current = site, session.current()
-    note = (flag, value[:200], file[:MAX_NAME], line, current.step)
-    if note not in _NOTED and len(_NOTED) < _MOST_NOTED:
-        _NOTED.add(note)
-        fields = dict(zip(("flag", "value", "file", "line", "step"), note))
-        current.event("undone", late=late, **fields)
+    current = session.current()
+    place = {"file": site[0][:MAX_NAME], "line": site[1], "step": current.step}
+    current.notice("undone", flag=flag, value=value[:200], late=late, **place)
 
 
 def _was_read(variable: str) -> bool:
@@ -144,7 +139,7 @@ def _was_read(variable: str) -> bool:
     if variable == "TORCHINDUCTOR_DETERMINISTIC":
         return "torch._inductor.config" in sys.modules
     if variable == "CUBLAS_WORKSPACE_CONFIG":
-        return stepped and facts.started(sys.modules.get("torch"))
+        return stepped and facts.started()
     distributed: Any = sys.modules.get("torch.distributed")
     if not (variable.startswith("NCCL_") and stepped and distributed):
         return False

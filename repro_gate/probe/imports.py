@@ -7,7 +7,6 @@ once each.
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -26,9 +25,7 @@ class _Finder:
     loader's `exec_module`."""
 
     @staticmethod
-    def find_spec(
-        name: str, path: Any = None, target: Any = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(name: str, *_: Any) -> Any:
         if name not in _WAITING or name in _LOOKING:
             return None
         _LOOKING.add(name)
@@ -66,15 +63,12 @@ class _Sdk:
     interpreter has none installed."""
 
     @staticmethod
-    def find_spec(
-        name: str, path: Any = None, target: Any = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(name: str, *_: Any) -> Any:
         if name != "repro_gate":
             return None
         home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        return importlib.util.spec_from_file_location(
-            name, os.path.join(home, "__init__.py"), submodule_search_locations=[home]
-        )
+        find, file = importlib.util.spec_from_file_location, f"{home}/__init__.py"
+        return find(name, file, submodule_search_locations=[home])
 
 
 def after_import(name: str, callback: Callable[[Any], None]) -> None:
@@ -92,13 +86,12 @@ def wrap_later(module: str, name: str, around: Callable[..., Any]) -> None:
     """Wrap a function of a module, or `CLASS.METHOD`, once the module has been imported; of `os`,
     also where it comes from."""
 
-    native = (sys.modules[os.name],)
-
     def arrived(owner: Any) -> None:
+        also = (sys.modules[os.name],) if owner is os else ()
         *classes, attribute = name.split(".")
         for item in classes:
             owner = getattr(owner, item)
-        wrap(owner, attribute, around, native if owner is os else ())
+        wrap(owner, attribute, around, also)
 
     after_import(module, arrived)
 

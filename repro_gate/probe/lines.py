@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, Callable
 
-from ..trace.format import MAX_NAME
 from . import session, source_line
 from .digest import digest_all
 
@@ -30,7 +29,7 @@ _DEPTH = 4  # of values in values
 _ITEMS = 200  # of one collection
 _BYTES = 4 * 1024 * 1024  # of one array or tensor: of a larger one, its shape
 _SETS = (set, frozenset)
-_PLAIN = (
+_SIMPLE = (
     int,
     float,
     complex,
@@ -70,9 +69,7 @@ class Lines:
         """Begin anew in a forked child: the lines so far are its parent's."""
         self._open, self._noted = [], 0
 
-    def _called(
-        self, frame: FrameType, event: str, arg: Any
-    ) -> Callable[..., Any] | None:
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
         if self._noted >= MOST:
             sys.settrace(None)
             return None
@@ -80,7 +77,7 @@ class Lines:
         # a lambda (a sort's key sees any order), or a comprehension: its line is noted with what it
         # reads
         inner = name.startswith("<") and name != "<module>"
-        file = source_line.inside(frame.f_code.co_filename)[:MAX_NAME]
+        file = source_line.inside(frame.f_code.co_filename)
         if not file or inner or session.current().step > self.step:
             return None
         names = _names_by_line(frame.f_code)
@@ -100,10 +97,8 @@ class Lines:
     def _note(
         self, frame: FrameType, file: str, line: int, names: set[str], returned: Any
     ) -> None:
-        if (
-            self._noted >= MOST
-            or threading.current_thread() is not threading.main_thread()
-        ):
+        main = threading.main_thread()
+        if self._noted >= MOST or threading.current_thread() is not main:
             return
         self._noted += 1
         digest, order = hashlib.blake2b(digest_size=8), ""
@@ -115,18 +110,17 @@ class Lines:
                 digest.update(part)
         except Exception:  # a value that cannot be read says nothing
             digest.update(b"unread")
-        text = (
-            linecache.getline(frame.f_code.co_filename, line)
-            .partition("  # ")[0]
-            .strip()[:200]
+        text = linecache.getline(frame.f_code.co_filename, line)
+        self._open.append(
+            {
+                "step": session.current().step,
+                "file": file,
+                "line": line,
+                "call": text.partition("  # ")[0].strip()[:200],
+                "digest": digest.hexdigest(),
+                "source": order,
+            }
         )
-        place = {
-            "step": session.current().step,
-            "file": file,
-            "line": line,
-            "call": text,
-        }
-        self._open.append({**place, "digest": digest.hexdigest(), "source": order})
 
 
 def _order(values: dict[str, Any]) -> str:
@@ -135,12 +129,8 @@ def _order(values: dict[str, Any]) -> str:
     orders = []
     for value in values.values():
         if type(value) in _SETS:
-            items = [
-                repr(item)[:200]
-                for item in list(value)[:_ITEMS]
-                if type(item) in _PLAIN
-            ]
-            orders += [items] if len(items) > 1 else []
+            items = [item for item in list(value)[:_ITEMS] if type(item) in _SIMPLE]
+            orders += [[repr(item)[:200] for item in items]] if items[1:] else []
     text = repr(orders).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=8).hexdigest() if orders else ""
 
@@ -154,9 +144,8 @@ def _names_by_line(code: CodeType) -> dict[int, set[str]]:
         line = starts.get(item.offset, line) or line
         if any(word in item.opname for word in ("FAST", "_NAME", "DEREF", "GLOBAL")):
             names = item.argval if isinstance(item.argval, tuple) else (item.argval,)
-            lines.setdefault(line, set()).update(
-                name for name in names if isinstance(name, str)
-            )
+            strings = {name for name in names if isinstance(name, str)}
+            lines.setdefault(line, set()).update(strings)
     return lines
 
 
@@ -165,7 +154,7 @@ def _parts(value: Any, depth: int, above: list[int]) -> Iterator[bytes]:
     kind = type(value)
     package = kind.__module__.split(".")[0]
     yield kind.__name__.encode("utf-8", "surrogatepass")
-    if kind in _PLAIN:
+    if kind in _SIMPLE:
         yield repr(value)[:_BYTES].encode("utf-8", "surrogatepass")
     elif package == "numpy" and hasattr(kind, "tobytes"):
         yield repr((str(value.dtype), value.shape)).encode()
@@ -177,7 +166,7 @@ def _parts(value: Any, depth: int, above: list[int]) -> Iterator[bytes]:
         yield repr((str(value.dtype), tuple(value.shape))).encode()
         if value.numel() * value.element_size() <= _BYTES:
             with session.current().own_time():
-                yield digest_all(sys.modules["torch"], [value])
+                yield digest_all([value])
     elif depth and id(value) not in above:
         yield from _inner(value, kind, depth - 1, [*above, id(value)])
 
@@ -188,15 +177,13 @@ def _inner(value: Any, kind: type, depth: int, above: list[int]) -> Iterator[byt
         for item in list(value[:_ITEMS]):
             yield from _parts(item, depth, above)
     elif kind in _SETS:
-        yield from sorted(
-            b"".join(_parts(item, depth, above)) for item in list(value)[:_ITEMS]
-        )
+        items = list(value)[:_ITEMS]
+        yield from sorted(b"".join(_parts(item, depth, above)) for item in items)
     elif isinstance(value, dict):
         for key, item in list(dict.items(value))[:_ITEMS]:
             yield from _parts(key, depth, above)
             yield from _parts(item, depth, above)
     elif kind.__module__ not in ("builtins", "types") and not isinstance(value, type):
         with contextlib.suppress(AttributeError):
-            yield from _inner(
-                object.__getattribute__(value, "__dict__"), dict, depth, above
-            )
+            fields = object.__getattribute__(value, "__dict__")
+            yield from _inner(fields, dict, depth, above)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ..trace.format import LIMITS
 from .patch import WeakByIdentity
 
 
@@ -14,11 +13,9 @@ class Loaders:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._made_by = (
-            WeakByIdentity()
-        )  # iterators, with weak references to their loaders
+        # iterators, with weak references to their loaders
+        self._made_by = WeakByIdentity()
         self._known = WeakByIdentity()  # loaders, or iterators without one
-        self._count = 0
 
     def started(self, loader: Any, iterator: Any) -> None:
         """Note that `iter(loader)` gave this iterator."""
@@ -30,17 +27,12 @@ class Loaders:
         reference = self._made_by.get(iterator)
         loader = reference() if reference is not None else None
         key = iterator if loader is None else loader
-        if self._known.get(key) is not None or self._count >= LIMITS["loaders"]:
-            return
-        seed, workers = (
-            getattr(iterator, "_base_seed", None),
-            getattr(iterator, "_num_workers", 0),
-        )
-        self._session.event(
-            "loaders",
-            number=self._count,
-            workers=workers if type(workers) is int else 0,
-            base_seed=seed if type(seed) is int else None,
-        )
-        self._known.add(key, True)
-        self._count += 1
+        if self._known.get(key) is None:
+            self._known.add(key, True)
+            seed = getattr(iterator, "_base_seed", None)
+            workers = getattr(iterator, "_num_workers", 0)
+            self._session.event(
+                "loaders",
+                workers=workers if type(workers) is int else 0,
+                base_seed=seed if type(seed) is int else None,
+            )

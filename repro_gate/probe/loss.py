@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Dict, List
+from typing import Any
+
+import torch
 
 from ..trace.writer import Later
 from .device_digest import fetch
@@ -18,7 +20,6 @@ from .process import works_for_a_pool
 def watch(main: Any) -> None:
     """Put the hooks (`torch_hooks.Hooks`; `main` are the main thread's) between the training and
     autograd, once in each process."""
-    torch = main.torch
     compiling = torch.compiler.is_compiling
     # not -1 inside a backward pass: what it calls is part of it
     task = torch._C._current_graph_task_id
@@ -29,16 +30,17 @@ def watch(main: Any) -> None:
         hooks = main.of_thread()
         if task() != -1:
             with contextlib.suppress(Exception):
-                hooks.manual.nests(unwrapped(torch, tensors))
+                hooks.manual.nests(unwrapped(tensors))
             return original(tensors, *args, **kwargs)
-        if hooks.session.live:
-            with hooks.session.own_time():
-                _before_backward(hooks, unwrapped(torch, tensors))
+        session = hooks.session
+        if session.live:
+            with session.own_time():
+                _before_backward(hooks, unwrapped(tensors))
         elif hooks.manual.by and not hooks.manual.over:
-            hooks.session.insist()
+            session.insist()
         result = original(tensors, *args, **kwargs)
-        if hooks.session.live:
-            with hooks.session.own_time():
+        if session.live:
+            with session.own_time():
                 hooks.manual.left()
         return result
 
@@ -53,16 +55,14 @@ def watch(main: Any) -> None:
         session = hooks.session
         if session.live:
             with session.own_time():
-                create_graph = bool(
-                    args[2] if len(args) > 2 else kwargs.get("create_graph")
-                )
-                left = _before_grad(hooks, outputs, inputs, create_graph)
+                graph = args[2] if len(args) > 2 else kwargs.get("create_graph")
+                left = _before_grad(hooks, outputs, inputs, bool(graph))
         elif session.stopped and hooks.manual.by == GRAD and not hooks.manual.over:
             session.insist()
         result = original(outputs, inputs, *args, **kwargs)
         if left is not None and session.live:
-            with session.own_time(), bare(torch):
-                left(unwrapped(torch, result))
+            with session.own_time(), bare():
+                left(unwrapped(result))
         return result
 
     def scale(original: Any, scaler: Any, outputs: Any) -> Any:
@@ -77,7 +77,7 @@ def watch(main: Any) -> None:
     wrap(torch.amp.GradScaler, "scale", scale)
 
 
-def _before_backward(hooks: Any, roots: List[Any]) -> None:
+def _before_backward(hooks: Any, roots: list[Any]) -> None:
     manual, leaves = hooks.manual, []
     if not manual.over:
         if works_for_a_pool():
@@ -91,69 +91,62 @@ def _before_backward(hooks: Any, roots: List[Any]) -> None:
 def _before_grad(hooks: Any, outputs: Any, inputs: Any, create_graph: bool) -> Any:
     """Record what goes into `autograd.grad`, which torch.func's transforms call too: it is a step
     if nothing else is one. Return what records the gradients that come out; None: nothing does."""
-    torch, manual = hooks.torch, hooks.manual
-    roots, leaves = unwrapped(torch, outputs), unwrapped(torch, inputs)
-    if not all(leaf.is_leaf for leaf in leaves) or not manual.outermost(
-        inputs, create_graph
-    ):
+    manual = hooks.manual
+    roots, leaves = unwrapped(outputs), unwrapped(inputs)
+    are_leaves = all(leaf.is_leaf for leaf in leaves)
+    if not (are_leaves and manual.outermost(inputs, create_graph)):
         return None
     if manual.over:
         return functools.partial(manual.record_extra, leaves)
-    with bare(torch):
-        if (
-            manual.by == BACKWARD
-            or works_for_a_pool()
-            or manual.of_the_input(leaves, roots)
-        ):
+    with bare():
+        is_step = manual.by != BACKWARD and not works_for_a_pool()
+        if not is_step or manual.of_the_input(leaves, roots):
             return None
         manual.enters(GRAD, leaves)
     _record(hooks, roots)
     return manual.left
 
 
-def _record(hooks: Any, roots: List[Any]) -> None:
+def _record(hooks: Any, roots: list[Any]) -> None:
     """Record what stands before a gradient is taken of `roots`: the initial state if this is the
     first, generator states, the loss as the training knows it (before scaling)."""
     session = hooks.session
     hooks.initial_state()
     if session.live:
         session.trains()
-        with session.own_time(), bare(hooks.torch):
+        with session.own_time(), bare():
             losses = []
             for root in roots:
                 is_scalar = root.numel() == 1 and root.is_floating_point()
-                if is_scalar and in_memory(hooks.torch, root):
+                if is_scalar and in_memory(root):
                     losses.append(getattr(root, "_repro_gate_loss", root).detach())
             if session.wants():
                 session.rng()
             if losses:
-                names = ["loss.%d" % index for index in range(len(losses))]
-                if len(losses) == 1:
-                    names = ["loss"]
                 rows = [
-                    (name, describe("", item)[1], ())
-                    for name, item in zip(names, losses)
+                    (
+                        f"loss.{index}" if losses[1:] else "loss",
+                        describe("", item)[1],
+                        (),
+                    )
+                    for index, item in enumerate(losses)
                 ]
-                session.block("loss", tuple(rows), Losses(hooks.torch, losses))
+                session.block("loss", tuple(rows), Losses(losses))
 
 
 class Losses(Later):
     """The digests of losses, and their values, which may still be on their way from a device."""
 
-    def __init__(self, torch: Any, losses: List[Any]) -> None:
-        self._digests = begin(torch, losses)
+    def __init__(self, losses: list[Any]) -> None:
+        self._digests = begin(losses)
         values = [local(item).to(torch.float64).reshape(()) for item in losses]
-        alike = len({item.device for item in values}) == 1
-        values = values if alike else [item.cpu() for item in values]
-        self._values, self._event = fetch(torch, torch.stack(values))
+        if len({item.device for item in values}) > 1:
+            values = [item.cpu() for item in values]
+        self._values = fetch(torch.stack(values))
 
     def ready(self) -> bool:
-        return self._digests.ready() and (
-            self._event is None or bool(self._event.query())
-        )
+        return self._digests.ready() and self._values.ready()
 
-    def fields(self) -> Dict[str, Any]:
-        if self._event is not None:
-            self._event.synchronize()
-        values = [value.hex() for value in self._values.tolist()]
+    def fields(self) -> dict[str, Any]:
+        values = [value.hex() for value in self._values.values().tolist()]
         return {**self._digests.fields(), "values": values}

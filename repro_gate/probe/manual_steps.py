@@ -8,11 +8,17 @@ accumulated batch) is none.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn import Parameter
 
 from .digest import digest_all
+from .names import updated_by
 from .patch import WeakByIdentity
-from .tensors import Tensors, parameters
+from .tensors import Tensors
 
 BACKWARD, GRAD = "backward()", "autograd.grad"
 _NODES = 100_000  # of one graph that are looked at
@@ -26,45 +32,38 @@ class ManualSteps:
     """The steps of one thread that no optimizer makes. `by` is what the steps are calls of, `why`
     the reason."""
 
-    def __init__(self, torch: Any, tensors: Tensors) -> None:
-        self.torch, self.tensors, self.session = torch, tensors, tensors.session
+    def __init__(self, tensors: Tensors) -> None:
+        self.tensors, self.session = tensors, tensors.session
         self.by = ""
         self.why = "no torch optimizer took a step"
         self.over = (
             False  # an optimizer steps, or the script says itself what a step is
         )
-        self.steps = 0
-        self.items: List[
-            Tuple[str, Any]
+        self.steps = self._scans = 0
+        self.items: list[
+            tuple[str, Any]
         ] = []  # the leaves of the call in progress, by name
         self.calls = 0  # of `backward()`
         self._fresh = False  # each call is given new tensors
         self._changed = False  # an update without an optimizer was seen
-        self._watched: List[Any] = []  # leaves that an update changes
-        self._before: Tuple[bytes, List[int]] = b"", []  # their state at the last call
-        self._searched: List[Any] = []  # what the last search for names was made for
-        self._scans = 0
+        self._watched: list[Any] = []  # leaves that an update changes
+        self._before: tuple[bytes, list[int]] = b"", []  # their state at the last call
+        self._searched: list[Any] = []  # what the last search for names was made for
         self._level = (
             1 << 30
         )  # of torch.func's transforms, the lowest that took a gradient
         self._unnamed = (
             WeakByIdentity()
         )  # leaves of the last look that belong to no module
-        self._extra = (
-            -1,
-            0,
-        )  # calls of autograd.grad in a step that an optimizer makes
-        self._nested: Dict[int, Any] = {}
+        self._extra = -1, 0  # calls of autograd.grad in a step that an optimizer makes
+        self._nested: dict[int, Any] = {}
 
     def of_the_input(self, leaves: Sequence[Any], roots: Sequence[Any]) -> bool:
         """Return whether gradients are taken of what goes into a model, and of none of its
         parameters: a saliency map, an attack, a force."""
-        kind, own = self.torch.nn.Parameter, {id(leaf) for leaf in leaves}
-        if any(isinstance(leaf, kind) for leaf in leaves):
+        if any(isinstance(leaf, Parameter) for leaf in leaves):
             return False
-        return any(
-            isinstance(leaf, kind) and id(leaf) not in own for leaf in leaves_of(roots)
-        )
+        return any(isinstance(leaf, Parameter) for leaf in leaves_of(roots))
 
     def enters(self, by: str, leaves: Sequence[Any]) -> None:
         """Note that a gradient is about to be taken. If the leaves were updated since the last
@@ -73,20 +72,16 @@ class ManualSteps:
         self.over = self.over or session.explicit
         leaves = [*leaves, *self._nested.values()]
         self._nested = {}
-        if (
-            self.over
-            or not leaves
-            or (by == GRAD and self.by == BACKWARD)
-            or self._sharded(leaves)
-        ):
+        is_beside = by == GRAD and self.by == BACKWARD
+        if self.over or not leaves or is_beside or self._sharded(leaves):
             return
         due = False  # should what follows fail
         with session.own_time():
-            due = self._updated(leaves) and bool(self.items) and by == self.by
+            due = self._updated(leaves) and by == self.by and bool(self.items)
             self._changed = self._changed or due
             if self.items and by == GRAD and self.items[0][1] is not leaves[0]:
                 self._fresh = True
-            self.by, self.items = by, self._named(leaves)
+            self.by, self.items = by, self._by_name(leaves)
             if due and session.wants():
                 tensors.record("parameter", self.items)
                 tensors.updating_state()
@@ -103,8 +98,7 @@ class ManualSteps:
             return
         known = {id(leaf) for _, leaf in self.items}
         more = [leaf for place, leaf in self._nested.items() if place not in known]
-        if more:
-            self.items = self.items + self._named(more)
+        self.items = self.items + self._by_name(more)
         session.recorded()  # a step is owed, which the next call closes, an optimizer, or the end
         if session.wants() and (self._changed or not self.tensors.made):
             with session.own_time():
@@ -120,25 +114,18 @@ class ManualSteps:
         """Record `autograd.grad` beside steps of another kind: a model may be trained by it."""
         session = self.session
         step, count = self._extra
-        self._extra = session.step, count + 1 if step == session.step else 1
-        if (
-            self.over
-            and session.step >= 0
-            and session.wants()
-            and self._extra[1] <= _BESIDE
-        ):
+        count = count + 1 if step == session.step else 1
+        self._extra = session.step, count
+        if self.over and session.step >= 0 and session.wants() and count <= _BESIDE:
             with session.own_time():
-                self.items = self._named(inputs)
+                self.items = self._by_name(inputs)
                 self.tensors.record("parameter", self.items)
                 self._gradients(grads)
 
     def _gradients(self, grads: Sequence[Any]) -> None:
-        found = [
-            (name, grad)
-            for (name, _), grad in zip(self.items, grads)
-            if grad is not None
-        ]
-        self.tensors.record("gradient", found)
+        names = [name for name, _ in self.items]
+        items = [item for item in zip(names, grads) if item[1] is not None]
+        self.tensors.record("gradient", items)
 
     def uncompared(self, roots: Sequence[Any]) -> None:
         """If an optimizer steps: look now and then for leaves that get gradients and that no
@@ -147,19 +134,17 @@ class ManualSteps:
         if not self.over or self.calls & (self.calls - 1):
             return
         with self.session.own_time():
-            known, found = self.tensors.names.by_id, list(leaves_of(roots))
-            if self._sharded(found):
+            leaves = list(leaves_of(roots))
+            if self._sharded(leaves):
                 return
-            unknown = [leaf for leaf in found if id(leaf) not in known]
-            kind, before = self.torch.nn.Parameter, self._unnamed
-            mine = [
-                leaf for leaf in unknown if isinstance(leaf, kind) or before.get(leaf)
-            ]
-            self._unnamed = WeakByIdentity()
-            for leaf in unknown:
+            before, self._unnamed = self._unnamed, WeakByIdentity()
+            mine = []
+            for leaf in self._new(leaves):
                 self._unnamed.add(leaf, True)
-            if mine and self._scans < _SCANS:
-                self.tensors.record("parameter", self._named(mine))
+                if isinstance(leaf, Parameter) or before.get(leaf):
+                    mine.append(leaf)
+            if self._scans < _SCANS:
+                self.tensors.record("parameter", self._by_name(mine))
 
     def optimizer_steps(self) -> None:
         """Note that an optimizer steps: gradients make no steps from here on."""
@@ -170,26 +155,24 @@ class ManualSteps:
         """Return whether a call of `autograd.grad` can be a step: not one that only makes a graph,
         nor one inside another of torch.func's. What `torch.func.vjp` returns makes a graph too, of
         inputs that are still in its transform's wrappers."""
-        functorch = self.torch._C._functorch
+        functorch = torch._C._functorch
         level = functorch.maybe_current_level()
         if level is None:
             items = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-            return not create_graph or any(
-                map(functorch.is_functorch_wrapped_tensor, items)
-            )
+            wrapped = map(functorch.is_functorch_wrapped_tensor, items)
+            return not create_graph or any(wrapped)
         self._level = min(self._level, level)
-        return bool(level <= self._level)
+        return bool(level == self._level)
 
     def summary(self) -> str:
         """Return what the report says of the steps; empty if an optimizer made them all."""
         if not self.by or (self.over and not self.steps):
             return ""
         if self.over:
-            return "%d steps before an optimizer's first are calls of %s" % (
-                self.steps,
-                self.by,
+            return (
+                f"{self.steps} steps before an optimizer's first are calls of {self.by}"
             )
-        text = "steps are calls of %s: %s" % (self.by, self.why)
+        text = f"steps are calls of {self.by}: {self.why}"
         if self._fresh and not self.session.stopped:
             text += "; the last update is compared only in capture.artifacts"
         return text
@@ -197,17 +180,15 @@ class ManualSteps:
     def _sharded(self, leaves: Sequence[Any]) -> bool:
         """Return whether a model is sharded (FSDP): its leaves stand in for the parameters during a
         pass, and lose their memory after it."""
-        if any(getattr(leaf, "_is_flat_param", False) for leaf in leaves):
-            return True
-        made = self.tensors.made
-        return any(
-            hasattr(item, "_local_tensor") for each in made for item in parameters(each)
+        updated = itertools.chain.from_iterable(map(updated_by, self.tensors.made))
+        return any(getattr(leaf, "_is_flat_param", False) for leaf in leaves) or any(
+            hasattr(item, "_local_tensor") for item in updated
         )
 
     def _updated(self, leaves: Sequence[Any]) -> bool:
         """Return whether the parameters were updated since the last call, in place or by new
         tensors in their stead; watch these from now on."""
-        own = [leaf for leaf in leaves if isinstance(leaf, self.torch.nn.Parameter)]
+        own = [leaf for leaf in leaves if isinstance(leaf, Parameter)]
         before, then = self._before, self._watched
         changed = self._state(then) != before
         self._watched = (own or list(leaves))[:_WATCHED]
@@ -215,50 +196,48 @@ class ManualSteps:
         renewed = then and not set(map(id, then)) & set(map(id, self._watched))
         return changed or bool(renewed and self._before[0] != before[0])
 
-    def _state(self, leaves: Sequence[Any]) -> Tuple[bytes, List[int]]:
+    def _state(self, leaves: Sequence[Any]) -> tuple[bytes, list[int]]:
         """Return the digests of the beginnings of leaves (a tensor of a kind of its own is taken
         whole), and their versions, which count changes in place wherever they are (`.data` is
         outside of it)."""
-        torch, parts = self.torch, []
+        parts = []
         for leaf in leaves:
-            is_simple = type(leaf) in (torch.Tensor, torch.nn.Parameter)
+            is_simple = type(leaf) in (torch.Tensor, Parameter)
             if is_simple and leaf.layout is torch.strided and leaf.numel() > _SAMPLE:
                 leaf = leaf.detach().reshape(-1)[:_SAMPLE]
             parts.append(leaf)
-        return digest_all(torch, parts), [
-            getattr(leaf, "_version", 0) for leaf in leaves
-        ]
+        versions = [getattr(leaf, "_version", 0) for leaf in leaves]
+        return digest_all(parts), versions
 
-    def _named(self, leaves: Sequence[Any]) -> List[Tuple[str, Any]]:
+    def _new(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return the leaves that have no name yet."""
+        known = self.tensors.names.by_id
+        return [leaf for leaf in leaves if id(leaf) not in known]
+
+    def _by_name(self, leaves: Sequence[Any]) -> list[tuple[str, Any]]:
         """Return (name, leaf). Modules are searched if a parameter is new; what stands where a
         named tensor stood before keeps that name."""
-        tensors, kind = self.tensors, self.torch.nn.Parameter
-        new = [leaf for leaf in leaves if id(leaf) not in tensors.names.by_id]
-        first = not self._scans or any(isinstance(leaf, kind) for leaf in new)
+        tensors, before, new = self.tensors, self.items, self._new(leaves)
+        first = not self._scans or any(isinstance(leaf, Parameter) for leaf in new)
         if new and self._scans < _SCANS and first:
             self._scans += 1
-            known = {id(leaf) for leaf in new}
-            searched = [item for item in self._searched if id(item) not in known]
-            tensors.leaves.param_groups[0]["params"] = searched + new
             # not every leaf there ever was: what a training renews would stay in memory
+            both = {id(leaf): leaf for leaf in (*self._searched, *new)}
+            tensors.leaves.param_groups[0]["params"] = list(both.values())
             self._searched = new
             tensors.name([tensors.leaves])
-        by_id, before = tensors.names.by_id, self.items
-        named = []
+        items = []
         for index, leaf in enumerate(leaves):
-            other = (
-                before[index][0] if len(before) == len(leaves) else "leaf.%d" % index
-            )
-            named.append((by_id.get(id(leaf)) or other, leaf))
-        return named
+            same = len(before) == len(leaves)
+            other = before[index][0] if same else f"leaf.{index}"
+            items.append((tensors.names.by_id.get(id(leaf)) or other, leaf))
+        return items
 
 
 def leaves_of(roots: Sequence[Any]) -> Iterator[Any]:
     """Yield the leaf tensors whose gradients a backward pass from `roots` accumulates, in the order
     of the graph."""
-    stack = [
-        root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None
-    ]
+    stack = [root.grad_fn for root in roots if getattr(root, "grad_fn", None)]
     visited = set(stack)
     while stack and len(visited) < _NODES:
         node = stack.pop()
@@ -270,16 +249,16 @@ def leaves_of(roots: Sequence[Any]) -> Iterator[Any]:
                 stack.append(following)
 
 
-def unwrapped(torch: Any, values: Any) -> List[Any]:
+def unwrapped(values: Any) -> list[Any]:
     """Return the tensors among `values` (a tensor, a sequence or a mapping), out of the wrappers of
     torch.func's transforms."""
     if isinstance(values, dict):
         values = list(values.values())
     values = values if isinstance(values, (list, tuple)) else [values]
-    functorch, found = torch._C._functorch, []
+    functorch, tensors = torch._C._functorch, []
     for value in values:
         if isinstance(value, torch.Tensor):
             while functorch.is_functorch_wrapped_tensor(value):
                 value = functorch.get_unwrapped(value)
-            found.append(value)
-    return found
+            tensors.append(value)
+    return tensors

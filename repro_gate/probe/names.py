@@ -43,29 +43,25 @@ class Names:
 
     def knows(self, optimizer: Any) -> bool:
         """Return whether all parameters of an optimizer have a name."""
-        return all(
-            id(item) in self.by_id
-            for group in optimizer.param_groups
-            for item in group["params"]
-        )
+        return all(id(item) in self.by_id for item in updated_by(optimizer))
 
     def add(self, name: str, parameter: Any) -> None:
         """Name a parameter that has no name yet."""
         if id(parameter) not in self.by_id:
-            self.by_id[id(parameter)] = name[:MAX_NAME]
-            self.parameters.append((name[:MAX_NAME], parameter))
+            name = self.by_id[id(parameter)] = name[:MAX_NAME]
+            self.parameters.append((name, parameter))
 
     def add_model(self, root: Any, prefix: str) -> None:
         """Name the parameters of a model, and remember what holds its buffers."""
         for path, module in modules(root):
             for key, parameter in _present(module._parameters):
-                self.add(prefix + _unwrapped(_join(path, key)), parameter)
+                self.add(_unwrapped(_join(prefix + path, key)), parameter)
             self.holders.append((prefix + path, module._buffers))
 
     def buffers(self) -> list[tuple[str, Any]]:
         """Return the buffers that there are now; a module may get one at any time."""
         return [
-            (_unwrapped(_join(path.rstrip("."), key))[:MAX_NAME], buffer)
+            (_unwrapped(_join(path, key)), buffer)
             for path, holder in self.holders
             for key, buffer in _present(holder)
         ]
@@ -89,7 +85,7 @@ def modules(root: Any) -> Iterator[tuple[str, Any]]:
                 waiting.append((_join(path, key), child))
 
 
-def living_modules(torch: Any) -> list[Any]:
+def living_modules() -> list[Any]:
     """Return every module that exists, and refer to nothing else on the way.
 
     The garbage collector also lists tuples that other threads are just making; one that somebody
@@ -97,6 +93,8 @@ def living_modules(torch: Any) -> list[Any]:
     no line of Python runs, at which threads could take turns: all of it is one call of `list`. It
     takes each object twice from one iterator, once for itself and once for its type.
     """
+    import torch
+
     objects = itertools.chain.from_iterable(itertools.starmap(gc.get_objects, [()]))
     doubled = itertools.chain.from_iterable(
         map(itertools.repeat, objects, itertools.repeat(2))
@@ -118,7 +116,24 @@ def parameters(root: Any) -> list[Any]:
     ]
 
 
-def name_tensors(torch: Any, optimizers: list[Any]) -> Names:
+def updated_by(optimizer: Any) -> Iterator[Any]:
+    """Yield the tensors that an optimizer updates."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def roots() -> list[Any]:
+    """Return the modules that no other module holds, of those that there are."""
+    made, inner = [], set[int]()
+    for module in living_modules():
+        fields = object.__getattribute__(module, "__dict__")
+        if "_modules" in fields:  # else its `__init__` has not run
+            made.append(module)
+            inner.update(map(id, fields["_modules"].values()))
+    return [module for module in made if id(module) not in inner]
+
+
+def name_tensors(optimizers: list[Any]) -> Names:
     """Return names for everything that the optimizers update, and for the frozen parameters and
     buffers of the same models."""
     places: list[tuple[str, Any]] = []
@@ -128,15 +143,13 @@ def name_tensors(torch: Any, optimizers: list[Any]) -> Names:
             for index, parameter in enumerate(group["params"]):
                 places.append((f"{prefix}param_groups.{at}.{index}", parameter))
     names = Names()
-    roots = _roots(
-        torch, {id(parameter): index for index, (_, parameter) in enumerate(places)}
-    )
+    models = _models({id(item): index for index, (_, item) in enumerate(places)})
     counts: Counter[str] = Counter()
-    for root in roots:
-        label = type(root).__name__
+    for model in models:
+        label = type(model).__name__
         counts[label] += 1
         suffix = f"#{counts[label]}" if counts[label] > 1 else ""
-        names.add_model(root, f"{label}{suffix}." if len(roots) > 1 else "")
+        names.add_model(model, f"{label}{suffix}." if len(models) > 1 else "")
     for name, parameter in places:
         names.add(name, parameter)
     return names
@@ -163,16 +176,15 @@ def _leaves(
         yield name, type(value).__name__  # not the value: its text may hold an address
     elif isinstance(value, (set, frozenset)):  # it has no order of its own
         kind: Any = set if isinstance(value, set) else frozenset
-        items = kind.__iter__(value)
         texts = [
             repr(item) if isinstance(item, SCALARS) else type(item).__name__
-            for item in items
+            for item in kind.__iter__(value)
         ]
         yield name, repr(sorted(texts))
-    elif isinstance(value, (dict, list, tuple)) or id(value) not in known:
+    elif id(value) not in known:
         if not isinstance(value, (dict, list, tuple)):
             known.add(id(value))
-        for key, item in held(value):
+        for key, item in entries(value):
             yield from _leaves(item, _join(name, key), depth + 1, known)
 
 
@@ -181,32 +193,28 @@ def is_array(value: Any) -> bool:
     may run code of its own to tell it."""
     member = inspect.getattr_static(type(value), "dtype", None)
     code = getattr(getattr(member, "fget", None), "__code__", None)
-    own = code is not None and bool(source_line.inside(code.co_filename))
-    return member is not None and not own
+    is_own = code is not None and source_line.inside(code.co_filename)
+    return member is not None and not is_own
 
 
-def held(value: Any) -> Iterable[tuple[Any, Any]]:
+def entries(value: Any) -> Iterable[tuple[Any, Any]]:
     """Return (key, item) of what a container or an object holds, read without running any code of
     its class: a batch may draw when it is read."""
     if isinstance(value, UserDict):
         value = vars(value).get("data", {})
     if isinstance(value, dict):
-        return list(
-            (OrderedDict if isinstance(value, OrderedDict) else dict).items(value)
-        )
+        ordered = isinstance(value, OrderedDict)
+        return list((OrderedDict if ordered else dict).items(value))
     if isinstance(value, (list, tuple)):
         kind: Any = list if isinstance(value, list) else tuple
         return enumerate(kind.__iter__(value))
     if callable(value) or isinstance(value, types.ModuleType):
         return ()
     fields = {}
-    for kind in reversed(type(value).__mro__):
+    is_python = type(value).__flags__ & _HEAP
+    for kind in reversed(type(value).__mro__ if is_python else ()):
         for name, member in vars(kind).items():
-            # one of `__slots__`
-            if (
-                type(member) is types.MemberDescriptorType
-                and type(value).__flags__ & _HEAP
-            ):
+            if type(member) is types.MemberDescriptorType:  # one of `__slots__`
                 with contextlib.suppress(AttributeError):  # nothing was put there
                     fields[name] = member.__get__(value)
     with contextlib.suppress(AttributeError, TypeError, ValueError):
@@ -215,31 +223,26 @@ def held(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _join(name: str, key: Any) -> str:
-    return (f"{name}.{key}" if name else str(key))[:MAX_NAME]
+    return (f"{name.rstrip('.')}.{key}" if name else str(key))[:MAX_NAME]
 
 
 def _unwrapped(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in _WRAPPED)
 
 
-def _roots(torch: Any, places: dict[int, int]) -> list[Any]:
+def _models(places: dict[int, int]) -> list[Any]:
     """Return the models that hold one of some parameters (identity -> its place), in the order of
     these."""
-    made = [item for item in living_modules(torch) if "_modules" in item.__dict__]
-    inner = {id(child) for module in made for child in module._modules.values()}
-    roots = []
-    for module in made:
-        if id(module) in inner:
-            continue
+    holders = []
+    for module in roots():
         own = {places[id(item)] for item in parameters(module) if id(item) in places}
         if own:
-            roots.append(
-                (min(own), -len(own), type(module).__name__, own, _unwrap(module))
-            )
+            order = min(own), -len(own), type(module).__name__
+            holders.append((order, own, _unwrap(module)))
     covered: set[int] = set()
     models = []
     # two holders of one model (a wrapper kept in a list, say): the first names it
-    for *_, own, module in sorted(roots, key=lambda root: root[:3]):
+    for _, own, module in sorted(holders, key=lambda holder: holder[0]):
         if own - covered:
             models.append(module)
             covered |= own

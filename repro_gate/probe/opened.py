@@ -35,7 +35,6 @@ _OF_SYSTEM = {  # the system's own folders where others keep data too
 _DRIVERS = "/run/nvidia"  # /run/nvidia-persistenced, /run/nvidia-container-runtime, …
 _MEMORY = "/dev/shm/"  # noqa: S108  nothing is made there: what others put there is data like any other
 _OF_A_VENV = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
-INSTALLED = ("/site-packages/", "/dist-packages/")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # paths remembered as dealt with; a training on a million files must not grow by them
 _KNOWN = 50_000
@@ -84,12 +83,8 @@ class Opened:
     def beyond(self, path: str) -> bool:
         """Return whether an absolute path lies outside of what is the run's, the interpreter's, the
         system's and declared data. Installed files may be links to a package manager's cache."""
-        below = path + os.sep
-        return not (
-            below.startswith((*self._within, *self._own))
-            or of_system(path)
-            or any(part in path for part in INSTALLED)
-        )
+        is_own = (path + os.sep).startswith((*self._within, *self._own))
+        return not (is_own or of_system(path) or installed(path))
 
     def folder_changed(self) -> None:
         """Forget paths: the working directory changes, and what relative ones mean."""
@@ -117,14 +112,11 @@ class Opened:
             return True
         real = path if _HUB.search(path) else _source_of(os.path.realpath(path))
         within = real.startswith(self._workspace)
-        left_out = not within and (
-            of_system(real) or (real + os.sep).startswith(self._own)
-        )
-        if left_out or real in self._files:
+        left_out = of_system(real) or (real + os.sep).startswith(self._own)
+        if (left_out and not within) or real in self._files:
             return True
-        state = os.stat(
-            real
-        )  # OSError: there is no such file, and there may be one later
+        # OSError: there is no such file, and there may be one later
+        state = os.stat(real)
         if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
             return False
         left = self._old.get(real)
@@ -149,12 +141,11 @@ class Opened:
         self._files.add(real)
         path = printable(real[len(self._workspace) :] if within else real)
         file, line = source_line.nearest(sys._getframe(2))
-        by = {"file": printable(file), "line": line} if file else None
-        if len(path) <= MAX_NAME and len(printable(file)) <= MAX_NAME:
+        by = {"file": file, "line": line} if file else None
+        if len(path) <= MAX_NAME:
             self._pending.append((path, within, by, left))
-        if self._forked and (
-            len(self._files) < _AT_ONCE or len(self._pending) >= _AT_ONCE
-        ):
+        many = len(self._files) < _AT_ONCE or len(self._pending) >= _AT_ONCE
+        if self._forked and many:
             session.current().flush()
 
 
@@ -165,11 +156,16 @@ def of_system(path: str) -> bool:
     return below.startswith(_system_folders()) and not below.startswith(_MEMORY)
 
 
+def installed(path: str) -> bool:
+    """Return whether a file is that of an installed package."""
+    return "/site-packages/" in path or "/dist-packages/" in path
+
+
 @functools.lru_cache(maxsize=None)
 def _system_folders() -> tuple[str, ...]:
     folders = _SYSTEM.split()
     for folder, names in _OF_SYSTEM.items():
-        folders += [folder + os.sep + name for name in names.split()]
+        folders += [f"{folder}/{name}" for name in names.split()]
     return (*with_separator(folders), _DRIVERS)
 
 
@@ -192,10 +188,8 @@ def interpreter() -> list[str]:
     gate = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     folders = [sys.base_prefix, sys.base_exec_prefix, library, gate]
     for prefix in {sys.prefix, sys.exec_prefix}:
-        shared = os.path.exists(os.path.join(prefix, "pyvenv.cfg"))
-        folders += (
-            [os.path.join(prefix, name) for name in _OF_A_VENV] if shared else [prefix]
-        )
+        names = _OF_A_VENV if os.path.exists(f"{prefix}/pyvenv.cfg") else [""]
+        folders += [os.path.join(prefix, name) for name in names]
     return folders
 
 
@@ -211,7 +205,5 @@ def with_separator(folders: Sequence[str]) -> tuple[str, ...]:
 def purpose(mode: Any, flags: Any) -> tuple[bool, bool]:
     """Return whether opening keeps what was there, and whether it may write."""
     if isinstance(mode, str):
-        return "w" not in mode and "x" not in mode, any(
-            letter in mode for letter in "wax+"
-        )
+        return not {*"wx"} & {*mode}, bool({*"wax+"} & {*mode})
     return not flags & (os.O_TRUNC | os.O_EXCL), bool(flags & _WRITING)

@@ -11,23 +11,26 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..trace.dispatch import ASIDE, form, gives_unwritten, is_view, mode
-from ..trace.format import MAX_DISPATCHED, MAX_NAME, MAX_OPERATORS, REFUSAL
+from ..trace.format import MAX_DISPATCHED, MAX_OPERATORS, REFUSAL
 from . import session, source_line
 from .digest import digest_all
 
 _EARLY = 20  # steps
 
 
-def watching(torch: Any, config: Dict[str, Any]) -> Optional[Watching]:
+def watching(config: dict[str, Any]) -> Watching | None:
     """Return who watches the operators of this run; None if nobody asked."""
     if config.get("operators"):
-        return Operators(torch, config["operators"])
+        return Operators(**config["operators"])
     if "refused" in config:
-        return Refused(torch, config["refused"])
-    return Dispatched(torch, config["dispatched"]) if "dispatched" in config else None
+        return Refused(config["refused"])
+    return Dispatched(config["dispatched"]) if "dispatched" in config else None
 
 
 class Watching:
@@ -39,10 +42,10 @@ class Watching:
 
     eager = True
 
-    def __init__(self, torch: Any, step: int) -> None:
-        self.torch, self.step = torch, step
+    def __init__(self, step: int) -> None:
+        self.step = step
         # sequence number of a backward node -> the line of its forward
-        self._lines: Dict[int, Tuple[str, int]] = {}
+        self._lines: dict[int, tuple[str, int]] = {}
         self._mode: Any = None
 
     def at(self, step: int) -> None:
@@ -56,19 +59,17 @@ class Watching:
         """Return whether a step up to the last is watched."""
         return True
 
-    def dispatched(
-        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
-    ) -> Any:
+    def dispatched(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Take note of an operator and call it; return what it gives."""
         raise NotImplementedError
 
     def begin(self) -> None:
         """Watch from here on."""
         if self._mode is None:
-            stance = getattr(getattr(self.torch, "compiler", None), "set_stance", None)
+            stance = getattr(torch.compiler, "set_stance", None)
             if stance is not None and self.eager:
                 stance("force_eager")
-            self._mode = mode(self.torch, self.dispatched, aside=not self.eager)
+            self._mode = mode(torch, self.dispatched, aside=not self.eager)
             self._mode.__enter__()
 
     def end(self) -> None:
@@ -77,178 +78,141 @@ class Watching:
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
 
-    def whose(self) -> Tuple[str, str, Tuple[str, int]]:
+    def whose(self) -> tuple[str, str, tuple[str, int]]:
         """Return (phase, backward node, line) of the operator being dispatched: one of the backward
         pass belongs to the line of its forward."""
-        node = self.torch._C._current_autograd_node()
+        node = torch._C._current_autograd_node()
         if node is not None:
-            return (
-                "backward",
-                node.name(),
-                self._lines.get(node._sequence_nr(), ("", 0)),
-            )
+            line = self._lines.get(node._sequence_nr(), ("", 0))
+            return "backward", node.name(), line
         frame: Any = sys._getframe(3)
         site, phase = source_line.nearest(frame), "forward"
         while frame is not None and phase == "forward":
             code = frame.f_code
-            if (
-                code.co_name in ("step", "_optimizer_step_code")
-                and "/optim/" in code.co_filename
-            ):
+            steps = code.co_name in ("step", "_optimizer_step_code")
+            if steps and "/optim/" in code.co_filename:
                 phase = "optimizer"
             frame = frame.f_back
-        number = self.torch._C._autograd._get_sequence_nr() - 1
         if phase == "forward" and len(self._lines) < MAX_OPERATORS:
-            self._lines.setdefault(number, site)
+            self._lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, site)
         return phase, "", site
-
-    def tensors(self, value: Any) -> List[Any]:
-        """Return the tensors among arguments or results."""
-        from torch.utils._pytree import tree_leaves
-
-        return [
-            leaf for leaf in tree_leaves(value) if isinstance(leaf, self.torch.Tensor)
-        ]
 
 
 class Operators(Watching):
     """Records the operators of `step` (-1: all before the first); where it is early, those of all
     before it too, for a divergence may come sooner this time.
 
-    `again` names the one to replay: (operator, which time it was dispatched in the step, how often
+    `replay` names the one to replay: (operator, which time it was dispatched in the step, how often
     to replay it); None for none.
     """
 
-    def __init__(self, torch: Any, config: Dict[str, Any]) -> None:
-        super().__init__(torch, config["step"])
-        self.again = config.get("replay")
-        self._counts: Dict[str, int] = {}
+    def __init__(self, step: int, replay: Any = None) -> None:
+        super().__init__(step)
+        self.replay = replay
+        self._counts: dict[str, int] = {}
         # addresses of storages that `empty` gave and that nothing has written yet
-        self._unwritten: Set[int] = set()
+        self._unwritten: set[int] = set()
 
     def includes(self, step: int) -> bool:
         """Return whether this is the step, or it is an early one."""
         return step == self.step or self.step <= _EARLY
 
-    def dispatched(
-        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
-    ) -> Any:
+    def dispatched(self, function: Any, args: Any, kwargs: Any) -> Any:
         name, current = str(function), session.current()
         if name.startswith(ASIDE) or current.step > self.step or not current.live:
             return function(*args, **kwargs)
-        phase, node, site = self.whose()
-        with current.own_time():
-            unwritten = self._is_unwritten(function, args)
-            inputs = self._digests((args[1:] if unwritten else args, kwargs))
-            inputs += self._generator(function, kwargs)
+        is_mutable, target = function._schema.is_mutable, _addresses(args[:1])
+        # what memory holds that nothing has written is no input (`uniform_` on `empty`)
+        unwritten = is_mutable and target and target <= self._unwritten
+        phase, node, (file, line) = self.whose()
         count = self._counts[name] = self._counts.get(name, 0) + 1
-        replayed: Dict[str, Any] = {}
-        if self.again is not None and self.again[:2] == [name, count]:
-            with current.own_time():
-                replayed["distinct"] = self._replay(
-                    function, args, kwargs, self.again[2]
-                )
-        result = function(*args, **kwargs)
-        self._follow(function, name, args, result)
+        more: dict[str, Any] = {}
         with current.own_time():
-            changed = (
-                self._digests((args, kwargs)) if function._schema.is_mutable else []
-            )
-            outputs = [] if gives_unwritten(name) else self._digests(result) + changed
+            inputs = _digests((args[1:] if unwritten else args, kwargs))
+            # the generator that a random operator draws from is an input too
+            if torch.Tag.nondeterministic_seeded in function.tags:
+                generator = kwargs.get("generator") or torch.default_generator
+                inputs += _digests(generator.get_state())
+            if self.replay is not None and self.replay[:2] == [name, count]:
+                more["distinct"] = _replay(function, args, kwargs, self.replay[2])
+        result = function(*args, **kwargs)
+        if ".empty" in name or ".new_empty" in name:
+            self._unwritten |= _addresses(result)
+        elif not is_view(function):
+            self._unwritten -= _addresses(result) | target
+        with current.own_time():
+            outputs = [] if gives_unwritten(name) else _digests(result)
+            if is_mutable and not gives_unwritten(name):
+                outputs += _digests((args, kwargs))
             current.event(
                 "operators",
                 op=name[:200],
                 count=count,
                 phase=phase,
                 node=node[:200],
-                file=site[0][:MAX_NAME],
-                line=site[1],
+                file=file,
+                line=line,
                 inputs=inputs[:100],
                 outputs=outputs[:100],
-                simple=self.torch.Tag.pointwise in function.tags or is_view(function),
-                **replayed,
+                simple=torch.Tag.pointwise in function.tags or is_view(function),
+                **more,
             )
         return result
 
-    def _is_unwritten(self, function: Any, args: Tuple[Any, ...]) -> bool:
-        """Return whether an operator writes to memory that nothing has written: what that holds is
-        no input (`uniform_` on `empty`)."""
-        target = (
-            self._addresses(args[0]) if function._schema.is_mutable and args else set()
-        )
-        return bool(target) and target <= self._unwritten
 
-    def _follow(
-        self, function: Any, name: str, args: Tuple[Any, ...], result: Any
-    ) -> None:
-        """Remember the memory that `empty` gives, until something writes there."""
-        if ".empty" in name or ".new_empty" in name:
-            self._unwritten |= self._addresses(result)
-        elif not is_view(function):
-            self._unwritten -= self._addresses(result)
-            self._unwritten -= self._addresses(args[0]) if args else set()
+def _tensors(value: Any) -> list[Any]:
+    """Return the tensors among arguments or results."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
-    def _addresses(self, value: Any) -> Set[int]:
-        """Return where a tensor, or each of a list, has its memory, if it has any of its own."""
-        found = set()
-        for item in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(item, self.torch.Tensor):
-                with contextlib.suppress(RuntimeError, NotImplementedError):
-                    found.add(int(item.untyped_storage().data_ptr()))
-        return found - {0}
 
-    def _digests(self, value: Any) -> List[str]:
-        digests = digest_all(self.torch, self.tensors(value))
-        return [digests[at : at + 8].hex() for at in range(0, len(digests), 16)]
+def _addresses(value: Any) -> set[int]:
+    """Return where tensors have their memory, if they have any of their own."""
+    addresses = set()
+    for item in _tensors(value):
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            addresses.add(int(item.untyped_storage().data_ptr()))
+    return addresses - {0}
 
-    def _generator(self, function: Any, kwargs: Dict[str, Any]) -> List[str]:
-        """Return a digest of the generator that a random operator draws from: it is an input
-        too."""
-        if self.torch.Tag.nondeterministic_seeded not in function.tags:
-            return []
-        generator = kwargs.get("generator") or self.torch.default_generator
-        return self._digests(generator.get_state())
 
-    def _replay(
-        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], times: int
-    ) -> Dict[str, int]:
-        """Return how many distinct outputs `times` executions on copies of the same inputs gave,
-        for each way to run it; 0: it raised."""
-        torch = self.torch
-        enabled = torch.are_deterministic_algorithms_enabled()
-        warn = torch.is_deterministic_algorithms_warn_only_enabled()
-        threads, found = torch.get_num_threads(), {}
-        try:
-            for name, on, count in (
-                ("as-trained", enabled, threads),
-                ("one-thread", enabled, 1),
-                ("deterministic", True, threads),
-                ("default", False, threads),
-            ):
-                torch.set_num_threads(count)
-                torch.use_deterministic_algorithms(on, warn_only=warn and on)
-                found[name] = self._distinct(function, args, kwargs, times)
-        finally:
-            torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(enabled, warn_only=warn)
-        return found
+def _digests(value: Any) -> list[str]:
+    digests = digest_all(_tensors(value))
+    return [digests[at : at + 8].hex() for at in range(0, len(digests), 16)]
 
-    def _distinct(
-        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], times: int
-    ) -> int:
-        from torch.utils._pytree import tree_map_only
 
-        copied, distinct = (self.torch.Tensor, self.torch.clone), set()
-        try:
-            for _ in range(times):
-                own_args, own_kwargs = tree_map_only(*copied, (args, kwargs))
-                result = function(*own_args, **own_kwargs)
-                if function._schema.is_mutable:
-                    result = (result, own_args)
-                distinct.add(tuple(self._digests(result)))
-        except Exception:
-            return 0
-        return len(distinct)
+def _replay(function: Any, args: Any, kwargs: Any, times: int) -> dict[str, int]:
+    """Return how many distinct outputs `times` executions on copies of the same inputs gave,
+    for each way to run it; 0: it raised."""
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    threads, counts = torch.get_num_threads(), {}
+    try:
+        for name, on, count in (
+            ("as-trained", enabled, threads),
+            ("one-thread", enabled, 1),
+            ("deterministic", True, threads),
+            ("default", False, threads),
+        ):
+            torch.set_num_threads(count)
+            torch.use_deterministic_algorithms(on, warn_only=warn and on)
+            counts[name] = _distinct(function, args, kwargs, times)
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(enabled, warn_only=warn)
+    return counts
+
+
+def _distinct(function: Any, args: Any, kwargs: Any, times: int) -> int:
+    distinct = set()
+    try:
+        for _ in range(times):
+            copies = tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
+            result = function(*copies[0], **copies[1])
+            if function._schema.is_mutable:
+                result = (result, copies[0])
+            distinct.add(tuple(_digests(result)))
+    except Exception:
+        return 0
+    return len(distinct)
 
 
 class Dispatched(Watching):
@@ -257,13 +221,15 @@ class Dispatched(Watching):
 
     eager = False
 
-    def __init__(self, torch: Any, step: int) -> None:
-        super().__init__(torch, step)
-        self._counts: Dict[Tuple[str, str, str, str], int] = {}
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self._counts: dict[tuple[str, str, str, str], int] = {}
 
     def includes(self, step: int) -> bool:
         """Return whether this is the step, and nothing was compiled before."""
-        return step == self.step and not _compiled()
+        utils: Any = sys.modules.get("torch._dynamo.utils")
+        compiled = utils is not None and utils.counters["frames"]["total"]
+        return step == self.step and not compiled
 
     def end(self) -> None:
         """Write the counts."""
@@ -272,32 +238,20 @@ class Dispatched(Watching):
             rows = [[*key, count] for key, count in self._counts.items()]
             session.current().event("dispatched", rows=rows)
 
-    def dispatched(
-        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
-    ) -> Any:
+    def dispatched(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Count an operator, unless it is the probe's own."""
         current = session.current()
         if current.live and not current.at_work():
-            phase = (
-                "forward"
-                if self.torch._C._current_autograd_node() is None
-                else "backward"
-            )
-            dtype = self._dtype((args, kwargs))
+            backward = torch._C._current_autograd_node() is not None
+            phase = "backward" if backward else "forward"
+            tensors = _tensors((args, kwargs))
+            # the first floating-point tensor, else the first
+            tensors.sort(key=lambda it: not (it.is_floating_point() or it.is_complex()))
+            dtype = str(tensors[0].dtype).replace("torch.", "") if tensors else ""
             key = str(function)[:200], dtype, phase, form(function, args, kwargs)
             if key in self._counts or len(self._counts) < MAX_DISPATCHED:
                 self._counts[key] = self._counts.get(key, 0) + 1
         return function(*args, **kwargs)
-
-    def _dtype(self, value: Any) -> str:
-        """Return that of the first floating-point tensor, else of the first tensor."""
-        tensors = self.tensors(value)
-        floating = [
-            item for item in tensors if item.is_floating_point() or item.is_complex()
-        ]
-        for item in floating or tensors:
-            return str(item.dtype).replace("torch.", "")
-        return ""
 
 
 class Refused(Watching):
@@ -305,28 +259,26 @@ class Refused(Watching):
     forward. It is then run without the flag: the training goes on, and all of them are named in one
     run."""
 
-    def __init__(self, torch: Any, step: int) -> None:
-        super().__init__(torch, step)
-        self._known: Set[Tuple[str, str, str, int]] = set()
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self._known: set[tuple[str, str, tuple[str, int]]] = set()
 
-    def dispatched(
-        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
-    ) -> Any:
+    def dispatched(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Call an operator, without the flag if torch refuses it."""
-        phase, _, (file, line) = self.whose()
+        phase, _, site = self.whose()
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
             refusal = re.search(REFUSAL, str(error))
             if refusal is None:
                 raise
-        current, op = session.current(), refusal.group(1)[:200]
-        known = (op, phase, file, line)
-        if known not in self._known:
-            self._known.add(known)
-            place = {"file": file[:MAX_NAME], "line": line, "step": current.step}
+        op = refusal.group(1)
+        if (op, phase, site) not in self._known:
+            self._known.add((op, phase, site))
+            current, (file, line) = session.current(), site
+            place = {"file": file, "line": line, "step": current.step}
             current.event("refused", op=op, phase=phase, **place)
-        setter: Any = self.torch._C._set_deterministic_algorithms
+        setter: Any = torch._C._set_deterministic_algorithms
         # the probe notes what the training switches off
         setter = getattr(setter, "__wrapped__", setter)
         setter(False)
@@ -334,9 +286,3 @@ class Refused(Watching):
             return function(*args, **kwargs)
         finally:
             setter(True)
-
-
-def _compiled() -> bool:
-    """Return whether Dynamo has compiled anything in this process."""
-    utils: Any = sys.modules.get("torch._dynamo.utils")
-    return bool(utils is not None and utils.counters["frames"]["total"])

@@ -9,11 +9,12 @@ import functools
 import gc
 import sys
 import weakref
-from typing import Any, Callable, Dict, Iterator, Tuple
+from collections.abc import Iterator
+from typing import Any, Callable
 
 
 def wrap(
-    owner: Any, name: str, around: Callable[..., Any], also: Tuple[Any, ...] = ()
+    owner: Any, name: str, around: Callable[..., Any], also: tuple[Any, ...] = ()
 ) -> Any:
     """Replace `owner.name`, where there is one, by a function that calls `around(original, …)`, and
     return that function. The same function under that name in `also` is replaced too."""
@@ -25,18 +26,16 @@ def wrap(
     def function(*args: Any, **kwargs: Any) -> Any:
         return around(original, *args, **kwargs)
 
-    wrapper: Any = (
-        function
-        if hasattr(type(original), "__get__")
-        else _Unbound(original, around, owner)
-    )
+    binds = hasattr(type(original), "__get__")
+    wrapper: Any = function if binds else _Unbound(original, around, owner)
     wrapper._torchdynamo_disable = True
-    for place in (
-        owner,
-        *(other for other in also if getattr(other, name, None) is original),
-    ):
-        setattr(place, name, wrapper)
+    for place in (owner, *also):
+        if getattr(place, name, None) is original or place is owner:
+            setattr(place, name, wrapper)
     return wrapper
+
+
+_ABSENT = lambda: None, None
 
 
 class WeakByIdentity:
@@ -44,45 +43,37 @@ class WeakByIdentity:
     hashable, nor comparable."""
 
     def __init__(self) -> None:
-        self._held: Dict[
-            int, Tuple[Any, Any]
-        ] = {}  # id -> weak reference to it, what was noted
+        # id -> weak reference to it, what was noted
+        self._notes: dict[int, tuple[Any, Any]] = {}
 
     def add(self, item: Any, noted: Any = None) -> Any:
         """Note something of an item, and return it. An item that cannot be referred to weakly is
         not kept."""
-        held, key = self._held, id(item)
+        notes, key = self._notes, id(item)
 
         def forget(reference: Any) -> None:
-            if key in held and held[key][0] is reference:
-                del held[key]
+            if key in notes and notes[key][0] is reference:
+                del notes[key]
 
         with contextlib.suppress(TypeError):
-            held[key] = weakref.ref(item, forget), noted
+            notes[key] = weakref.ref(item, forget), noted
         return noted
 
     def discard(self, item: Any) -> None:
         """Take an item out."""
-        reference, _ = self._held.get(id(item), (None, None))
-        if reference is not None and reference() is item:
-            del self._held[id(item)]
+        self._notes.pop(id(item), None)
 
     def get(self, item: Any) -> Any:
         """Return what is noted of an item; None if it was not added."""
-        reference, noted = self._held.get(id(item), (None, None))
-        return noted if reference is not None and reference() is item else None
+        reference, noted = self._notes.get(id(item), _ABSENT)
+        return noted if reference() is item else None
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(
-            [
-                item
-                for item in [reference() for reference, _ in list(self._held.values())]
-                if item is not None
-            ]
-        )
+        items = [reference() for reference, _ in list(self._notes.values())]
+        return (item for item in items if item is not None)
 
     def __bool__(self) -> bool:
-        return bool(self._held)
+        return bool(self._notes)
 
 
 class _Unbound:
@@ -116,7 +107,7 @@ class _Unbound:
 
     def __reduce__(self) -> Any:  # as `os.listdir`, where the original says `posix`
         return eval, (
-            "__import__(%r, fromlist=['']).%s" % (self._owner.__name__, self.__name__),
+            f"__import__({self._owner.__name__!r}, fromlist=['']).{self.__name__}",
         )
 
 
@@ -132,16 +123,11 @@ def wrap_in_type(kind: type, name: str, around: Callable[..., Any]) -> None:
     of_class = type(original).__name__ == "classmethod_descriptor"
 
     def wrapper(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        bound = (
-            original.__get__(None, owner)
-            if of_class
-            else original.__get__(owner, type(owner))
-        )
-        return around(bound, owner, *args, **kwargs)
+        place = (None, owner) if of_class else (owner, type(owner))
+        return around(original.__get__(*place), owner, *args, **kwargs)
 
     wrapper.__name__ = name
-    found = [item for item in gc.get_referents(vars(kind)) if type(item) is dict]
-    if not found:
-        return
-    found[0][name] = classmethod(wrapper) if of_class else wrapper
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+    for item in gc.get_referents(vars(kind)):
+        if type(item) is dict:
+            item[name] = classmethod(wrapper) if of_class else wrapper
+            ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from typing import Any, List
+from typing import Any
 
 _POOLS = ("multiprocessing.pool", "concurrent.futures.process", "loky.process_executor")
 # nothing else imports it at start-up: a `resource.py` beside the training's script stays its own
@@ -14,21 +14,14 @@ sys.modules.pop("resource", None)
 
 def process_key() -> str:
     """Return which of the run's processes this is: `main`, `rank1`, `SpawnProcess-2`."""
-    distributed = sys.modules.get("torch.distributed")
-    if (
-        distributed is not None
-        and getattr(distributed, "is_available", bool)()
-        and distributed.is_initialized()
-    ):
-        return "rank%d" % distributed.get_rank()
-    if os.environ.get("RANK", "").isdecimal():
-        return "rank%s" % os.environ["RANK"][:10]
-    multiprocessing = sys.modules.get("multiprocessing.process")
-    name = (
-        multiprocessing.current_process().name
-        if multiprocessing is not None
-        else "MainProcess"
-    )
+    distributed: Any = sys.modules.get("torch.distributed")
+    if getattr(distributed, "is_available", bool)() and distributed.is_initialized():
+        return f"rank{distributed.get_rank()}"
+    rank = os.environ.get("RANK", "")
+    if rank.isdecimal():
+        return "rank" + rank[:10]
+    multiprocessing: Any = sys.modules.get("multiprocessing.process")
+    name = multiprocessing.current_process().name if multiprocessing else "MainProcess"
     return "main" if name == "MainProcess" else str(name)[:200]
 
 
@@ -60,7 +53,7 @@ def works_for_a_pool() -> bool:
     return False
 
 
-def arguments() -> List[str]:
+def arguments() -> list[str]:
     """Return the command line, as text that can be encoded."""
     # sys.argv is not set yet during start-up
     argv = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))
@@ -74,18 +67,22 @@ def resident_peak() -> int:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
-def mapped_files() -> List[str]:
+def imported_files() -> list[tuple[str, str]]:
+    """Return name and file of each module that this process has imported from one."""
+    modules = list(sys.modules.items())
+    files = [(name, getattr(module, "__file__", None)) for name, module in modules]
+    return [(name, file) for name, file in files if isinstance(file, str)]
+
+
+def mapped_files() -> list[str]:
     """Return the files that are mapped into this process's memory, each once; nothing where the
     system does not tell."""
     try:
-        with open(
-            "/proc/self/maps", encoding="utf-8", errors="surrogateescape"
-        ) as file:
-            lines = file.readlines()
+        with open("/proc/self/maps", "rb") as file:
+            lines = os.fsdecode(file.read()).split("\n")
     except OSError:
         return []
-    paths = (path for line in lines for path in line.rstrip("\n").split(None, 5)[5:])
-    return list(dict.fromkeys(path for path in paths if path.startswith("/")))
+    return list(dict.fromkeys(line[line.index("/") :] for line in lines if "/" in line))
 
 
 def printable(text: str) -> str:

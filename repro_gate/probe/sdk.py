@@ -33,11 +33,9 @@ def record(name: str, value: Any, kind: str | None = None) -> None:
     if not current.live:
         current.insist()
         if prepares_data():
-            current.note(
-                "record-in-worker",
-                "repro_gate.record in a DataLoader's worker does nothing: record in the process "
-                "that trains",
-            )
+            text = "repro_gate.record in a DataLoader's worker does nothing"
+            text += ": record in the process that trains"
+            current.note("record-in-worker", text)
         return
     if callable(getattr(value, "state_dict", None)):
         value = value.state_dict()
@@ -73,21 +71,18 @@ def digest_leaves(items: list[tuple[str, Any]]) -> tuple[tuple[Row, ...], Digest
     """Return rows and digests of leaves: torch tensors by `digest.begin`, arrays by their bytes,
     everything else by type and exact text."""
     torch = sys.modules.get("torch")
-    tensors, rows, others = [], [], []
+    places, tensors, rows, others = [], [], [], []
     for index, (name, value) in enumerate(items):
         if torch is not None and isinstance(value, torch.Tensor):
-            tensors.append(index)
+            places.append(index)
+            tensors.append(value)
             row, digest = describe(name, value), b""
         else:
             row, digest = _of_value(name, value)
         rows.append(row)
         others.append(digest)
-    digests = (
-        begin(torch, [items[index][1] for index in tensors])
-        if tensors
-        else Digests([], ())
-    )
-    return tuple(rows), digests.among(tensors, others)
+    digests = begin(tensors) if tensors else Digests([])
+    return tuple(rows), digests.among(places, others)
 
 
 def hex_values(items: list[tuple[str, Any]]) -> list[str] | None:
@@ -102,29 +97,21 @@ def hex_values(items: list[tuple[str, Any]]) -> list[str] | None:
 
 
 def _of_value(name: str, value: Any) -> tuple[Row, bytes]:
+    has_dtype = hasattr(value, "dtype")
     # a column of pandas
-    if (
-        hasattr(value, "dtype")
-        and not hasattr(value, "tobytes")
-        and hasattr(value, "__array__")
-    ):
+    if has_dtype and not hasattr(value, "tobytes") and hasattr(value, "__array__"):
         value = value.__array__()
+    shape: tuple[int, ...] = ()
+    dtype, content = type(value).__name__, value
     # numpy, and what follows its interface (jax)
-    if hasattr(value, "dtype") and hasattr(value, "tobytes"):
-        row: Row = (
-            name,
-            str(value.dtype)[:100],
-            tuple(int(size) for size in value.shape),
-        )
+    if has_dtype and hasattr(value, "tobytes"):
+        dtype, shape = str(value.dtype), tuple(map(int, value.shape))
         content = _objects(value) if value.dtype == object else value.tobytes()
-    else:
-        row = (name, type(value).__name__[:100], ())
-        content = struct.pack("<d", value) if isinstance(value, float) else value
-        content = (
-            content
-            if isinstance(content, bytes)
-            else repr(value).encode("utf-8", "replace")
-        )
+    elif isinstance(value, float):
+        content = struct.pack("<d", value)
+    elif not isinstance(value, bytes):
+        content = repr(value).encode("utf-8", "replace")
+    row: Row = (name, dtype[:100], shape)
     return row, _SHA256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]
 
 

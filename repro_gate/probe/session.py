@@ -12,24 +12,24 @@ import contextlib
 import os
 import sys
 import traceback
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from ..trace.format import LIMITS, LOOP, MAX_NAME, WHOLE_RUN
+from ..trace.format import LIMITS, MAX_NAME, WHOLE_RUN
 from ..trace.writer import Later, Row, TraceFailed, TraceWriter, frozen
 from . import facts, rng
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
-from .shared import PROCESS, Watcher
+from .shared import PROCESS
 from .source_line import largest_loop
 from .step_time import Clock, mark
 
 _NOTICES = 10_000  # of all kinds that are told apart
 _HELD = 1_000  # blocks before the first gradient or step
-EX_IOERR = (
-    74  # the exit status of a process whose trace could not be written (sysexits.h)
-)
+# the exit status of a process whose trace could not be written (sysexits.h)
+EX_IOERR = 74
 _OS, _LEAVE = frozen(os), os._exit
 _PATIENCE = (
-    60.0  # seconds that a thread waits for another one's hook, which may wait for it
+    60  # seconds that a thread waits for another one's hook, which may wait for it
 )
 
 
@@ -41,36 +41,32 @@ class StopTraining(SystemExit):
 class Session:
     """Records one process, or one more thread of it that trains."""
 
-    def __init__(
-        self, config: Dict[str, Any], torch: Any = None, thread: str = ""
-    ) -> None:
-        self.config, self.torch = config, torch
-        self.thread = (
-            thread  # the name of the one whose training this is; empty: the main thread
-        )
-        self.watcher = Watcher()
-        self.stem = (
-            "none"  # the trace file's name without its suffix; its other files start so
-        )
+    def __init__(self, config: dict[str, Any], thread: str = "") -> None:
+        self.config = config
+        # the name of the one whose training this is; empty: the main thread
+        self.thread = thread
+        self.hooks: Any = None  # `torch_hooks.Hooks`, once torch is imported
+        # the trace file's name without its suffix; its other files start so
+        self.stem = "none"
         self.step = -1  # the step in progress; -1 until training starts
         self.stopped = False
         self.explicit = False  # the script says itself what a step is
         self.failed = False  # an exception that nothing caught ended the script
         self.introduced = False  # the process trains: what it is has been written
         self.broken = self._closed = self._finished = self._forked = False
-        self.kept_files: Dict[str, int] = {}  # label of kept tensors -> how often
-        self._writer: Optional[TraceWriter] = None
-        self._facts: Dict[str, str] = {}  # those that are written
+        self.kept_files: dict[str, int] = {}  # label of kept tensors -> how often
+        self._writer: TraceWriter | None = None
+        self._facts: dict[str, str] = {}  # those that are written
         # arguments of `TraceWriter.block` until the process is known to train
-        self._held: List[Tuple[int, str, Any, Any, Any]] = []
+        self._held: list[tuple[int, str, Any, Any, Any]] = []
         self._steps = self._stops = 0
         self._inside = False  # a thread is in `own_time`
         self.renew()
-        self._clock = Clock(torch)
+        self._clock = Clock()
         self._failure = ""  # why the recording ended, if the trace does not say so yet
         self._recorded = False  # something is recorded that no step has closed yet
-        self._noticed: Set[Tuple[Any, ...]] = set()
-        self._counts: Dict[str, int] = {}  # of what `LIMITS` limits
+        self._noticed: set[tuple[Any, ...]] = set()
+        self._counts: dict[str, int] = {}  # of what `LIMITS` limits
 
     def renew(self) -> None:
         """Forget which thread is in a hook: it does not live on in a forked child. Each session has
@@ -82,21 +78,14 @@ class Session:
         """Open the trace."""
         self._forked = forked
         argv = [item[:MAX_NAME] for item in arguments()][:1000]
-        hello = {
-            "nonce": self.config["nonce"],
-            "pid": _OS.getpid(),
-            "key": "main",
-            "argv": argv,
-        }
+        hello = {"nonce": self.config["nonce"], "pid": _OS.getpid(), "forked": forked}
         with self._guard():
-            self._writer = TraceWriter(
-                self.config["traces"], {**hello, "forked": forked}
-            )
+            self._writer = TraceWriter(self.config["traces"], {**hello, "argv": argv})
             self.stem = self._writer.stem
 
     def key(self) -> str:
         """Return what names this process and thread in every run, to pair it with the other's."""
-        return "%s/%s" % (process_key(), self.thread) if self.thread else process_key()
+        return f"{process_key()}/{self.thread}" if self.thread else process_key()
 
     def wants(self) -> bool:
         """Return whether the tensors of the step in progress are to be digested: every n-th, and
@@ -109,11 +98,13 @@ class Session:
 
     @property
     def live(self) -> bool:
-        if self.stopped or self.broken or self._closed or self._writer is None:
+        if self.stopped or self._open is None:
             return False
-        return (self.introduced or not prepares_data()) and not facts.capturing(
-            self.torch
-        )
+        return (self.introduced or not prepares_data()) and not facts.capturing()
+
+    @property
+    def _open(self) -> TraceWriter | None:
+        return None if self.broken or self._closed else self._writer
 
     @contextlib.contextmanager
     def own_time(self) -> Iterator[None]:
@@ -124,7 +115,7 @@ class Session:
             return
         began = self._clock.step
         with self._guard():
-            began = mark(self.torch)  # behind the work that the training has queued
+            began = mark()  # behind the work that the training has queued
         if not self._acquire():
             with self._guard():
                 yield
@@ -132,13 +123,13 @@ class Session:
         self._inside = True
         try:
             with self._guard():
-                self._clock.enter(self.torch, began)
+                self._clock.enter(began)
             try:
                 with self._guard():
                     yield
             finally:
                 with self._guard():
-                    self._clock.leave(self.torch)
+                    self._clock.leave()
         finally:
             self._inside = False
             self._lock.release()
@@ -149,7 +140,7 @@ class Session:
         if self._lock.acquire(timeout=0 if self.broken else _PATIENCE):
             self._owner = _thread.get_ident()
             return True
-        self._ended("another thread kept the probe for %d seconds" % _PATIENCE)
+        self._ended(f"another thread kept the probe for {_PATIENCE} seconds")
         return False
 
     def at_work(self) -> bool:
@@ -160,17 +151,18 @@ class Session:
         self,
         kind: str,
         rows: Sequence[Row],
-        digests: Union[bytes, Later],
-        values: Optional[List[str]] = None,
+        digests: bytes | Later,
+        values: list[str] | None = None,
     ) -> None:
         """Write the digests of one kind at this moment. They are held until the process is known to
         train; a batch that comes before training is one of the first step. Called inside
         `own_time`."""
-        if not rows or self._writer is None or self.broken or self._closed:
+        writer = self._open
+        if not rows or writer is None:
             return
         step = max(self.step, 0) if kind == "batch" else self.step
         if self.introduced:
-            self._writer.block(step, kind, rows, digests, values)
+            writer.block(step, kind, rows, digests, values)
             return
         # the newest batches matter: the first step takes one of them
         if len(self._held) >= _HELD:
@@ -186,18 +178,19 @@ class Session:
         """Write what was held: a gradient, a step or something recorded says that this process
         trains. A forward pass alone does not, since workers of every kind (a `Pool`'s, say) call
         modules too."""
-        if self.introduced or self.broken or self._writer is None:
+        writer = self._open
+        if self.introduced or writer is None:
             return
         with self.own_time():
             self.introduced = True
             self._write_facts()
-            self._writer.event("variables", values=facts.library_variables())
+            writer.event("variables", values=facts.library_variables())
             util: Any = sys.modules.get("multiprocessing.util")
             # forked workers skip `atexit` and run these finalizers instead
             if util is not None and started_by_multiprocessing():
                 util.Finalize(None, close_session, exitpriority=-1000)
             for block in sorted(self._held, key=lambda item: item[0]):
-                self._writer.block(*block)
+                writer.block(*block)
             self._held = []
 
     def recorded(self) -> None:
@@ -221,8 +214,8 @@ class Session:
             self.training_begins()
             self.trains()
             self._write_step()
-            wanted = self.config["steps"]
-            if last and wanted is not None and self._steps >= wanted:
+            limit = self.config["steps"]
+            if last and limit is not None and self._steps >= limit:
                 self._finish()
                 self.event("stopped", steps=self._steps)
                 self.stopped = True
@@ -246,7 +239,7 @@ class Session:
         """Write what the probe could not do; an empty message is nothing. Leave room for one more
         note: why the recording ended."""
         if message and self._counts.get("notes", 0) < LIMITS["notes"] - 1:
-            self.notice("notes", id=identifier, message=message[:MAX_NAME])
+            self.notice("notes", rows=((identifier, message[:MAX_NAME]),))
 
     def notice(self, name: str, **fields: Any) -> None:
         """Write an event about something other than a tensor, unless the same was noticed
@@ -275,18 +268,17 @@ class Session:
         """Write what is left to the end and the last line. Later calls do nothing."""
         if self._closed or self._writer is None:
             return
-        alone = self is PROCESS.sessions[0] and len(PROCESS.sessions) == 1
         if self.stopped:
             reason = "steps"
-        elif reason == "exit" and not self.introduced and alone:
+        elif reason == "exit" and not self.introduced and PROCESS.sessions == [self]:
             self._close_whole_run()
         elif self._recorded and reason != "exception":
             self._write_step()  # the last step of a script that only ever records
         self._finish()
         with self.own_time():  # no step of another thread comes after the last line
             with self._guard():
-                if self.introduced:
-                    self.watcher.at_close(reason)
+                if self.introduced and self.hooks is not None:
+                    self.hooks.at_close(reason)
             with self._guard():
                 self._writer.write(wait=True)
             self._note_failure()
@@ -316,18 +308,19 @@ class Session:
         if self.broken:
             self._writer = None
             return
-        child = open_session(self.config, self.torch)
+        child = open_session(self.config)
         for observer in PROCESS.observers:
             observer.forked()
         child.start(forked=True)
-        self.watcher.serve(child)
+        if self.hooks is not None:
+            self.hooks.serve(child)
 
     def _finish(self) -> None:
         """Write what is written once, when the last step is over."""
         if not self._finished:
-            if self.introduced:
+            if self.introduced and self.hooks is not None:
                 with self.own_time():
-                    self.watcher.at_stop()
+                    self.hooks.at_stop()
             self.flush(last=True)
             self._finished = True
 
@@ -337,8 +330,8 @@ class Session:
         if self._forked or started_by_multiprocessing():
             return
         with self._guard():
-            self.note(LOOP, largest_loop())
-        if self.config.get("artifacts") and self.torch is not None:
+            self.event("loop", place=largest_loop()[:MAX_NAME])
+        if self.config.get("artifacts") and PROCESS.torch is not None:
             self.step = 0
             self.trains()
             with self.own_time():
@@ -349,14 +342,14 @@ class Session:
 
     def _write_step(self) -> None:
         with self.own_time():
-            times, peak = self._clock.end_step(self.torch)
-            if self._writer is not None and not (self.broken or self._closed):
+            times, peak = self._clock.end_step()
+            writer = self._open
+            if writer is not None:
                 if self._steps == 0:
                     self._write_facts()  # the device may have been started since
-                flags = self._writer.flags(self.watcher.read_flags())
-                self._writer.event(
-                    "step", times, step=self._steps, peak_bytes=peak, flags=flags
-                )
+                settings = {} if self.hooks is None else self.hooks.read_flags()
+                more = {"peak_bytes": peak, "flags": writer.flags(settings)}
+                writer.event("step", times, step=self._steps, **more)
                 self._steps += 1
                 self._recorded = False
         if self.config.get("factors", {}).get("watch") or "lines" in self.config:
@@ -366,13 +359,11 @@ class Session:
 
     def _begin_step(self) -> None:
         with self._guard():
-            self._clock.begin_step(self.torch)
+            self._clock.begin_step()
 
     def _write_facts(self) -> None:
         """Write the facts, if they are no longer as they were written."""
-        found = facts.facts(self.torch) if self.torch is not None else {}
-        now = facts.read({**facts.BASIC, "process": self.key, **found})
-        now = {name: value[:MAX_NAME] for name, value in now.items()}
+        now = facts.read({**facts.facts(), "process": self.key})
         if now != self._facts:
             self._facts = now
             self.event("facts", facts=now)
@@ -387,37 +378,29 @@ class Session:
             _LEAVE(EX_IOERR)
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            self._ended(
-                "%s:%s: %s: %s"
-                % (
-                    frame.filename.rpartition(os.sep)[2],
-                    frame.lineno,
-                    type(error).__name__,
-                    error,
-                )
-            )
+            place = f"{frame.filename.rpartition(os.sep)[2]}:{frame.lineno}"
+            self._ended(f"{place}: {type(error).__name__}: {error}")
 
     def _ended(self, what: str) -> None:
         """End the recording; the training goes on."""
         if not self.broken:
             self.broken = True
             with contextlib.suppress(Exception):
-                sys.stderr.write("repro-gate: the probe failed at %s\n" % what)
+                sys.stderr.write(f"repro-gate: the probe failed at {what}\n")
             self._failure = what
             self._note_failure()
 
     def _note_failure(self) -> None:
         """Note why the recording ended, as soon as no other thread keeps the trace."""
-        failure = self._failure[:MAX_NAME]
-        if failure and self.event("notes", id="probe-error", message=failure):
+        rows = [("probe-error", self._failure[:MAX_NAME])]
+        if self._failure and self.event("notes", rows=rows):
             self._failure = ""
 
 
-def open_session(config: Dict[str, Any], torch: Any = None) -> Session:
+def open_session(config: dict[str, Any]) -> Session:
     """Make the session of this process; those of a forked child's parent are gone."""
-    session = Session(config, torch)
-    PROCESS.sessions[:] = [session]
-    return session
+    PROCESS.sessions[:] = [Session(config)]
+    return current()
 
 
 def current() -> Session:

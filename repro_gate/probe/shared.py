@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import signal
 import sys
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from .patch import wrap
 
@@ -14,48 +14,26 @@ class Process:
     """The sessions of the process, and what waits until the probe is no more at work."""
 
     def __init__(self) -> None:
-        self.sessions: List[
+        self.torch: Any = None  # once the training has imported it
+        self.sessions: list[
             Any
         ] = []  # the process's own first, then those of its threads
         # what collects through the life of a process (files, draws, imports); `flush(session,
         # last)` writes it
-        self.observers: List[Any] = []
+        self.observers: list[Any] = []
         # handlers of signals that came while the probe was at work, their signals and the thread
-        self.late: List[Tuple[Any, int, int]] = []
+        self.late: list[tuple[Any, int, int]] = []
 
     def deliver(self) -> None:
         """Run the handlers of the signals that came while the probe was at work, each whatever the
         one before raises. Python runs handlers in the main thread alone."""
-        late = self.late
-        if (
-            late
-            and late[0][2] == _thread.get_ident()
-            and not self.sessions[0].at_work()
-        ):
-            handler, number, _ = late.pop(0)
+        mine = self.late and self.late[0][2] == _thread.get_ident()
+        if mine and not self.sessions[0].at_work():
+            handler, number, _ = self.late.pop(0)
             try:
                 handler(number, sys._getframe(2))
             finally:
                 self.deliver()
-
-
-class Watcher:
-    """What a session asks of the hooks that call it; in a process without torch nothing."""
-
-    torch: Any = None
-
-    def read_flags(self) -> Dict[str, Any]:
-        """Return the determinism flags as they are now."""
-        return {}
-
-    def at_stop(self) -> None:
-        """Write what is written once, when the last step is over."""
-
-    def at_close(self, reason: str) -> None:
-        """Write what a training leaves at its end."""
-
-    def serve(self, session: Any) -> None:
-        """Call this session from here on: a forked child has one of its own."""
 
 
 PROCESS = Process()
@@ -64,7 +42,7 @@ PROCESS = Process()
 def put_off_signals() -> None:
     """Put off the training's handlers of signals while the probe is at work: what they raise is the
     training's to catch, and goes to it."""
-    handlers: Dict[int, Any] = {}  # by signal, as the training gave it
+    handlers: dict[int, Any] = {}  # by signal, as the training gave it
 
     def set_handler(original: Any, signalnum: Any, handler: Any) -> Any:
         def put_off(signum: int, frame: Any) -> Any:
@@ -79,9 +57,9 @@ def put_off_signals() -> None:
         return before
 
     def get_handler(original: Any, signalnum: Any) -> Any:
-        found = original(signalnum)
-        is_ours = getattr(found, "__name__", "") == "put_off"
-        return handlers.get(int(signalnum), found) if is_ours else found
+        handler = original(signalnum)
+        is_ours = getattr(handler, "__name__", "") == "put_off"
+        return handlers.get(int(signalnum), handler) if is_ours else handler
 
     wrap(signal, "signal", set_handler)
     wrap(signal, "getsignal", get_handler)

@@ -17,6 +17,8 @@ from types import FrameType
 from typing import Any
 
 from ..trace import notebook
+from ..trace.format import MAX_NAME
+from .process import imported_files
 
 # `root`: the workspace's real path with a separator; `start`: where relative paths of scripts begin
 _PLACE: dict[str, Any] = {}
@@ -58,16 +60,16 @@ def inside(filename: str) -> str:
         if cell:
             return cell
     real = os.path.realpath(os.path.join(_PLACE["start"], filename))
-    return real[len(root) :] if real.startswith(root) else ""
+    return real[len(root) :][:MAX_NAME] if real.startswith(root) else ""
 
 
 def nearest(frame: FrameType | None) -> tuple[str, int]:
     """Return (file, line) of the first frame of the workspace from `frame` outwards; ("", 0) where
     there is none."""
     frame = nearest_frame(frame)
-    return (
-        ("", 0) if frame is None else (inside(frame.f_code.co_filename), frame.f_lineno)
-    )
+    if frame is None:
+        return "", 0
+    return inside(frame.f_code.co_filename), frame.f_lineno
 
 
 def nearest_frame(frame: FrameType | None) -> FrameType | None:
@@ -110,16 +112,12 @@ def _cells() -> dict[str, str]:
             with _open(path, "rb") as file:
                 content = file.read(notebook.MAX_BYTES)
             left -= len(content)
-            with contextlib.suppress(
-                Exception
-            ):  # what cannot be read hides no other notebook
+            # what cannot be read hides no other notebook
+            with contextlib.suppress(Exception):
                 for number, text in enumerate(notebook.code_cells(content), 1):
-                    name = os.path.basename(
-                        sys.modules["ipykernel.compiler"].get_file_name(text)
-                    )
-                    cells.setdefault(
-                        name, notebook.cell_name(path[len(_PLACE["root"]) :], number)
-                    )
+                    name = sys.modules["ipykernel.compiler"].get_file_name(text)
+                    cell = notebook.cell_name(path[len(_PLACE["root"]) :], number)
+                    cells.setdefault(os.path.basename(name), cell)
     return cells
 
 
@@ -151,11 +149,8 @@ def largest_loop() -> str:
 
     largest, place, paths = 0, "", list[str]()
     with contextlib.suppress(Exception):
-        files = {
-            str(getattr(module, "__file__", None))
-            for module in list(sys.modules.values())
-        }
-        paths = sorted(path for path in files if path.endswith(".py") and inside(path))
+        files = {file for _, file in imported_files() if file.endswith(".py")}
+        paths = sorted(filter(inside, files))
     for path in paths[:_MODULES]:
         # not what it was when it was imported, or nested too deep
         with contextlib.suppress(Exception), open(path, "rb") as file:

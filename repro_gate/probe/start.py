@@ -11,7 +11,7 @@ import json
 import os
 import random
 import sys
-from typing import Any, Dict
+from typing import Any
 
 from ..trace.format import CONFIG_VARIABLE
 from . import audit, children, factors, flags, imports, session, source_line, stress
@@ -32,7 +32,7 @@ def start(inject: str) -> None:
     """Start the probe. `inject` is the folder of our `sitecustomize`, which children need on their
     PYTHONPATH."""
     with open(os.environ[CONFIG_VARIABLE], encoding="utf-8") as file:
-        config: Dict[str, Any] = json.load(file)
+        config: dict[str, Any] = json.load(file)
     _die_with(config["gate"])
     EXTENSION[:] = [config["extension"]]
     current = session.open_session(config)
@@ -42,18 +42,11 @@ def start(inject: str) -> None:
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
     if config["stress"]:
         stress.install()
-    uses = factors.start(
-        config.get("factors") or {},
-        {"path": config["workspace"], **config.get("folders", {})},
-    )
+    folders = {"path": config["workspace"], **config.get("folders", {})}
+    uses = factors.start(config.get("factors") or {}, folders)
     lines = [Lines(config["lines"])] if "lines" in config else []
-    PROCESS.observers[:] = [
-        files,
-        draws,
-        checkout,
-        *([uses] if uses is not None else []),
-        *lines,
-    ]
+    observers = [files, draws, checkout, uses, *lines]
+    PROCESS.observers[:] = [item for item in observers if item is not None]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
     # It draws from the training's generator, each time that a kernel is asked whether it is up: how
@@ -88,7 +81,7 @@ def _numpy_arrived(numpy: Any, draws: Draws) -> None:
 def _torch_arrived(torch: Any, draws: Draws) -> None:
     from . import torch_hooks  # only where the training itself imports torch
 
-    torch_hooks.install(torch, session.current())
+    torch_hooks.install(session.current())
     draws.torch_arrived(torch)
     factors.torch_arrived(torch)
 

@@ -8,10 +8,11 @@ Nothing waits for the device: the times of a step are read when the device has c
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from ..trace.writer import Later, frozen
 from . import facts
+from .shared import PROCESS
 
 _TIME = frozen(time)
 
@@ -24,11 +25,11 @@ class Mark(NamedTuple):
     event: Any
 
 
-def mark(torch: Any) -> Mark:
+def mark() -> Mark:
     """Return this moment."""
     event = None
-    if facts.started(torch):
-        event = torch.cuda.Event(enable_timing=True)
+    if facts.started():
+        event = PROCESS.torch.cuda.Event(enable_timing=True)
         event.record()
     return Mark(_TIME.perf_counter(), event)
 
@@ -37,14 +38,14 @@ class StepTimes(Later):
     """The times of one step, between two marks: `ms` without what the probe took of it, in the
     pairs of marks `own`, and `probe_ms`."""
 
-    def __init__(self, began: Mark, ended: Mark, own: List[Tuple[Mark, Mark]]) -> None:
+    def __init__(self, began: Mark, ended: Mark, own: list[tuple[Mark, Mark]]) -> None:
         self._began, self._ended, self._own = began, ended, own
 
     def ready(self) -> bool:
         """Return whether the device has come to the end of the step."""
         return self._ended.event is None or bool(self._ended.event.query())
 
-    def fields(self) -> Dict[str, float]:
+    def fields(self) -> dict[str, float]:
         elapsed = _milliseconds(self._began, self._ended)
         own = min(sum(_milliseconds(*pair) for pair in self._own), elapsed)
         return {"ms": round(elapsed - own, 6), "probe_ms": round(own, 6)}
@@ -53,30 +54,29 @@ class StepTimes(Later):
 class Clock:
     """Times the steps of one session, and keeps the time and memory of the probe apart."""
 
-    def __init__(self, torch: Any) -> None:
-        # when the step in progress began; when the probe was entered
-        self.step = self._entered = mark(torch)
-        self._own: List[Tuple[Mark, Mark]] = []  # since then, what the probe took
+    def __init__(self) -> None:
         self._peak = 0  # bytes, since the last step
+        self.begin_step()
 
-    def begin_step(self, torch: Any) -> None:
+    def begin_step(self) -> None:
         """Begin a step; the rest of the hook in progress is part of it."""
-        self.step = self._entered = mark(torch)
-        self._own = []
+        # when the step in progress began; when the probe was entered
+        self.step = self._entered = mark()
+        self._own: list[tuple[Mark, Mark]] = []  # since then, what the probe took
 
-    def enter(self, torch: Any, began: Mark) -> None:
+    def enter(self, began: Mark) -> None:
         """Count from here on, and since `began`, for the probe."""
         self._entered = began
-        self._peak = max(self._peak, facts.peak_bytes(torch))
+        self._peak = max(self._peak, facts.peak_bytes())
 
-    def leave(self, torch: Any) -> None:
+    def leave(self) -> None:
         """Count for the training again."""
-        facts.reset_peak(torch)  # what the digests held is not the training's
-        self._own.append((self._entered, mark(torch)))
+        facts.reset_peak()  # what the digests held is not the training's
+        self._own.append((self._entered, mark()))
 
-    def end_step(self, torch: Any) -> Tuple[StepTimes, int]:
+    def end_step(self) -> tuple[StepTimes, int]:
         """Return the times of the step and its peak memory in bytes."""
-        now, peak = mark(torch), self._peak
+        now, peak = mark(), self._peak
         self._peak = 0
         return StepTimes(self.step, now, [*self._own, (self._entered, now)]), peak
 

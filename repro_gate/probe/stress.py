@@ -3,7 +3,6 @@ No generator of the training is used."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import sys
@@ -11,7 +10,6 @@ import time
 from typing import Any
 
 from . import imports
-from .patch import wrap
 
 _INTERVAL = 1e-6  # seconds between two chances of another thread; Python's own is 5 ms
 # seconds of a pause before a thread, a task or a process begins, or hands something over
@@ -44,8 +42,8 @@ def _later(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _put(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Which ones wait is the same in every run: where threads take turns, a pause hands the turn
-    on, however long it is."""
+    """Wait before some hand-overs, the same ones in every run: where threads take turns, a pause
+    hands the turn on, however long it is."""
     number = next(_PUTS)
     waits = number < _ALWAYS or number % _SELDOM == 0
     return _later(original, *args, **kwargs) if waits else original(*args, **kwargs)

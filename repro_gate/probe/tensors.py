@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
 
 from ..trace.format import MAX_NAME
 from ..trace.writer import Row
 from . import distance, names, sdk
-from .digest import Slots, begin, describe
+from .digest import SLOT, begin, describe
 from .patch import WeakByIdentity
 from .session import Session
 
-Item = Tuple[str, Any]
-
-
-class Leaves:
-    """Tensors that are trained without an optimizer, in the form of one: `names` finds their
-    models."""
-
-    def __init__(self) -> None:
-        self.param_groups: List[Dict[str, Any]] = [{"params": []}]
+Item = tuple[str, Any]
 
 
 class Tensors:
     """Names and records what one thread trains. Holds, weakly, every optimizer that it made."""
 
-    def __init__(self, torch: Any, session: Session) -> None:
-        self.torch = torch
+    def __init__(self, session: Session) -> None:
         # in the order in which they were made, with how often a gradient was taken before
         self.made = WeakByIdentity()
         # those that make no steps of their own, with how many gradients were taken at their last
@@ -37,22 +32,21 @@ class Tensors:
     def serve(self, session: Session) -> None:
         """Record through this session from here on."""
         self.session = session
-        self.leaves = Leaves()
-        self._rows: Dict[Any, Tuple[Tuple[Row, ...], Optional[Slots]]] = {}
+        # what is trained without an optimizer, in the form of one: `names` finds their models
+        self.leaves = SimpleNamespace(param_groups=[{"params": []}])
+        self._rows: dict[Any, tuple[tuple[Row, ...], list[Any] | None]] = {}
         # id(parameter) -> key of its state -> name
-        self._state_names: Dict[int, Dict[str, str]] = {}
+        self._state_names: dict[int, dict[str, str]] = {}
 
     def name(self, optimizers: Iterable[Any]) -> None:
         """Name what these optimizers update, if it has no name yet: theirs first, what no optimizer
         updates last."""
         now = list(optimizers)
-        if all(map(self.names.knows, now)):
-            return
-        known = {id(item) for item in now}
-        now += [item for item in self.made if id(item) not in known]
-        everyone = [item for item in now if item is not self.leaves]
-        self.names = names.name_tensors(self.torch, [*everyone, self.leaves])
-        self._state_names = {}
+        if not all(map(self.names.knows, now)):
+            everyone = {id(item): item for item in (*now, *self.made)}
+            everyone.pop(id(self.leaves), None)
+            self.names = names.name_tensors([*everyone.values(), self.leaves])
+            self._state_names = {}
 
     def record(self, kind: str, items: Sequence[Item], label: str = "") -> None:
         """Record one block. Rows are made once for each list of names: a change of dtype or shape
@@ -60,48 +54,46 @@ class Tensors:
         if items:
             key = (kind, label, tuple([item[0] for item in items]))
             if key not in self._rows:
+                described = tuple([describe(*item) for item in items])
                 # gradients are made anew at each step
-                slots = None if kind == "gradient" else Slots(len(items))
-                self._rows[key] = (
-                    tuple(describe(name, tensor) for name, tensor in items),
-                    slots,
-                )
+                new = None if kind == "gradient" else [SLOT] * len(items)
+                self._rows[key] = described, new
             rows, slots = self._rows[key]
             tensors = [tensor for _, tensor in items]
-            self.session.block(kind, rows, begin(self.torch, tensors, slots=slots))
+            self.session.block(kind, rows, begin(tensors, slots=slots))
             self.keep(kind, items)
 
     def keep(self, kind: str, items: Iterable[Item], label: str = "") -> None:
         """Keep these for the distance between two runs, if the run was asked to keep this step."""
-        step = self.session.step
-        if label or step in self.session.config["keep"]["steps"]:
-            distance.keep(
-                self.torch, self.session, label or "step%d" % step, kind, items
-            )
+        session = self.session
+        if label or session.step in session.config["keep"]["steps"]:
+            distance.keep(session, label or f"step{session.step}", kind, items)
 
     def buffers(self) -> None:
         """Record the buffers that there are now."""
         self.record("buffer", self.names.buffers())
 
-    def parameters(self, optimizer: Any) -> List[Item]:
+    def parameters(self, optimizer: Any) -> list[Item]:
         """Return what an optimizer updates, by name."""
-        return [(self.names.by_id[id(item)], item) for item in parameters(optimizer)]
+        by_id = self.names.by_id
+        return [(by_id[id(item)], item) for item in names.updated_by(optimizer)]
 
     def optimizer_state(self, optimizer: Any) -> None:
         """Record the state of each parameter and the hyperparameters of each group."""
-        items, kind = list(self.state_items(optimizer)), self.torch.Tensor
-        self.record("optimizer", [item for item in items if isinstance(item[1], kind)])
-        scalars = [item for item in items if not isinstance(item[1], kind)]
+        tensors: list[Item] = []
+        scalars: list[Item] = []
+        for item in self.state_items(optimizer):
+            (tensors if isinstance(item[1], torch.Tensor) else scalars).append(item)
+        self.record("optimizer", tensors)
         if scalars:
-            self.session.block(
-                "optimizer", *sdk.digest_leaves(scalars), sdk.hex_values(scalars)
-            )
+            values = sdk.hex_values(scalars)
+            self.session.block("optimizer", *sdk.digest_leaves(scalars), values)
 
     def updating_state(self) -> None:
         """Record the state of the optimizers that make no steps, in the order of their parameters'
         names."""
 
-        def first_names(optimizer: Any) -> List[str]:
+        def first_names(optimizer: Any) -> list[str]:
             return [name for name, _ in self.parameters(optimizer)]
 
         known = filter(self.names.knows, self.updating)
@@ -110,25 +102,19 @@ class Tensors:
 
     def state_items(self, optimizer: Any) -> Iterator[Item]:
         """Yield (name, value) of an optimizer's state and hyperparameters."""
-        for parameter in parameters(optimizer) if optimizer.state else ():
+        for parameter in names.updated_by(optimizer) if optimizer.state else ():
             known = self._state_names.setdefault(id(parameter), {})
-            for key, value in names.held(optimizer.state.get(parameter) or {}):
+            for key, value in names.entries(optimizer.state.get(parameter) or {}):
                 name = known.get(key)
                 if name is None:
-                    name = "%s.%s" % (self.names.by_id[id(parameter)], key)
+                    name = f"{self.names.by_id[id(parameter)]}.{key}"
                     name = known[key] = name[:MAX_NAME]
-                if isinstance(value, self.torch.Tensor):
+                if isinstance(value, torch.Tensor):
                     yield name, value
                 else:
                     yield from names.leaves(value, name)
         for number, group in enumerate(optimizer.param_groups):
-            for key, value in names.held(group):
-                kinds = (bool, int, float, tuple, self.torch.Tensor)
+            for key, value in names.entries(group):
+                kinds = (int, float, tuple, torch.Tensor)
                 if isinstance(value, kinds) and key != "params":
-                    yield from names.leaves(value, "param_groups.%d.%s" % (number, key))
-
-
-def parameters(optimizer: Any) -> Iterator[Any]:
-    """Yield the tensors that an optimizer updates."""
-    for group in optimizer.param_groups:
-        yield from group["params"]
+                    yield from names.leaves(value, f"param_groups.{number}.{key}")

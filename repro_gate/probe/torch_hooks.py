@@ -14,9 +14,10 @@ import functools
 import inspect
 import threading
 import types
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable
 
-from ..trace.format import MAX_NAME
+import torch
+
 from . import end_state, facts, flags, loss, names, sdk
 from .device_digest import WITHOUT_TRITON
 from .digest import UNREAD, bare, shapeless
@@ -25,8 +26,8 @@ from .manual_steps import BACKWARD, ManualSteps
 from .operators import watching
 from .patch import wrap
 from .session import Session
-from .shared import PROCESS, Watcher
-from .tensors import Tensors, parameters
+from .shared import PROCESS
+from .tensors import Tensors
 
 _RECENT = 64  # steps after which an optimizer that no longer steps is let go
 _FUNCTIONS = (
@@ -35,65 +36,58 @@ _FUNCTIONS = (
     types.BuiltinFunctionType,
     functools.partial,
 )
+_NAME = 1_000  # characters of a thread's name
 _THREADS = 200  # whose traces are open at once; of more, those of threads that ended are closed
 
 
-def install(torch: Any, session: Session) -> None:
+def install(session: Session) -> None:
     """Seed torch, set the flags and hook in, right after `import torch`. Called once in each
     process."""
     from torch.optim import optimizer as optim
     from torch.utils.data import DataLoader, dataloader
 
+    PROCESS.torch = torch
     torch.manual_seed(session.config["seed"])  # every CUDA device's as well, lazily
     flags.apply(torch, session.config["flags"])
     flags.watch(torch, session.config["flags"])
     facts.watch_cuda_start(torch)
-    hooks = Hooks(torch, session)
+    hooks = Hooks(session)
 
-    def before_step(
-        optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
-    ) -> Optional[Tuple[Any, Any]]:
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> Any:
         return hooks.of_thread().before_step(optimizer, args, kwargs)
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         hooks.of_thread().after_step(optimizer)
 
-    def made(
-        original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any
-    ) -> Any:
+    def made(original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(optimizer, *args, **kwargs)
         hooks.of_thread().optimizer_made(optimizer)
         return result
+
+    def batch(original: Any, iterator: Any) -> Any:
+        return hooks.of_thread().batch(original(iterator), iterator)
+
+    def epoch(original: Any, loader: Any) -> Any:
+        return hooks.of_thread().epoch(original, loader)
 
     before_step._torchdynamo_disable = after_step._torchdynamo_disable = True  # type: ignore[attr-defined]
     optim.register_optimizer_step_pre_hook(before_step)
     optim.register_optimizer_step_post_hook(after_step)
     wrap(optim.Optimizer, "__init__", made)
-    wrap(
-        dataloader._BaseDataLoaderIter,
-        "__next__",
-        lambda original, iterator: hooks.of_thread().batch(
-            original(iterator), iterator
-        ),
-    )
-    wrap(
-        DataLoader,
-        "__iter__",
-        lambda original, loader: hooks.of_thread().epoch(original, loader),
-    )
+    wrap(dataloader._BaseDataLoaderIter, "__next__", batch)
+    wrap(DataLoader, "__iter__", epoch)
     loss.watch(hooks)
 
 
-class Hooks(Watcher):
+class Hooks:
     """The hooks of the main thread of a process, or of another thread that trains: it has a trace
     of its own, since the order of steps of several threads is not the same in two runs."""
 
-    def __init__(self, torch: Any, session: Session, thread: Any = None) -> None:
-        self.torch, self.thread = torch, thread  # None: the main thread
-        self.tensors = Tensors(torch, session)
-        self._order: Dict[
-            int, int
-        ] = {}  # id(parameter) -> when autograd finished its gradient
+    def __init__(self, session: Session, thread: Any = None) -> None:
+        self.thread = thread  # None: the main thread
+        self.tensors = Tensors(session)
+        # id(parameter) -> when autograd finished its gradient
+        self._order: dict[int, int] = {}
         self.serve(session)
 
     def of_thread(self) -> Hooks:
@@ -101,23 +95,23 @@ class Hooks(Watcher):
         those of a thread of its name that has ended. What it makes and fetches (batches for others,
         as early as it can) is not written before it trains. Autograd's threads work for the main
         thread."""
-        if threading.get_ident() == threading.main_thread().ident:
+        if _in_main_thread():
             return self
-        own: Optional[Hooks] = getattr(self._local, "hooks", None)
+        own: Hooks | None = getattr(self._local, "hooks", None)
         if own is not None:
             return own
         thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
         if thread is None or isinstance(thread, threading._DummyThread):
             return self
-        found = self
+        hooks = self
         with self.session.own_time():
             ended = [other for other in self.others if not other.thread.is_alive()]
-            own = next(
-                (other for other in ended if other.thread.name == thread.name), None
-            )
-            if own is None:
-                session = Session(self.session.config, thread=thread.name[:MAX_NAME])
-                own = Hooks(self.torch, session, thread)
+            same = [other for other in ended if other.thread.name == thread.name]
+            if same:
+                own = same[0]
+            else:
+                session = Session(self.session.config, thread.name[:_NAME])
+                own = Hooks(session, thread)
                 if self.session.live:
                     self.others.append(own)
                     PROCESS.sessions.append(session)
@@ -125,27 +119,27 @@ class Hooks(Watcher):
                     for other in ended if len(self.others) % _THREADS == 0 else ():
                         other.session.close("exit")
             own.thread = thread
-            found = self._local.hooks = own
-        return found
+            hooks = self._local.hooks = own
+        return hooks
 
     def serve(self, session: Session) -> None:
         """Call this session from here on, as at the beginning."""
         self.session = session
-        session.watcher, session.torch = self, self.torch
+        session.hooks = self
         self.tensors.serve(session)
-        self.others: List[
+        self.others: list[
             Hooks
         ] = []  # of the threads that train beside the main thread
         self._local = threading.local()
-        self.manual = ManualSteps(self.torch, self.tensors)
+        self.manual = ManualSteps(self.tensors)
         self.loaders = Loaders(session)
-        self._nonfinite = end_state.NonFinite(self.torch)
-        self._operators = watching(self.torch, session.config)
+        self._nonfinite = end_state.NonFinite()
+        self._operators = watching(session.config)
         self._captured = False
         # optimizers that stepped lately, held so that their state can be kept at the end
-        self._used: Dict[int, Tuple[Any, int]] = {}
+        self._used: dict[int, tuple[Any, int]] = {}
         # handles of hooks on the first forward, and of those that learn the order of gradients
-        self._waiting: List[Any] = []
+        self._waiting: list[Any] = []
         if self._operators is not None:
             self._operators.at(session.step)
 
@@ -155,14 +149,11 @@ class Hooks(Watcher):
         with self.session.own_time():
             self.tensors.made.add(optimizer, self.manual.calls)
             if not self._captured and self.session.live and not self._waiting:
-                hook = self.torch.nn.modules.module.register_module_forward_pre_hook
+                hook = torch.nn.modules.module.register_module_forward_pre_hook
                 self._waiting.append(hook(lambda module, args: self._forward()))
 
     def _forward(self) -> None:
-        if (
-            self.thread is None
-            and threading.get_ident() == threading.main_thread().ident
-        ):
+        if self.thread is None and _in_main_thread():
             self.initial_state()
 
     def initial_state(self) -> None:
@@ -176,7 +167,7 @@ class Hooks(Watcher):
                 return
             self._captured = True
             tensors = self.tensors
-            with bare(self.torch):
+            with bare():
                 tensors.name(tensors.made)
                 self.session.rng()
                 tensors.record("parameter", tensors.names.parameters, "initial")
@@ -184,23 +175,20 @@ class Hooks(Watcher):
                 self._look_for_nan()
             self.session.training_begins()
             # learn in which order the first backward finishes gradients
-            for _, parameter in tensors.names.parameters:
-                if (
-                    parameter.requires_grad
-                    and parameter.is_leaf
-                    and not shapeless(parameter)
-                ):
-                    hook = parameter.register_post_accumulate_grad_hook(self._finished)
+            for _, item in tensors.names.parameters:
+                if item.requires_grad and item.is_leaf and not shapeless(item):
+                    hook = item.register_post_accumulate_grad_hook(self._finished)
                     self._waiting.append(hook)
 
     def epoch(self, original: Callable[..., Any], loader: Any) -> Any:
         """Record the generators' states before a DataLoader draws from them."""
-        if self.session.live and self.session.step >= 0:
-            with self.session.own_time():
-                self.session.rng()
+        session = self.session
+        if session.live and session.step >= 0:
+            with session.own_time():
+                session.rng()
         iterator = original(loader)
-        if self.session.live:
-            with self.session.own_time():
+        if session.live:
+            with session.own_time():
                 self.loaders.started(loader, iterator)
         return iterator
 
@@ -213,15 +201,14 @@ class Hooks(Watcher):
                     self.initial_state()
                 self.loaders.batch(iterator)
                 if session.wants():
-                    session.block(
-                        "batch", *sdk.digest_leaves(list(names.leaves(value)))
-                    )
-                    self.tensors.keep("batch", names.leaves(value))
+                    leaves = list(names.leaves(value))
+                    session.block("batch", *sdk.digest_leaves(leaves))
+                    self.tensors.keep("batch", leaves)
         return value
 
     def before_step(
-        self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
-    ) -> Optional[Tuple[Any, Any]]:
+        self, optimizer: Any, args: Any, kwargs: Any
+    ) -> tuple[Any, Any] | None:
         """Record the gradients that an optimizer's step uses; if it has a closure, return its
         arguments with one that does so."""
         if not self.session.live:
@@ -229,7 +216,7 @@ class Hooks(Watcher):
             return None
         closure: Any = None
         with self.session.own_time():
-            closure = self._closure(optimizer, args, kwargs)
+            closure = _closure(optimizer, args, kwargs)
             if closure is None and self._only_updates(optimizer):
                 return None
             self.tensors.made.add(optimizer)
@@ -242,27 +229,14 @@ class Hooks(Watcher):
             return None
 
         @functools.wraps(closure)
-        def watched(*inner: Any, **named: Any) -> Any:
-            result = closure(*inner, **named)
+        def watched(*inner: Any, **options: Any) -> Any:
+            result = closure(*inner, **options)
             self._gradients(optimizer)
             return result
 
         if "closure" in kwargs:
             return args, {**kwargs, "closure": watched}
         return (args[0], watched, *args[2:]), kwargs
-
-    def _closure(
-        self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
-    ) -> Any:
-        """Return the closure that an optimizer's `step` is given; None if there is none, or what
-        stands in its place is something else (the model, say)."""
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if not callable(closure) or isinstance(closure, self.torch.nn.Module):
-            return None
-        if isinstance(closure, _FUNCTIONS) or "closure" in kwargs:
-            return closure
-        first = list(inspect.signature(type(optimizer).step).parameters)[1:2]
-        return closure if any("closure" in name for name in first) else None
 
     def _only_updates(self, optimizer: Any) -> bool:
         """Return whether an optimizer was made between a gradient and its own first step. Trainings
@@ -284,14 +258,13 @@ class Hooks(Watcher):
         with self.session.own_time():
             self.tensors.name([optimizer])
             self._release()
-            named = self.tensors.parameters(optimizer)
-            grads = [(name, item.grad, id(item)) for name, item in named]
-            updated = [item for item in grads if item[1] is not None]
+            items = self.tensors.parameters(optimizer)
             if self._order:
-                updated.sort(key=lambda item: self._order.get(item[2], -1))
+                items.sort(key=lambda item: self._order.get(id(item[1]), -1))
             else:
-                updated.reverse()  # backward goes through a model from its end
-            self.tensors.record("gradient", [item[:2] for item in updated])
+                items.reverse()  # backward goes through a model from its end
+            grads = [(name, item.grad) for name, item in items]
+            self.tensors.record("gradient", [it for it in grads if it[1] is not None])
 
     def after_step(self, optimizer: Any) -> None:
         """Record what an optimizer's step has changed, and close the step. Raises StopTraining
@@ -323,20 +296,17 @@ class Hooks(Watcher):
                 if self._operators is not None:
                     self._operators.at(session.step)
 
-    def read_flags(self) -> Dict[str, Any]:
+    def read_flags(self) -> dict[str, Any]:
         """Return the determinism flags as they are now."""
-        return flags.read(self.torch, self.session.config["variables"])
+        return flags.read(torch, self.session.config["variables"])
 
     def at_stop(self) -> None:
         """Record, for a notice, what no optimizer updates."""
         # a module of a kind that was not foreseen: a notice is missing, nothing else
         with contextlib.suppress(Exception):
-            rows, failed = end_state.look(self.torch, self.tensors.names)
-            if failed:
-                self.session.note(
-                    "modules-not-read",
-                    "modules that could not be looked at: %d" % failed,
-                )
+            rows, failed = end_state.look(self.tensors.names)
+            message = f"modules that could not be looked at: {failed}"
+            self.session.note("modules-not-read", message if failed else "")
             self.session.event("unmoved", rows=rows)
 
     def at_close(self, reason: str) -> None:
@@ -356,17 +326,11 @@ class Hooks(Watcher):
             tensors.updating_state()
             tensors.buffers()
         for kind in UNREAD:
-            session.note(
-                "not-digested",
-                "tensors of type %s were not digested: their elements cannot be read"
-                % kind,
-            )
+            text = f"tensors of type {kind} were not digested: their elements cannot be read"
+            session.note("not-digested", text)
         for why in WITHOUT_TRITON:
-            session.note(
-                "slow-digest",
-                "tensors on the GPU were digested by torch's operators, which takes longer: %s"
-                % why,
-            )
+            text = "tensors on the GPU were digested by torch's operators, which takes longer"
+            session.note("slow-digest", f"{text}: {why}")
         if session.config["keep"].get("final"):
             tensors.keep("parameter", tensors.names.parameters, "final")
             for optimizer in optimizers:
@@ -375,15 +339,12 @@ class Hooks(Watcher):
     def _look_for_nan(self) -> None:
         """Note which parameters that an optimizer updates, and which buffers, hold NaN now: before
         the first step, and once after the second."""
-        names, step = self.tensors.names, self.session.step
-        updated = {
-            id(item)
-            for optimizer in self.tensors.made
-            for item in parameters(optimizer)
-        }
-        items = [item for item in names.parameters if id(item[1]) in updated]
+        known, step, updated = self.tensors.names, self.session.step, set[int]()
+        for optimizer in self.tensors.made:
+            updated.update(map(id, names.updated_by(optimizer)))
+        items = [item for item in known.parameters if id(item[1]) in updated]
         self._nonfinite.look("parameter", items, step)
-        self._nonfinite.look("buffer", names.buffers(), step)
+        self._nonfinite.look("buffer", known.buffers(), step)
 
     def _finished(self, parameter: Any) -> None:
         self._order.setdefault(id(parameter), len(self._order))
@@ -394,3 +355,19 @@ class Hooks(Watcher):
         if self._order or not self._captured:
             while self._waiting:
                 self._waiting.pop().remove()
+
+
+def _in_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _closure(optimizer: Any, args: Any, kwargs: Any) -> Any:
+    """Return the closure that an optimizer's `step` is given; None if there is none, or what
+    stands in its place is something else (the model, say)."""
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if not callable(closure) or isinstance(closure, torch.nn.Module):
+        return None
+    if isinstance(closure, _FUNCTIONS) or "closure" in kwargs:
+        return closure
+    first = list(inspect.signature(type(optimizer).step).parameters)[1:2]
+    return closure if "closure" in "".join(first) else None

@@ -19,8 +19,7 @@ from typing import TypeAlias
 
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.flags import IN_ENVIRONMENT
-from repro_gate.sandbox.reexec import SECRET
-from repro_gate.trace.format import CONFIG_VARIABLE
+from repro_gate.trace.format import CONFIG_VARIABLE, SECRET
 
 # of an environment, by name
 Variables: TypeAlias = Mapping[str, str]

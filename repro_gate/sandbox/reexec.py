@@ -18,19 +18,13 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, MutableMapping
 
+from repro_gate.trace.format import SECRET
+
 HANDED = "REPRO_GATE_HANDED"  # the descriptor of that file, for the moment between the two starts
 TAKEN_OUT = "REPRO_GATE_TAKEN_OUT"  # names only, for the report
 NEEDED = ("INPUT_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
 _MOST = 1 << 20
 _PR_SET_DUMPABLE = 4  # prctl(2)
-# By a word of the name; personal access tokens, data source names, keys and passwords by its end;
-# services' addresses, in which passwords stand.
-SECRET = re.compile(
-    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH"
-    r"|(?:^|_)PAT(?:_|$)|_(?:DSN|PWD|PASS|KEY)$|PASSPHRASE|CONNECTION_?STRING|WEBHOOK"
-    r"|(?:^|_)(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|RABBITMQ|BROKER)_UR[IL]$",
-    re.IGNORECASE,
-)
 _PUBLIC = ("GPG_KEY",)  # in images of Python: whose signature its source has
 # Not secrets by themselves, or named by the above and on every laptop: taken out where there is
 # something to take out, never the reason to.

@@ -19,8 +19,7 @@ def add(trace: Trace, event: Event) -> None:
     not fit what came before."""
     match event:
         case on.Hello():
-            trace.pid, trace.key = event.pid, event.key
-            trace.argv, trace.forked = event.argv, event.forked
+            trace.pid, trace.argv, trace.forked = event.pid, event.argv, event.forked
         case on.Facts():
             trace.facts.update(event.facts)
             trace.key = trace.facts.get("process", trace.key)
@@ -42,13 +41,13 @@ def add(trace: Trace, event: Event) -> None:
         case on.Distance():
             for row in event.rows:
                 _in_range(row.max_ulp, 0, 1 << 65)
-            trace.distances += [
-                msgspec.structs.replace(row, step=event.step) for row in event.rows
-            ]
+                measured = msgspec.structs.replace(row, step=event.step)
+                trace.distances.append(measured)
         case on.Stopped() | on.End() | on.Resumed():
             if event.steps != len(trace.steps):
+                count = len(trace.steps)
                 raise ValueError(
-                    f"it counts {event.steps} steps, the trace holds {len(trace.steps)}"
+                    f"it counts {event.steps} steps, the trace holds {count}"
                 )
             trace.stopped = trace.stopped or isinstance(event, on.Stopped)
             trace.end = event.reason if isinstance(event, on.End) else None
@@ -58,15 +57,8 @@ def add(trace: Trace, event: Event) -> None:
             trace.distributions = event.versions
         case on.Variables():
             trace.variables = event.values
-        case on.Note() if event.id == fmt.LOOP:
-            trace.loop = event.message
-        case on.Seen():
-            _add_seen(trace, event)
-
-
-def _add_seen(trace: Trace, event: on.Seen) -> None:
-    name = str(event.__struct_config__.tag)
-    match event:
+        case on.Loop():
+            trace.loop = event.place
         case on.OpenedFiles():
             for file in event.rows:
                 _check_path(file.path, file.inside)
@@ -74,12 +66,12 @@ def _add_seen(trace: Trace, event: on.Seen) -> None:
             for module in event.rows:
                 _check_path(module.path)
         case on.LoaderSeen():
-            if event.number != len(trace.loaders):
-                raise ValueError("they are numbered from 0 in order")
             _in_range(event.base_seed, -(1 << 63), (1 << 64) - 1)
-    items = getattr(trace, name)
-    items.extend(event.items())
-    _check_count(items, fmt.LIMITS[name])
+    if isinstance(event, on.Seen):
+        name = str(event.__struct_config__.tag)
+        items = getattr(trace, name)
+        items.extend(getattr(event, "rows", (event,)))
+        _check_count(items, fmt.LIMITS[name])
 
 
 def _add_block(trace: Trace, event: on.BlockLine) -> None:

@@ -34,10 +34,10 @@ class Spooled(NamedTuple):
 
     def read(self) -> bytes:
         """Return the bytes. Raises OSError where they cannot be read."""
-        found = os.pread(self.file.descriptor, self.size, self.start)
-        if len(found) < self.size:
+        content = os.pread(self.file.descriptor, self.size, self.start)
+        if len(content) < self.size:
             raise OSError("a temporary file was cut off")
-        return found
+        return content
 
 
 class Spool:

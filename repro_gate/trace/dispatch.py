@@ -3,7 +3,7 @@ give a view; the mode that sees them."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable
 
 ASIDE = (  # names begin so; they compute nothing
     "profiler.",
@@ -25,7 +25,7 @@ _EMPTY = (
     "resize_",
     "resize_as_",
 )
-Dispatch = Callable[[Any, Tuple[Any, ...], Dict[str, Any]], Any]
+Dispatch = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def base(name: str) -> str:
@@ -49,11 +49,11 @@ def is_view(function: Any) -> bool:
     )
 
 
-def form(function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> str:
+def form(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Return what chooses among an operator's algorithms: its yes-or-no and word arguments that are
     not the default: `accumulate=True`."""
     schema = getattr(function, "_schema", None)
-    found = []
+    chosen = []
     for place, argument in enumerate(schema.arguments if schema is not None else ()):
         value = (
             args[place]
@@ -61,8 +61,8 @@ def form(function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> str:
             else kwargs.get(argument.name, argument.default_value)
         )
         if isinstance(value, (bool, str)) and value != argument.default_value:
-            found.append("%s=%s" % (argument.name, value))
-    return ", ".join(found)[:100]
+            chosen.append(f"{argument.name}={value}")
+    return ", ".join(chosen)[:100]
 
 
 def mode(torch: Any, dispatched: Dispatch, aside: bool = False) -> Any:

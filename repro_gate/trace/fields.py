@@ -33,6 +33,9 @@ UnmovedRow = tuple[
     Annotated[str, Meta(max_length=fmt.MAX_UNMOVED_NAME)],
     Annotated[str, Meta(max_length=32)],
 ]
+Digests = Annotated[
+    tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)
+]
 DispatchedRow = tuple[Short, Dtype, Literal["forward", "backward"], Short, Count]
 Setting = Union[Name, bool, int, float, None]  # the value of a flag
 
@@ -72,7 +75,7 @@ class Measured(
     dtype: Dtype
     shape: Shape
     max_abs: Figure
-    max_ulp: Union[Annotated[int, Meta(ge=0)], None]
+    max_ulp: Annotated[int, Meta(ge=0)] | None
     l2: Figure
     reference_l2: Figure
     step: Step = -1  # that of its event
@@ -87,7 +90,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
     path: Name
     inside: bool
-    by: Union[Location, None] = None
+    by: Location | None = None
     left: bool = False
 
 

@@ -11,6 +11,8 @@ the state before the first optimizer step. Digests are described in `probe/diges
 
 from __future__ import annotations
 
+import re
+
 FORMAT = "repro-gate/trace/v3"
 DIGEST_BYTES = 16
 DIGESTS = ("xxh3-128", "sha256-128")  # values of the fact `digest`
@@ -37,8 +39,7 @@ FAILURE_BYTES = 4096
 # what torch says of an operator that it refuses
 REFUSAL = r"(?:^|: )([^:]{1,80}) does not have a deterministic implementation"
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer")
-# id of the note that names the loop in which a process that recorded nothing could have
-LOOP = "loop"
+
 # id of the note in the trace of a process that took no step and counts as one, for the artifacts'
 # sake
 WHOLE_RUN = "whole-run"
@@ -79,7 +80,7 @@ LIMITS = {  # event -> how many of one process, or rows of them: the probe write
     "drawn": MAX_DRAWN,
     "imports": 2 * MAX_IMPORTS,
     "loaders": 1_000,
-    "network": 1_000,
+    "network": 100,
     "nonfinite": 1_000,
     "notes": 1_000,
     "opened": MAX_OPENED,
@@ -90,3 +91,12 @@ LIMITS = {  # event -> how many of one process, or rows of them: the probe write
     "unmoved": MAX_UNMOVED,
     "uses": MAX_USES,
 }
+
+# Names of variables that hold a secret: by a word of the name; personal access tokens, data source
+# names, keys and passwords by its end; services' addresses, in which passwords stand.
+SECRET = re.compile(
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH"
+    r"|(?:^|_)PAT(?:_|$)|_(?:DSN|PWD|PASS|KEY)$|PASSPHRASE|CONNECTION_?STRING|WEBHOOK"
+    r"|(?:^|_)(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|RABBITMQ|BROKER)_UR[IL]$",
+    re.IGNORECASE,
+)

@@ -3,7 +3,8 @@ within the bounds of its fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
@@ -15,6 +16,7 @@ from . import format as fmt
 from .blocks import Block, Spool
 from .fields import (
     Count,
+    Digests,
     DispatchedRow,
     Few,
     Imported,
@@ -40,16 +42,20 @@ class TooLarge(Exception):
     """The traces of a run take more than they may. The message says of what."""
 
 
+# ruff: noqa: RUF009  it is `field` itself, under a shorter name
+def _made(factory: Callable[[], Any]) -> Any:
+    """Return a field whose value is made for each object."""
+    return field(default_factory=factory)
+
+
 @dataclass
 class Budget:
     """What the traces of one run may take, all processes together, and have taken so far; and the
     one spool for their digests."""
 
     limits: Mapping[str, float] = field(default_factory=lambda: fmt.MAX_OF_RUN)
-    spent: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(fmt.MAX_OF_RUN, 0.0)
-    )
-    spool: Spool = field(default_factory=Spool)
+    spent: dict[str, float] = _made(lambda: defaultdict(float))
+    spool: Spool = _made(Spool)
 
     def take(self, number: float, what: str) -> None:
         """Count what was taken. Raises TooLarge where that is more than there was."""
@@ -58,7 +64,7 @@ class Budget:
             raise TooLarge(f"more than {self.limits[what]:,.12g} {what}")
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Trace:
     """One process of one run, as far as it was read."""
 
@@ -67,47 +73,40 @@ class Trace:
     key: str = "main"
     argv: tuple[str, ...] = ()
     forked: bool = False
-    facts: dict[str, str] = field(default_factory=dict)
-    blocks: list[Block] = field(default_factory=list)
-    steps: list[StepMark] = field(default_factory=list)
-    settings: list[dict[str, Setting]] = field(default_factory=list)
-    undone: list[Undone] = field(default_factory=list)
-    distances: list[Measured] = field(default_factory=list)
-    network: list[str] = field(default_factory=list)
-    opened: list[Opened] = field(default_factory=list)
-    imports: list[Imported] = field(default_factory=list)
-    distributions: dict[str, str] | None = (
-        None  # imported distributions, name -> version; None where the run was not asked for them
-    )
-    drawn: list[Drawn] = field(default_factory=list)
-    spawned: list[Spawned] = field(default_factory=list)
-    uses: list[Used] = field(
-        default_factory=list
-    )  # of factors, where the run was watched
+    facts: dict[str, str] = _made(dict)
+    blocks: list[Block] = _made(list)
+    steps: list[StepMark] = _made(list)
+    settings: list[dict[str, Setting]] = _made(list)
+    undone: list[Undone] = _made(list)
+    distances: list[Measured] = _made(list)
+    network: list[str] = _made(list)
+    opened: list[Opened] = _made(list)
+    imports: list[Imported] = _made(list)
+    # imported distributions, name -> version; None where the run was not asked for them
+    distributions: dict[str, str] | None = None
+    drawn: list[Drawn] = _made(list)
+    spawned: list[Spawned] = _made(list)
+    uses: list[Used] = _made(list)  # of factors, where the run was watched
     # of one step, where the run was asked for them
-    operators: list[OperatorLine] = field(default_factory=list)
-    dispatched: list[DispatchedRow] = field(
-        default_factory=list
-    )  # of one step of the control
-    refused: list[Refused] = field(
-        default_factory=list
-    )  # where the run was to name them
-    loaders: list[LoaderSeen] = field(default_factory=list)
+    operators: list[OperatorLine] = _made(list)
+    dispatched: list[DispatchedRow] = _made(list)  # of one step of the control
+    refused: list[Refused] = _made(list)  # where the run was to name them
+    loaders: list[LoaderSeen] = _made(list)
     # that torch or CUDA read, as they stood at the first step
-    variables: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = _made(dict)
     # (kind, name, step, whole): NaN from `step` to the end
-    nonfinite: list[tuple[str, str, int, bool]] = field(default_factory=list)
-    notes: list[tuple[str, str]] = field(default_factory=list)
+    nonfinite: list[tuple[str, str, int, bool]] = _made(list)
+    notes: list[tuple[str, str]] = _made(list)
     # (`module` or `attribute`, name, digest): no optimizer updates it
-    unmoved: list[tuple[str, str, str]] = field(default_factory=list)
+    unmoved: list[tuple[str, str, str]] = _made(list)
     loop: str = ""  # where nothing was recorded: `train.py:12`
     stopped: bool = False  # the last wanted step was taken
     end: str | None = None
-    tables: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list, repr=False)
+    tables: list[tuple[str, tuple[Row, ...]]] = _made(list)
     # of all processes of the run together
-    budget: Budget = field(default_factory=Budget, repr=False, compare=False)
+    budget: Budget = field(default_factory=Budget, compare=False)
     # blocks of each kind so far in the step of the last one
-    at: dict[str, int] = field(default_factory=dict, repr=False)
+    at: dict[str, int] = _made(dict)
 
     @property
     def trained(self) -> bool:
@@ -128,7 +127,6 @@ class Hello(Event, frozen=True):
     format: Literal["repro-gate/trace/v3"]
     nonce: Short
     pid: Line
-    key: Short
     argv: Annotated[tuple[Name, ...], Meta(max_length=1000)]
     forked: bool
 
@@ -167,35 +165,16 @@ class StepMark(Event, frozen=True, tag="step"):
 
 
 class Seen(Event, frozen=True):
-    """What the probe noticed beside tensors. The trace has a list under its tag, which takes as
-    many as `format.LIMITS` says."""
-
-    def items(self) -> Sequence[Any]:
-        """Return what the list takes: the event, or the rows that it has."""
-        return (self,)
-
-
-class SeenRows(Seen, frozen=True):
-    rows: Sequence[Any]
-
-    def items(self) -> Sequence[Any]:
-        return self.rows
-
-
-class At:
-    """The place of an event that a line made."""
-
-    __slots__ = ()
-    file: str
-    line: int
+    """What the probe noticed beside tensors. The trace has a list under its tag, which takes the
+    event, or the `rows` that it has, as many as `format.LIMITS` says."""
 
     @property
     def site(self) -> tuple[str, int]:
-        """Return the file and the line."""
-        return self.file, self.line
+        """Return the file and the line of an event that a line made."""
+        return self.file, self.line  # type: ignore[attr-defined]
 
 
-class Undone(Seen, At, frozen=True):
+class Undone(Seen, frozen=True):
     """A line of training code that gave a determinism flag another value. `late`: a variable, which
     its library had read by then."""
 
@@ -213,17 +192,14 @@ class Distance(Event, frozen=True):
 
 
 class Network(Seen, frozen=True):
-    address: Annotated[str, Meta(max_length=300)]
-
-    def items(self) -> Sequence[str]:
-        return (self.address,)
+    rows: tuple[Annotated[str, Meta(max_length=300)], ...]
 
 
-class OpenedFiles(SeenRows, frozen=True, tag="opened"):
+class OpenedFiles(Seen, frozen=True, tag="opened"):
     rows: tuple[Opened, ...]
 
 
-class Imports(SeenRows, frozen=True):
+class Imports(Seen, frozen=True):
     rows: tuple[Imported, ...]
 
 
@@ -250,7 +226,7 @@ class Spawned(Seen, frozen=True):
     line: Line
 
 
-class Used(Seen, At, frozen=True, tag="uses"):
+class Used(Seen, frozen=True, tag="uses"):
     """What one line got from one factor during one step: how often, and a digest of the answers.
     `call` is the call as it is written. `direct`: the line called it itself, by whatever name the
     standard library or NumPy has for it; else a library did, for its own ends. `outside`: the
@@ -269,7 +245,7 @@ class Used(Seen, At, frozen=True, tag="uses"):
     process: Short = ""  # whose trace it is, named by who compares several
 
 
-class OperatorLine(Seen, At, frozen=True, tag="operators"):
+class OperatorLine(Seen, frozen=True, tag="operators"):
     """One operator that torch dispatched. `simple`: a view or element-wise. `distinct`: outputs of
     replays, by how they were run."""
 
@@ -279,18 +255,14 @@ class OperatorLine(Seen, At, frozen=True, tag="operators"):
     node: Short
     file: Name
     line: Line
-    inputs: Annotated[
-        tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)
-    ]
-    outputs: Annotated[
-        tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)
-    ]
+    inputs: Digests
+    outputs: Digests
     simple: bool
-    distinct: Union[Annotated[dict[Short, Count], Meta(max_length=10)], None] = None
+    distinct: Annotated[dict[Short, Count], Meta(max_length=10)] | None = None
     process: Short = ""  # as in Used
 
 
-class Dispatched(SeenRows, frozen=True):
+class Dispatched(Seen, frozen=True):
     """The operators of one step: name, dtype of its first floating-point tensor, pass, form
     (`dispatch.form`), how often."""
 
@@ -309,9 +281,8 @@ class Refused(Seen, frozen=True):
 
 
 class LoaderSeen(Seen, frozen=True, tag="loaders"):
-    """One torch DataLoader, `number` in order of first batches. `base_seed`: its first epoch's."""
+    """One torch DataLoader, in order of first batches. `base_seed`: its first epoch's."""
 
-    number: int
     workers: Few
     base_seed: int | None
 
@@ -320,20 +291,20 @@ class Variables(Event, frozen=True):
     values: Annotated[dict[Short, Name], Meta(max_length=fmt.MAX_VARIABLES)]
 
 
-class Nonfinite(SeenRows, frozen=True):
+class Nonfinite(Seen, frozen=True):
     rows: tuple[tuple[Kind, Name, Step, bool], ...]
 
 
-class Unmoved(SeenRows, frozen=True):
+class Unmoved(Seen, frozen=True):
     rows: tuple[UnmovedRow, ...]
 
 
-class Note(Seen, frozen=True, tag="notes"):
-    id: Annotated[str, Meta(max_length=100)]
-    message: Name
+class Notes(Seen, frozen=True):
+    rows: tuple[tuple[Annotated[str, Meta(max_length=100)], Name], ...]
 
-    def items(self) -> Sequence[tuple[str, str]]:
-        return ((self.id, self.message),)
+
+class Loop(Event, frozen=True):
+    place: Name
 
 
 class Stopped(Event, frozen=True):
@@ -349,7 +320,5 @@ class Resumed(Event, frozen=True):
     steps: Count
 
 
-EVENTS = (*Event.__subclasses__(), *Seen.__subclasses__(), *SeenRows.__subclasses__())
-DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(
-    Union[tuple(kind for kind in EVENTS if kind not in (Seen, SeenRows))]
-)
+EVENTS = {*Event.__subclasses__(), *Seen.__subclasses__()} - {Seen}
+DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Union[tuple(EVENTS)])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from typing import List, Tuple
 
 SUFFIX = ".ipynb"
 MAX_BYTES = 16 * 1024 * 1024  # of a notebook that is read: outputs hold pictures
@@ -17,7 +16,7 @@ def cell_name(notebook: str, number: int) -> str:
     return "%s%s%d" % (notebook, _MARK, number)
 
 
-def split(file: str) -> Tuple[str, int]:
+def split(file: str) -> tuple[str, int]:
     """Return the notebook and the number of its cell; of any other file its own name and 0."""
     name, _, number = file.rpartition(_MARK)
     return (
@@ -36,7 +35,7 @@ def place(file: str, line: int) -> str:
     )
 
 
-def code_cells(content: bytes) -> List[str]:
+def code_cells(content: bytes) -> list[str]:
     """Return the texts of the code cells that hold code, in order, as Jupyter counts them: `In [1]`
     is the first. None where it is no notebook."""
     try:

@@ -156,7 +156,7 @@ def _escaped(line: bytes) -> bytes:
     except (ValueError, RecursionError):
         return line
     return re.sub(
-        "[\ud800-\udfff]", lambda found: "\\\\u%04x" % ord(found[0]), text
+        "[\ud800-\udfff]", lambda half: f"\\\\u{ord(half[0]):04x}", text
     ).encode()
 
 
@@ -166,8 +166,8 @@ def read_folder(
     followers: Mapping[str, TraceFollower] | None = None,
     opener: Opener = open_plain,
 ) -> list[Trace]:
-    """Every trace in `folder`, whole, by their start; `followers` by file name have read some of
-    them already. Raises TraceError."""
+    """Return every trace in `folder`, whole, by their start; `followers` by file name have read
+    some of them already. Raises TraceError."""
     traces, known = [], followers or {}
     budget = next((follower.trace.budget for follower in known.values()), Budget())
     for path in trace_files(folder):
@@ -184,14 +184,14 @@ def trace_files(folder: Path) -> list[Path]:
     """Return the trace files in `folder` in order of their start. Raises TraceError where there are
     more than the format allows."""
     try:
-        found = [name for name in os.listdir(folder) if name.endswith(fmt.SUFFIX)]
+        names = [name for name in os.listdir(folder) if name.endswith(fmt.SUFFIX)]
     except OSError as error:
         raise TraceError(f"{folder.name}: cannot be listed: {error.strerror}") from None
-    if len(found) > fmt.MAX_FILES:
+    if len(names) > fmt.MAX_FILES:
         raise TraceError(
-            f"{folder.name}: {len(found)} trace files, {fmt.MAX_FILES} at most"
+            f"{folder.name}: {len(names)} trace files, {fmt.MAX_FILES} at most"
         )
-    return [folder / name for name in sorted(found, key=_start_of)]
+    return [folder / name for name in sorted(names, key=_start_of)]
 
 
 def _start_of(name: str) -> tuple[int, str]:

@@ -28,10 +28,9 @@ def gaps(torch: Any, x: Any, y: Any) -> Any:
     return torch.maximum(*places) - torch.minimum(*places)
 
 
-def largest(found: Any) -> int:
+def largest(gaps: Any) -> int:
     """Return the largest of `gaps`, wrapped or not; they must not be empty."""
-    low = int(found.min())
-    if low >= 0:
-        return int(found.max())
+    if gaps.min() >= 0:
+        return int(gaps.max())
     # two float64 of unlike sign can be 2**63 values and more apart
-    return int(found[found < 0].max()) + 2**64
+    return int(gaps[gaps < 0].max()) + 2**64

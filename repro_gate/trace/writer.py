@@ -15,11 +15,12 @@ import sys
 import time
 import types
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import Any
 
 from . import format as fmt
 
-Row = Tuple[str, str, Tuple[int, ...]]
+Row = tuple[str, str, tuple[int, ...]]
 
 
 def frozen(module: Any) -> types.SimpleNamespace:
@@ -41,7 +42,7 @@ class Later:
         """Return whether `fields` would not have to wait."""
         raise NotImplementedError
 
-    def fields(self) -> Dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """Return the fields, as JSON."""
         raise NotImplementedError
 
@@ -55,14 +56,14 @@ class TraceWriter:
     """One open trace file. `table()` names rows once and returns their number; `block()` appends
     the digests of one table."""
 
-    def __init__(self, folder: str, hello: Dict[str, Any]) -> None:
+    def __init__(self, folder: str, hello: dict[str, Any]) -> None:
         self.folder = folder
-        self.stem = "%d-%d" % (_OS.getpid(), _TIME.time_ns())
+        self.stem = f"{_OS.getpid()}-{_TIME.time_ns()}"
         self.path = os.path.join(folder, self.stem + fmt.SUFFIX)
-        self._tables: Dict[Tuple[str, Tuple[Row, ...]], int] = {}
-        self._last_rows: Dict[str, Tuple[Any, int]] = {}
-        self._flags: Dict[str, int] = {}
-        self._waiting: Deque[Tuple[Optional[Later], Dict[str, Any]]] = deque()
+        self._tables: dict[tuple[str, tuple[Row, ...]], int] = {}
+        self._last_rows: dict[str, tuple[Any, int]] = {}
+        self._flags: dict[str, int] = {}
+        self._waiting: deque[tuple[Later | None, dict[str, Any]]] = deque()
         try:
             self._file = _OS.open(self.path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
             self._identity = self._opened()
@@ -70,7 +71,7 @@ class TraceWriter:
             self._fail(error)
         self.event("hello", format=fmt.FORMAT, **hello)
 
-    def event(self, name: str, later: Optional[Later] = None, **fields: Any) -> None:
+    def event(self, name: str, later: Later | None = None, **fields: Any) -> None:
         """Append one event, with the fields of `later` as soon as they are there. Raises
         TraceFailed where the bytes could not be written whole."""
         self._waiting.append((later, {"e": name, **fields}))
@@ -94,13 +95,11 @@ class TraceWriter:
             if arrived:
                 self._append(fields)
 
-    def _append(self, event: Dict[str, Any]) -> None:
+    def _append(self, event: dict[str, Any]) -> None:
         if isinstance(event.get("digests"), bytes):
             event["digests"] = base64.b64encode(event["digests"]).decode("ascii")
-        line = (
-            _JSON.dumps(event, separators=(",", ":"), allow_nan=False).encode("ascii")
-            + b"\n"
-        )
+        text = _JSON.dumps(event, separators=(",", ":"), allow_nan=False)
+        line = text.encode("ascii") + b"\n"
         try:
             if self._opened() != self._identity:  # closed, as every daemon does
                 self._file = _OS.open(self.path, _APPENDING | os.O_NOFOLLOW)
@@ -111,7 +110,7 @@ class TraceWriter:
         except OSError as error:
             self._fail(error)
 
-    def _opened(self) -> Tuple[int, ...]:
+    def _opened(self) -> tuple[int, ...]:
         """Return the device and number of the descriptor's file; nothing if it is closed."""
         try:
             state = _OS.fstat(self._file)
@@ -138,20 +137,20 @@ class TraceWriter:
         step: int,
         kind: str,
         rows: Sequence[Row],
-        digests: Union[bytes, Later],
-        values: Optional[List[str]] = None,
+        digests: bytes | Later,
+        values: list[str] | None = None,
     ) -> None:
         """Append the digests (16 bytes for each row, in the rows' order) of one kind at one moment
         of `step`."""
-        fields: Dict[str, Any] = {"step": step, "table": self.table(kind, rows)}
+        fields: dict[str, Any] = {"step": step, "table": self.table(kind, rows)}
         if values is not None:
             fields["values"] = values
-        if isinstance(digests, Later):
-            self.event("block", digests, **fields)
-        else:
-            self.event("block", digests=digests, **fields)
+        later = digests if isinstance(digests, Later) else None
+        if later is None:
+            fields["digests"] = digests
+        self.event("block", later, **fields)
 
-    def flags(self, settings: Dict[str, Any]) -> int:
+    def flags(self, settings: dict[str, Any]) -> int:
         """Return the number of this reading of the flags; write it out if it is new."""
         key = repr(settings)
         number = self._flags.get(key)
@@ -167,7 +166,7 @@ class TraceWriter:
 
     def _fail(self, error: OSError) -> None:
         """Leave the reason in the file that was allocated for it, then raise."""
-        reason = "%s: %s" % (self.path, error.strerror or error)
+        reason = f"{self.path}: {error.strerror or error}"
         try:
             text = _JSON.dumps({"error": reason, "pid": _OS.getpid()}).encode("ascii")
             slot = _OS.open(os.path.join(self.folder, fmt.FAILURE_FILE), os.O_WRONLY)
@@ -175,5 +174,5 @@ class TraceWriter:
             _OS.close(slot)
         except OSError:
             pass  # the trace is truncated, which the reader sees for itself
-        sys.stderr.write("repro-gate: the trace cannot be written: %s\n" % reason)
+        sys.stderr.write(f"repro-gate: the trace cannot be written: {reason}\n")
         raise TraceFailed(reason)

@@ -229,7 +229,7 @@ def test_workers_must_be_seeded_alike_in_both_runs(
     first: list[Any], second: list[Any], expected: tuple[str, str], names: list[str]
 ) -> None:
     traces = [
-        replace(training(), loaders=[LoaderSeen(*item) for item in items])
+        replace(training(), loaders=[LoaderSeen(*item[1:]) for item in items])
         for items in (first, second)
     ]
     facts = evidence(pair=tuple(run(f"deterministic-{n}", item) for n, item in enumerate(traces)))

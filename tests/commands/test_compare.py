@@ -32,7 +32,7 @@ def checkpoint(path: Path, bump: float = 0.0) -> str:
 
 def trace(folder: Path, digest: bytes) -> Path:
     folder.mkdir()
-    hello = {"nonce": "n", "pid": 1, "key": "main", "argv": [], "forked": False}
+    hello = {"nonce": "n", "pid": 1, "argv": [], "forked": False}
     writer, rows = TraceWriter(str(folder), hello), (("fc.weight", "float32", (2, 2)),)
     for step in range(2):
         writer.block(step, "gradient", rows, digest if step else b"0" * 16)

@@ -10,7 +10,7 @@ import pytest
 
 from repro_gate.probe import device_digest
 from repro_gate.probe.device_digest import CHUNK, TILE
-from repro_gate.probe.digest import begin, digest_all
+from repro_gate.probe.digest import begin, digest_all, header
 
 torch = pytest.importorskip("torch", reason="tests/gpu needs torch")
 pytestmark = pytest.mark.gpu
@@ -26,7 +26,8 @@ def by_hand(*tensors: Any) -> bytes:
     `tests/probe/test_digest.py` holds against Python's own integers."""
     out = [b""] * len(tensors)
     plain = [tensor.resolve_conj().resolve_neg().contiguous() for tensor in tensors]
-    for sums in device_digest.begin(torch, [*enumerate(plain)]):
+    remote = [(index, header(tensor), tensor) for index, tensor in enumerate(plain)]
+    for sums in device_digest.begin(remote):
         for index, found in sums.digests():
             out[index] = found
     return b"".join(out)
@@ -46,27 +47,27 @@ def noise(size: int, dtype: str) -> torch.Tensor:
 def test_the_kernel_and_the_eager_form_give_the_same_digest(dtype: str) -> None:
     for size in SIZES:
         tensor = noise(size, dtype)
-        assert digest_all(torch, [tensor.cuda()]) == by_hand(tensor), (dtype, size)
+        assert digest_all([tensor.cuda()]) == by_hand(tensor), (dtype, size)
 
 
 def test_triton_is_used_where_it_is_there() -> None:
     pytest.importorskip("triton")
     tensors = [torch.ones(5, device="cuda")]
-    assert device_digest._kernel_sums(torch, torch.device("cuda", 0), tensors) is not None
+    assert device_digest._kernel_sums(torch.device("cuda", 0), tensors) is not None
 
 
 def test_without_triton_the_eager_form_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = [noise(size, "float32").cuda() for size in SIZES]
-    fused = digest_all(torch, tensors)
+    fused = digest_all(tensors)
     monkeypatch.setattr(device_digest, "_kernel_sums", lambda *_: None)
-    assert digest_all(torch, tensors) == fused
+    assert digest_all(tensors) == fused
 
 
 def test_any_number_of_tensors_takes_few_launches() -> None:
     tensors = [noise(20_000, "float32").cuda() for _ in range(200)]
-    digest_all(torch, tensors)
+    digest_all(tensors)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        digest_all(torch, tensors)
+        digest_all(tensors)
     on_device = torch.autograd.DeviceType.CUDA
     kernels = [event.name for event in profile.events() if event.device_type == on_device]
     kernels = [name for name in kernels if "emcpy" not in name]
@@ -75,10 +76,10 @@ def test_any_number_of_tensors_takes_few_launches() -> None:
 
 def test_nothing_waits_for_the_device_until_the_result_is_asked_for() -> None:
     tensors = [noise(size, "float32").cuda() for size in SIZES]
-    expected = digest_all(torch, tensors)
+    expected = digest_all(tensors)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        digests = begin(torch, tensors)
+        digests = begin(tensors)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert digests.result() == expected and digests.ready()
@@ -89,8 +90,8 @@ def test_many_tensors_in_one_call_keep_their_order() -> None:
     mixed, each = [], []
     for index, tensor in enumerate(tensors):
         mixed.append(tensor.cuda() if index % 3 else tensor)
-        each.append(by_hand(tensor) if index % 3 else digest_all(torch, [tensor]))
-    assert digest_all(torch, mixed) == b"".join(each)
+        each.append(by_hand(tensor) if index % 3 else digest_all([tensor]))
+    assert digest_all(mixed) == b"".join(each)
 
 
 def test_layout_and_alignment_do_not_show() -> None:
@@ -102,37 +103,37 @@ def test_layout_and_alignment_do_not_show() -> None:
         lambda x: x.reshape(-1).view(torch.uint8)[3:],
         lambda x: x.view(2, 512, 32, 32).to(memory_format=torch.channels_last),
     ):
-        assert digest_all(torch, [cut(whole.cuda())]) == by_hand(cut(whole))
+        assert digest_all([cut(whole.cuda())]) == by_hand(cut(whole))
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
 def test_conjugates_negatives_and_sparse_tensors_are_read_as_they_are() -> None:
     dense = torch.randn(300, 300, generator=torch.Generator().manual_seed(0))
     for tensor in (torch.complex(dense, dense.t()).conj(), torch.complex(dense, dense).conj().imag):
-        assert digest_all(torch, [tensor.cuda()]) == by_hand(tensor)
+        assert digest_all([tensor.cuda()]) == by_hand(tensor)
     few, fewer = dense * (dense > 2), dense * (dense > 2.1)
     for made in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr):
         coo = made is torch.Tensor.to_sparse
         tensors = [made(few).coalesce() if coo else made(few) for _ in range(2)]
-        same = {digest_all(torch, [tensor.cuda()]) for tensor in tensors}
-        assert len(same) == 1 and digest_all(torch, [made(fewer).cuda()]) not in same
+        same = {digest_all([tensor.cuda()]) for tensor in tensors}
+        assert len(same) == 1 and digest_all([made(fewer).cuda()]) not in same
 
 
 def test_the_device_is_left_as_it_was() -> None:
     tensors = [noise(16 * 1024 * 1024, "float32").cuda() for _ in range(4)]
-    digest_all(torch, tensors)  # the keys stay, 64 KiB, and the plan of which program reads what
+    digest_all(tensors)  # the keys stay, 64 KiB, and the plan of which program reads what
     allocated, state = torch.cuda.memory_allocated(), torch.cuda.get_rng_state()
-    digest_all(torch, tensors)
+    digest_all(tensors)
     assert torch.cuda.memory_allocated() == allocated
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
 def test_a_digest_takes_no_room_on_the_device_to_speak_of() -> None:
     tensor = torch.zeros(1024 * 1024 * 1024, dtype=torch.uint8, device="cuda")
-    digest_all(torch, [tensor[:100_000]])
+    digest_all([tensor[:100_000]])
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    digest_all(torch, [tensor])
+    digest_all([tensor])
     assert torch.cuda.max_memory_allocated() - before < 4 * 1024 * 1024
 
 
@@ -147,7 +148,7 @@ def test_without_a_c_compiler_the_driver_launches_the_kernel(
     monkeypatch.setattr(type(kernel._sums), "__getitem__", refuse)
     for size in SIZES:
         tensor = noise(size, "uint8")
-        assert digest_all(torch, [tensor.cuda()]) == by_hand(tensor), size
+        assert digest_all([tensor.cuda()]) == by_hand(tensor), size
     assert kernel._LOADED and not device_digest.WITHOUT_TRITON
     kernel._LOADED.clear()
 
@@ -157,10 +158,10 @@ def test_a_kernel_that_gives_other_sums_is_not_used(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(device_digest, "_TRIED", [])
     monkeypatch.setattr(device_digest, "WITHOUT_TRITON", [])
 
-    def ones(_: Any, __: Any, device: Any, tensors: Any) -> torch.Tensor:
+    def ones(_: Any, device: Any, tensors: Any) -> torch.Tensor:
         return torch.ones(len(tensors), 4, dtype=torch.int64, device=device)
 
     monkeypatch.setattr(device_digest, "sums_by", ones)
     tensor = noise(4 * CHUNK + 3, "uint8")
-    assert digest_all(torch, [tensor.cuda()]) == by_hand(tensor)
+    assert digest_all([tensor.cuda()]) == by_hand(tensor)
     assert device_digest.WITHOUT_TRITON == ["ValueError: the sums of a sample were wrong"]

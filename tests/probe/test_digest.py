@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,14 +37,15 @@ LARGE = [4 * CHUNK, 4 * CHUNK + 3, 8 * CHUNK + 4 * TILE + 17]
 
 
 def of(*tensors: torch.Tensor) -> bytes:
-    return digest.digest_all(torch, tensors)
+    return digest.digest_all(tensors)
 
 
 def of_device(*tensors: torch.Tensor) -> bytes:
     """What the path for devices makes of tensors of the CPU."""
     out = [b""] * len(tensors)
-    plain = [(index, digest._contiguous(tensor)) for index, tensor in enumerate(tensors)]
-    for sums in device_digest.begin(torch, plain):
+    plain = [tensor.resolve_conj().resolve_neg().contiguous() for tensor in tensors]
+    remote = [(index, digest.header(tensor), tensor) for index, tensor in enumerate(plain)]
+    for sums in device_digest.begin(remote):
         for index, found in sums.digests():
             out[index] = found
     return b"".join(out)
@@ -178,10 +179,10 @@ def test_generators_autograd_and_the_tensors_stay_as_they_were() -> None:
 def test_what_was_read_before_is_read_as_it_is_now() -> None:
     """Slots shorten the way to a tensor that lies where it lay; whatever happened to it since shows
     all the same."""
-    tensor, slots = torch.randn(6, 6), digest.Slots(1)
+    tensor, slots = torch.randn(6, 6), [digest.SLOT]
 
     def now() -> bytes:
-        found = digest.begin(torch, [tensor], slots=slots).result()
+        found = digest.begin([tensor], slots=slots).result()
         assert found == of(tensor)
         return found
 
@@ -211,26 +212,26 @@ def test_a_tensor_without_memory_is_never_read() -> None:
     with FakeTensorMode():
         fake = torch.ones(3)
     seen: list[bytes] = []
-    torch.func.grad(lambda x: seen.append(digest.digest_all(torch, [x, x.detach()])) or x.sum())(
+    torch.func.grad(lambda x: seen.append(digest.digest_all([x, x.detach()])) or x.sum())(
         torch.ones(70_000)
     )
     found = digest.digest_all(
-        torch, [fake, torch.empty(3, device="meta"), torch.empty(0), torch.ones(3).expand(2, 3)]
+        [fake, torch.empty(3, device="meta"), torch.empty(0), torch.ones(3).expand(2, 3)]
     )
     assert len(found) == 4 * 16 and len(seen[0]) == 2 * 16
     cut = torch.ones(3)
     cut.untyped_storage().resize_(8)  # of 12 bytes
-    assert not any(
-        digest.in_memory(torch, item) for item in (fake, torch.empty(3, device="meta"), cut)
-    )
+    assert not any(digest.in_memory(item) for item in (fake, torch.empty(3, device="meta"), cut))
 
 
 @pytest.fixture
-def no_choice(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def no_choice(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """A process that has not chosen its digest yet and has no xxhash of its own."""
-    monkeypatch.setattr(digest, "_CHOSEN", [])
     monkeypatch.setattr(sys, "path", [])
-    return monkeypatch
+    monkeypatch.setattr(digest, "_HEADERS", {})
+    digest.chosen.cache_clear()
+    yield monkeypatch
+    digest.chosen.cache_clear()
 
 
 def test_without_xxhash_the_digest_is_sha_256(no_choice: pytest.MonkeyPatch) -> None:
@@ -289,7 +290,7 @@ def test_neither_threads_nor_the_training_s_modes_matter() -> None:
     modes = (torch.device("meta"), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16))
     tensors = noise(300_000), noise(70_000)
     for mode in modes:
-        device_digest._TABLES.clear()
+        device_digest._tables.cache_clear()
         with mode:
             assert (of(tensors[0]), of_device(tensors[1])) == plain
     try:
@@ -314,9 +315,9 @@ def test_a_broken_extension_is_passed_over(no_choice: pytest.MonkeyPatch, tmp_pa
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
         no_choice.setattr(digest, "EXTENSION", [str(tmp_path / name)])
-        no_choice.setattr(digest, "_CHOSEN", [])
+        digest.chosen.cache_clear()
         assert digest.chosen().name == "sha256-128", name
-    no_choice.setattr(digest, "_CHOSEN", [])
+    digest.chosen.cache_clear()
     no_choice.setattr(sys, "path", ["relative", str(Path(EXTENSION).parents[1])])
     assert digest.chosen().name == "xxh3-128"  # the training's own
 
@@ -328,8 +329,8 @@ for sizes in ([0, 1, 3, 4, 5, 100, 4095, 16384, 16389, 131072, 131075, 300001], 
     whole = [torch.frombuffer(bytearray(random.Random(size).randbytes(size + 9)), dtype=torch.uint8) for size in sizes]
     for shift in (0, 4, 1):  # a storage offset that no 32-bit read may begin at, too
         tensors = [item[shift : shift + size] for item, size in zip(whole, sizes)]
-        fused = device_digest.sums_by(torch, device_kernel, torch.device("cpu"), tensors)
-        assert torch.equal(fused, device_digest.eager_sums(torch, torch.device("cpu"), tensors)), (sizes, shift)
+        fused = device_digest.sums_by(device_kernel, torch.device("cpu"), tensors)
+        assert torch.equal(fused, device_digest.eager_sums(torch.device("cpu"), tensors)), (sizes, shift)
 """
 
 

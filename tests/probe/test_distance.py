@@ -24,7 +24,7 @@ INF, NAN = math.inf, math.nan
 
 
 def measure(reference: torch.Tensor, tensor: torch.Tensor) -> Figures:
-    return distance.measure(torch, reference, tensor)
+    return distance.measure(reference, tensor)
 
 
 def place(bits: int, width: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from repro_gate.probe import facts
+from repro_gate.probe.shared import PROCESS
 from repro_gate.runs import arms
 from repro_gate.runs.environment import EXTENSION, training_environment
 from repro_gate.trace.format import CONFIG_VARIABLE
@@ -108,9 +109,19 @@ def fake_torch(initialized: bool) -> Any:
     )
 
 
-def test_facts_of_a_gpu_are_said_where_cuda_was_started_and_only_there() -> None:
-    said = facts.read(facts.facts(fake_torch(initialized=True)))
-    idle = facts.read(facts.facts(fake_torch(initialized=False)))
+def facts_of(torch: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The facts of a process that has this torch."""
+    monkeypatch.setattr(PROCESS, "torch", torch)
+    of_process = set(facts.BASIC) - {"device"}
+    return {
+        name: value for name, value in facts.read(facts.facts()).items() if name not in of_process
+    }
+
+
+def test_facts_of_a_gpu_are_said_where_cuda_was_started_and_only_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said, idle = (facts_of(fake_torch(initialized=on), monkeypatch) for on in (True, False))
     always = {"torch": "2.13.0+cu128", "cuda": "12.8", "cudnn": "91002", "nccl": "2.27.5"}
     always |= {"gpus": "2", "threads": "8", "processors": said["processors"], "cpu-isa": "AVX512"}
     assert idle == {**always, "device": "cpu: AVX512"}
@@ -138,7 +149,7 @@ def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(
     monkeypatch.setenv(name, ":4096:8")
     started()
     monkeypatch.setenv(name, ":16:8")  # too late
-    found = facts.read(facts.facts(fake_torch(initialized=True)))
+    found = facts_of(fake_torch(initialized=True), monkeypatch)
     assert found["cublas-workspace-at-cuda-start"] == ":4096:8"
 
 

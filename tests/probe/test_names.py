@@ -31,7 +31,7 @@ def _no_models_of_the_test_before() -> None:
 
 
 def named(*optimizers: torch.optim.Optimizer) -> list[str]:
-    return [name for name, _ in names.name_tensors(torch, list(optimizers)).parameters]
+    return [name for name, _ in names.name_tensors(list(optimizers)).parameters]
 
 
 def sgd(*parameters: Any) -> torch.optim.Optimizer:
@@ -62,7 +62,7 @@ class Critic(nn.Module):
 
 
 def test_nested_modules_give_dotted_names_and_buffers_too() -> None:
-    found = names.name_tensors(torch, [sgd(*(net := Net()).parameters())])
+    found = names.name_tensors([sgd(*(net := Net()).parameters())])
     keys = ("attn.weight", "norm.weight", "norm.bias")
     parts = [f"blocks.{index}.{name}" for index in (0, 1) for name in keys]
     assert [name for name, _ in found.parameters] == ["scale", *parts]
@@ -187,7 +187,7 @@ def test_listing_modules_leaves_the_tuples_of_other_threads_alone() -> None:
         thread.start()
     model = block()
     try:
-        found = [names.living_modules(torch) for _ in range(30)]
+        found = [names.living_modules() for _ in range(30)]
     finally:
         done.set()
         for thread in threads:

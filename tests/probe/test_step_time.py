@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from repro_gate.probe import step_time
+from repro_gate.probe.shared import PROCESS
 from repro_gate.probe.step_time import Mark, StepTimes
 
 
@@ -58,9 +59,9 @@ def test_where_a_device_works_its_clock_counts_and_not_the_hosts() -> None:
     assert first.fields() == pytest.approx({"ms": 197.0, "probe_ms": 3.0})
 
 
-def test_a_mark_has_an_event_only_where_cuda_is_started() -> None:
+def test_a_mark_has_an_event_only_where_cuda_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    assert step_time.mark(None).event is None
+    assert step_time.mark().event is None
 
     class Event:
         def __init__(self, enable_timing: bool) -> None:
@@ -70,4 +71,5 @@ def test_a_mark_has_an_event_only_where_cuda_is_started() -> None:
             made.append(self)
 
     cuda = types.SimpleNamespace(Event=Event, is_initialized=lambda: True)
-    assert made == [] and step_time.mark(types.SimpleNamespace(cuda=cuda)).event is made[0]
+    monkeypatch.setattr(PROCESS, "torch", types.SimpleNamespace(cuda=cuda))
+    assert made == [] and step_time.mark().event is made[0]

@@ -31,9 +31,7 @@ def content(step: int, other: int | None = None) -> bytes:
 
 def written(folder: Path, other: int | None = None) -> Path:
     folder.mkdir()
-    writer = TraceWriter(
-        str(folder), {"nonce": "n", "pid": 1, "key": "main", "argv": [], "forked": False}
-    )
+    writer = TraceWriter(str(folder), {"nonce": "n", "pid": 1, "argv": [], "forked": False})
     flags = writer.flags({})
     for step in range(STEPS):
         writer.block(step, "parameter", TABLE, content(step, other))

@@ -16,7 +16,7 @@ from repro_gate.trace.reader import read_folder
 from repro_gate.trace.writer import Later, TraceFailed, TraceWriter
 
 NONCE = "ab" * 16
-HELLO = {"nonce": NONCE, "pid": 7, "key": "main", "argv": ["python", "train.py"], "forked": False}
+HELLO = {"nonce": NONCE, "pid": 7, "argv": ["python", "train.py"], "forked": False}
 STEP = (("loss", 0), ("gradient", 0), ("gradient", 1))
 ROWS = (("fc.weight", "float32", (2, 8)), ("blocks.0.café\n", "bfloat16", ()))
 
@@ -37,7 +37,7 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("undone", **undone, step=0)
     far = ["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]
     writer.event("distance", step=steps - 1, rows=[far])
-    writer.event("network", address="192.0.2.1:443")
+    writer.event("network", rows=["192.0.2.1:443"])
     by = {"file": "train.py", "line": 3}
     opened = [["train.py", True, None, False], ["/mnt/x.bin", False, by, True]]
     writer.event("opened", rows=opened)
@@ -47,11 +47,11 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("nonfinite", rows=[["parameter", "fc.weight", -1, True]])
     writer.event("drawn", source="uuid.uuid4", file="train.py", line=3)
     writer.event("spawned", pid=12, file="train.py", line=4)
-    writer.event("loaders", number=0, workers=2, base_seed=-5)
-    writer.event("loaders", number=1, workers=0, base_seed=None)
+    writer.event("loaders", workers=2, base_seed=-5)
+    writer.event("loaders", workers=0, base_seed=None)
     writer.event("variables", values={"OMP_NUM_THREADS": "2"})
     writer.event("unmoved", rows=[["module", "EMA", "ab" * 16]])
-    writer.event("notes", id="state-not-kept", message="too little room")
+    writer.event("notes", rows=[["state-not-kept", "too little room"]])
     writer.event("end", reason="exit", steps=steps)
     return writer
 
@@ -96,7 +96,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         "nonfinite": [("parameter", "fc.weight", -1, True)],
         "drawn": [Drawn("uuid.uuid4", "train.py", 3)],
         "spawned": [Spawned(12, "train.py", 4)],
-        "loaders": [LoaderSeen(0, 2, -5), LoaderSeen(1, 0, None)],
+        "loaders": [LoaderSeen(2, -5), LoaderSeen(0, None)],
         "variables": {"OMP_NUM_THREADS": "2"},
         "notes": [("state-not-kept", "too little room")],
         "unmoved": [("module", "EMA", "ab" * 16)],
@@ -137,7 +137,7 @@ def test_what_waits_for_a_device_holds_back_what_comes_after_it(tmp_path: Path) 
 
     writer.block(0, "gradient", ROWS, first)
     writer.block(0, "parameter", ROWS, second)
-    writer.event("notes", id="a", message="b")
+    writer.event("notes", rows=[["a", "b"]])
     assert written() == ["hello", "table"]
     first.arrived = True
     writer.write(wait=False)
@@ -146,7 +146,7 @@ def test_what_waits_for_a_device_holds_back_what_comes_after_it(tmp_path: Path) 
     assert written() == ["hello", "table", "block", "table", "block", "notes"]
     # what a device that failed was to say is left out
     writer.block(1, "gradient", ROWS, Waiting(fails=True))
-    writer.event("notes", id="c", message="d")
+    writer.event("notes", rows=[["c", "d"]])
     writer.write(wait=True)
     assert written()[-2:] == ["notes", "notes"]
 
@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_its_reason(tmp_path: Path, capsys: pytest.CaptureFix
     writer._identity = writer._opened()
     os.close(full)
     with pytest.raises(TraceFailed, match="No space left"):
-        writer.event("notes", id="x", message="y")
+        writer.event("notes", rows=[["x", "y"]])
     content = (tmp_path / fmt.FAILURE_FILE).read_bytes()
     assert len(content) == fmt.FAILURE_BYTES  # no new block was needed
     assert "No space left" in json.loads(content)["error"]
@@ -192,11 +192,11 @@ def test_a_descriptor_that_the_training_closed_and_took_is_left_to_it(tmp_path: 
     os.close(number)
     with open(tmp_path / "theirs", "wb", buffering=0) as file:
         assert file.fileno() == number
-        writer.event("notes", id="x", message="y")
+        writer.event("notes", rows=[["x", "y"]])
         file.write(b"mine")
     assert (tmp_path / "theirs").read_bytes() == b"mine"
     assert read(tmp_path).notes == [("x", "y")]
     os.unlink(writer.path)
     os.close(writer._file)
     with pytest.raises(TraceFailed, match="No such file"):
-        writer.event("notes", id="x", message="z")
+        writer.event("notes", rows=[["x", "z"]])
