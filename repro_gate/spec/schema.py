@@ -63,7 +63,7 @@ def problems_in(document: Document) -> list[Problem]:
         first_of_key.setdefault((problem.key, problem.origin), problem)
     return sorted(
         first_of_key.values(),
-        key=lambda found: (bool(found.origin), found.line or 0, found.column or 0),
+        key=lambda item: (bool(item.origin), item.line or 0, item.column or 0),
     )
 
 
