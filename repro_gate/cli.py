@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as a shell reports a process that SIGPIPE ended
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  no mistake of ours is a finding
-        found = for_person(error)
-        for line in f"repro-gate: {found.diagnostics()}".split("\n"):
+        problem = for_person(error)
+        for line in f"repro-gate: {problem.diagnostics()}".split("\n"):
             print(for_log(line), file=sys.stderr)
-        return found.exit_code
+        return problem.exit_code

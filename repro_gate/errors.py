@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 import traceback
-from types import FrameType, TracebackType
 
 
 class GateError(Exception):
@@ -29,14 +28,13 @@ class GateError(Exception):
     """
 
     exit_code = 2
+    reason_id = "usage"
 
-    def __init__(
-        self, message: str, *, remedy: str = "", reason_id: str = "usage"
-    ) -> None:
+    def __init__(self, message: str, *, remedy: str = "", reason_id: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
-        self.reason_id = reason_id
+        self.reason_id = reason_id or self.reason_id
 
     def diagnostics(self) -> str:
         """Return the lines to print: the message, then the remedy where there is one."""
@@ -52,11 +50,7 @@ class Inconclusive(GateError):
     3."""
 
     exit_code = 3
-
-    def __init__(
-        self, message: str, *, remedy: str = "", reason_id: str = "inconclusive"
-    ) -> None:
-        super().__init__(message, remedy=remedy, reason_id=reason_id)
+    reason_id = "inconclusive"
 
 
 def for_person(error: BaseException) -> GateError:
@@ -120,17 +114,17 @@ def is_waiting() -> bool:
 
 
 def held() -> _Span:
-    """Signals wait inside, and the first that came is obeyed at the end, as KeyboardInterrupt."""
+    """Let signals wait inside; the first that came is obeyed at the end, as KeyboardInterrupt."""
     return _Span(opens=False)
 
 
 def obeyed() -> _Span:
-    """Inside `held`: signals are obeyed at once again. Nothing is to be made inside that an outer
+    """Obey signals at once again, inside `held`. Nothing is to be made inside that an outer
     `finally` does not clean up."""
     return _Span(opens=True)
 
 
-def _came(number: int, frame: FrameType | None) -> None:
+def _came(*_: object) -> None:
     _State.waiting = True
     if _State.open:
         _obey()
@@ -148,30 +142,20 @@ class _Span:
     nothing."""
 
     def __init__(self, *, opens: bool) -> None:
-        self._opens, self._before, self._counts = (
-            opens,
-            True,
-            threading.current_thread() is threading.main_thread(),
-        )
+        self._opens, self._before = opens, True
+        self._counts = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> None:
         if self._counts:
             self._before = _State.open
             self._set(self._opens)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """After a KeyboardInterrupt signals go on waiting, so that it reaches whoever ends the
-        gate."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Return to what held before. After a KeyboardInterrupt signals go on waiting, so that it
+        reaches whoever ends the gate."""
         if self._counts:
-            self._set(
-                self._before
-                and not (kind is not None and issubclass(kind, KeyboardInterrupt))
-            )
+            is_ending = kind is not None and issubclass(kind, KeyboardInterrupt)
+            self._set(self._before and not is_ending)
 
     def _set(self, is_open: bool) -> None:
         _State.open = is_open

@@ -24,8 +24,6 @@ _INVISIBLE = (
     "\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
 )
 _INVISIBLE_RE = re.compile(f"[{_INVISIBLE}]")
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
 # One word of prose: an author's own `code`, or anything between two spaces.
 # punctuation before, core, punctuation after, whether the core must be code
 _Word = tuple[str, str, str, bool]
@@ -45,24 +43,15 @@ _ACTIVE = re.compile(
 )
 
 
-def _shown(char: str) -> str:
-    """Return the visible spelling of one character that must not be printed as it is."""
-    point = ord(char)
-    if char in _SHORT:
-        return _SHORT[char]
-    if point < 0x100:
-        return f"\\x{point:02x}"
-    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
-
-
 def _visible(text: str) -> str:
     """Return `text` on one line, with everything that is not seen spelled out."""
-    if text.isprintable() and (text.isascii() or not _INVISIBLE_RE.search(text)):
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        char if char.isprintable() and not _INVISIBLE_RE.match(char) else _shown(char)
-        for char in text
-    )
+    characters = []
+    for char in text:
+        is_seen = char.isprintable() and not _INVISIBLE_RE.match(char)
+        characters.append(char if is_seen else ascii(char)[1:-1])
+    return "".join(characters)
 
 
 def clip(text: str, limit: int) -> str:
@@ -71,7 +60,9 @@ def clip(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     tail = max(limit - 1, 0) // 3
-    return text[: max(limit - 1 - tail, 0)] + "…" + (text[-tail:] if tail else "")
+    head = max(limit - 1 - tail, 0)
+    end = text[len(text) - tail :]
+    return f"{text[:head]}…{end}"
 
 
 def and_more(left: int, what: str = "") -> str:
@@ -88,7 +79,9 @@ def listed(names: Sequence[str], most: int) -> str:
 def for_terminal(text: str, limit: int | None = None) -> str:
     """Return one line for a terminal, in at most `limit` characters: escapes, bidi and zero-width
     characters and line ends are spelled out."""
-    return _visible(text) if limit is None else clip(_visible(clip(text, limit)), limit)
+    if limit is None:
+        return _visible(text)
+    return clip(_visible(clip(text, limit)), limit)
 
 
 def for_encoding(text: str, encoding: str) -> str:
@@ -104,8 +97,9 @@ def for_code_span(text: str) -> str:
     cell, and `\\|` shows its backslash outside a table: it goes between two spans as an entity
     instead.
     """
-    parts = (_span(part) if part else "" for part in _visible(text).split("|"))
-    return "<code>&#124;</code>".join(parts) or "` `"
+    parts = _visible(text).split("|")
+    spans = (part and _span(part) for part in parts)
+    return "<code>&#124;</code>".join(spans) or "` `"
 
 
 def _span(text: str) -> str:
@@ -113,12 +107,14 @@ def _span(text: str) -> str:
     section 6.1)."""
     fence = "`" * (_longest_run(text) + 1)
     # blanks alone are shown as they are
-    pad = " " if text.strip(" ") and (text[0] in "` " or text[-1] in "` ") else ""
+    edges = {text[0], text[-1]}
+    pad = " " if text.strip(" ") and edges & {"`", " "} else ""
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
 def _longest_run(text: str) -> int:
-    return max((len(run) for run in re.findall("`+", text)), default=0)
+    runs = re.findall("`+", text)
+    return max(map(len, runs), default=0)
 
 
 def for_markdown(text: str) -> str:
@@ -130,41 +126,36 @@ def for_markdown(text: str) -> str:
     would travel along when a person copies it. An author's own `code` stays code.
     """
     words: list[_Word] = []
-    for found in _WORD.finditer(_visible(text)):
-        lead, core, tail, is_code = _parts(found, first=not words)
+    for match in _WORD.finditer(_visible(text)):
+        lead, core, tail, is_code = _parts(match, first=not words)
         # neighbours share a span: `<img src=x>` is one thing
-        if is_code and not lead and words and words[-1][3] and not words[-1][2]:
-            start, before, _, _ = words.pop()
-            words.append((start, f"{before} {core}", tail, True))
-        else:
-            words.append((lead, core, tail, is_code))
+        if is_code and not lead and words and words[-1][2:] == ("", True):
+            lead, before, _, _ = words.pop()
+            core = f"{before} {core}"
+        words.append((lead, core, tail, is_code))
     return " ".join(
         f"{lead}{for_code_span(core) if is_code else core}{tail}"
         for lead, core, tail, is_code in words
     )
 
 
-def _parts(found: re.Match[str], *, first: bool) -> _Word:
-    if found["word"] is None:
-        return found["lead"], found["code"], found["tail"], True
-    rest = found["word"].lstrip(_OPENING)
+def _parts(match: re.Match[str], *, first: bool) -> _Word:
+    if match["word"] is None:
+        return match["lead"], match["code"], match["tail"], True
+    word = match["word"]
+    rest = word.lstrip(_OPENING)
     core = rest.rstrip(_CLOSING)
-    unclosed = max(core.count("(") - core.count(")"), 0)
     # `torch.seed()` keeps its bracket
-    core += ")" * min(unclosed, _leading_brackets(rest[len(core) :]))
-    lead, tail = found["word"][: len(found["word"]) - len(rest)], rest[len(core) :]
-    starts_list = first and (
-        core in {"-", "+"} or (core.isdigit() and tail[:1] in {".", ")"})
-    )
+    while core.count("(") > core.count(")") and rest.startswith(f"{core})"):
+        core += ")"
+    lead, tail = word[: len(word) - len(rest)], rest[len(core) :]
+    is_number = core.isdigit() and tail[:1] in {".", ")"}
+    starts_list = first and (is_number or core in {"-", "+"})
     return lead, core, tail, bool(_ACTIVE.search(core)) or starts_list
 
 
-def _leading_brackets(text: str) -> int:
-    return len(text) - len(text.lstrip(")"))
-
-
 def for_address(address: str) -> str:
-    """An address in a link of ours: what could end it early is quoted."""
+    """Return an address in a link of ours: what could end it early is quoted."""
     return quote(address, safe="/:?&=#%@+,;~-._")
 
 
@@ -174,24 +165,27 @@ def for_code_block(text: str, info: str = "") -> str:
 
     `info` is the language of the block and comes from us, never from the training code.
     """
-    lines = [
-        _visible(line) for line in text.replace("\r\n", "\n").rstrip("\n").split("\n")
-    ]
-    fence = "`" * max(3, _longest_run("\n".join(lines)) + 1)
-    return "\n".join([fence + info, *lines, fence])
+    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    block = "\n".join(map(_visible, lines))
+    fence = "`" * max(3, _longest_run(block) + 1)
+    return f"{fence}{info}\n{block}\n{fence}"
 
 
 def for_workflow_data(text: str) -> str:
     """Return the message of a GitHub workflow command. Line ends survive as `%0A`; other invisible
     characters are spelled out."""
     lines = text.replace("\r\n", "\n").split("\n")
-    return "%0A".join(_visible(line).replace("%", "%25") for line in lines)
+    visible = map(_visible, lines)
+    return "%0A".join(line.replace("%", "%25") for line in visible)
 
 
 def for_workflow_property(text: str) -> str:
     """Return the value of a property (`file=`, `title=`) of a GitHub workflow command: one line,
     `%`, `:` and `,` encoded."""
-    return _visible(text).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+    value = _visible(text)
+    for character in "%:,":
+        value = value.replace(character, f"%{ord(character):X}")
+    return value
 
 
 def for_workflow_log(line: str) -> str:
@@ -200,13 +194,8 @@ def for_workflow_log(line: str) -> str:
     The runner reads `::name::` after leading blanks and the older `##[name]` anywhere in a line;
     both are pulled apart.
     """
-    shown = _visible(line).replace("##[", "# #[")
-    body = shown.lstrip()
-    return (
-        shown
-        if not body.startswith("::")
-        else f"{shown[: len(shown) - len(body)]}: :{body[2:]}"
-    )
+    text = _visible(line).replace("##[", "# #[")
+    return re.sub(r"^(\s*)::", r"\1: :", text)
 
 
 def for_log(line: str) -> str:

@@ -31,7 +31,7 @@ _PATH = getattr(
 # threads that unlink: a file that has reached the disk may take milliseconds, nearly all of it
 # waiting
 _AT_ONCE = 8
-_KEPT_MODE = 0o777  # set-user-id and its kin are not copied
+_COPIED_MODE = 0o777  # set-user-id and its kin are not copied
 _PARSE_TOML = """
 import json, resource, sys
 try:
@@ -96,17 +96,21 @@ def own_lock(path: Path) -> int | None:
         os.close(lock)
 
 
+def open_regular(path: Path, flags: int = os.O_NOFOLLOW) -> int:
+    """Return a descriptor for reading a regular file, by default through no link at its end. Raises
+    NotRegular for anything else, which is not waited for; else OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise NotRegular("is not a regular file")
+
+
 def read_start(path: Path, most: int) -> bytes:
     """Return the first bytes of a regular file, links followed. Raises NotRegular for anything
     else, which is not waited for; else OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise NotRegular(f"{path} is not a regular file")
-        with os.fdopen(os.dup(handle), "rb") as file:
-            return file.read(most)
-    finally:
-        os.close(handle)
+    with os.fdopen(open_regular(path, 0), "rb") as file:
+        return file.read(most)
 
 
 def leads_out(path: Path, checkout: Path) -> str:
@@ -118,12 +122,9 @@ def leads_out(path: Path, checkout: Path) -> str:
     """
     if not is_inside(path, checkout):
         return "lies outside the checkout"
-    inside = (
-        os.path.relpath(os.path.realpath(path), os.path.realpath(checkout))
-        .lower()
-        .split(os.sep)
-    )
-    return "belongs to git itself" if ".git" in inside else ""
+    inside = os.path.relpath(os.path.realpath(path), os.path.realpath(checkout))
+    is_of_git = ".git" in inside.lower().split(os.sep)
+    return "belongs to git itself" if is_of_git else ""
 
 
 def is_inside(path: Path, folder: Path) -> bool:
@@ -192,13 +193,11 @@ def read_text(path: Path, within: Path, most: int) -> str:
 def cache_folder(environment: Mapping[str, str]) -> Path | None:
     """Return the gate's own `$XDG_CACHE_HOME/repro-gate`, or the same below `~/.cache`; None where
     there is no home."""
-    base = environment.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        home = environment.get("HOME", "")
-        if not os.path.isabs(home):
-            return None
-        base = os.path.join(home, ".cache")
-    return Path(base, "repro-gate")
+    home = os.path.join(environment.get("HOME", ""), ".cache")
+    for base in (environment.get("XDG_CACHE_HOME", ""), home):
+        if os.path.isabs(base):
+            return Path(base, "repro-gate")
+    return None
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
@@ -254,27 +253,18 @@ def copy_file(
     system can. Returns its size in bytes.
 
     `source` is looked up and opened inside `as_owner()`, so that whoever wrote it decides what can
-    be read there. Raises NotRegular for a link or special file (which is not opened for longer than
-    it takes to see that), OSError otherwise. `target` must not exist.
+    be read there. Raises NotRegular for a special file (which is not opened for longer than it
+    takes to see that), OSError otherwise, for a link too. `target` must not exist.
     """
     with as_owner():
-        if not stat.S_ISREG(os.lstat(source).st_mode):
-            raise NotRegular(f"{source} is not a regular file")
-        reader = os.open(
-            source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        )
-    try:
+        reader = open_regular(source)
+    with os.fdopen(reader, "rb"):
         status = os.fstat(reader)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotRegular(f"{source} is not a regular file")
-        writer = os.open(
-            target,
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW,
-            0o600,
-        )
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        writer = os.open(target, flags, 0o600)
         try:
             _copy_bytes(reader, writer, status)
-            os.fchmod(writer, status.st_mode & _KEPT_MODE)
+            os.fchmod(writer, status.st_mode & _COPIED_MODE)
             os.utime(writer, ns=(status.st_atime_ns, status.st_mtime_ns))
             return os.fstat(writer).st_size
         except BaseException:
@@ -282,8 +272,6 @@ def copy_file(
             raise
         finally:
             os.close(writer)
-    finally:
-        os.close(reader)
 
 
 def _copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
@@ -323,11 +311,7 @@ def remove_tree(path: Path) -> None:
     removed (immutable, a mount, another owner).
     """
     try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
-    try:
-        if not stat.S_ISDIR(mode):
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
             return
         top = _open_folder(os.fspath(path), None)
@@ -341,13 +325,12 @@ def remove_tree(path: Path) -> None:
             os.close(top)
         os.rmdir(path)
     except OSError as error:
-        remedy = (
-            "remove it by hand (as the user who owns what is left in it) and run again"
-        )
+        if not os.path.lexists(path):
+            return
         raise Inconclusive(
             f"cannot remove {path}: {error.strerror or error}",
             reason_id="workspace/not-removed",
-            remedy=remedy,
+            remedy="remove it by hand (as the user who owns what is left in it) and run again",
         ) from error
 
 
@@ -368,11 +351,11 @@ def _emptied(folder: int, pool: Executor) -> list[str]:
     """Remove what is no folder from `folder` (a descriptor). Returns the names of its folders."""
     with os.scandir(folder) as found:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+    files = [name for name, is_folder in entries if not is_folder]
     parts = []
     try:
-        for name, is_folder in entries:
-            if not is_folder:
-                parts.append(pool.submit(os.unlink, name, dir_fd=folder))
+        for name in files:
+            parts.append(pool.submit(os.unlink, name, dir_fd=folder))  # noqa: PERF401  as far as it came
     finally:
         wait(parts)  # whatever fails: the descriptor is closed behind them
     for part in parts:
@@ -386,11 +369,7 @@ def _open_folder(name: str, parent: int | None) -> int:
     mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     if mode & stat.S_IRWXU != stat.S_IRWXU and stat.S_ISDIR(mode):
         if _PATH:
-            handle = os.open(
-                name,
-                _PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW,
-                dir_fd=parent,
-            )
+            handle = os.open(name, _PATH | flags, dir_fd=parent)
             try:
                 os.chmod(f"/proc/self/fd/{handle}", 0o700)
             finally:

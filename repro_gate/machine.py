@@ -74,24 +74,22 @@ def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
     )
     if status != 0:
         return None
-    ours = _with_descendants(own)
-    found: dict[int, str] = {}
+    ours = {*own, *(child.pid for pid in own for child in descendants(pid))}
+    others: dict[int, str] = {}
     for line in answer.splitlines():
         pid, _, rest = line.partition(", ")
-        name, _, memory = rest.rpartition(", ")
+        name, _, memory = map(str.strip, rest.rpartition(", "))
         if pid.strip().isdecimal() and int(pid) not in ours:
-            used = "" if _UNKNOWN.fullmatch(memory.strip()) else f" ({memory.strip()})"
-            found[int(pid)] = f"{int(pid)} {name.strip() or '(unknown)'}{used}"
-    return tuple(found[pid] for pid in sorted(found))
+            used = "" if _UNKNOWN.fullmatch(memory) else f" ({memory})"
+            others[int(pid)] = f"{int(pid)} {name or '(unknown)'}{used}"
+    return tuple(others[pid] for pid in sorted(others))
 
 
 def gpu_devices(folder: Path = _DEVICES) -> tuple[str, ...]:
     """Return the device files through which a GPU is reached, by name, sorted: `nvidia0` …,
     `nvhost-gpu` or `nvgpu` (Jetson), `kfd` (AMD), `dxg` (Windows' subsystem for Linux)."""
     with contextlib.suppress(OSError):
-        return tuple(
-            sorted(name for name in os.listdir(folder) if _GPU_DEVICE.fullmatch(name))
-        )
+        return tuple(filter(_GPU_DEVICE.fullmatch, sorted(os.listdir(folder))))
     return ()
 
 
@@ -104,7 +102,7 @@ def _gpus() -> tuple[dict[str, str], str]:
         fields = (
             [field for field in fields if _query([field])] if _query(["name"]) else []
         )
-        rows = (_query(fields) if fields else None) or []
+        rows = _query(fields) or []
     facts, driver = dict[str, str](), ""
     for number, row in enumerate(rows):
         for field, value in zip(fields, row, strict=False):
@@ -125,11 +123,7 @@ def _query(fields: list[str]) -> list[list[str]] | None:
     )
     if status != 0:
         return None
-    rows = [
-        [value.strip() for value in line.split(", ")]
-        for line in answer.splitlines()
-        if line.strip()
-    ]
+    rows = ([*map(str.strip, line.split(", "))] for line in answer.splitlines())
     return [row for row in rows if len(row) == len(fields)]
 
 
@@ -156,10 +150,6 @@ def _nvidia_smi(*arguments: str) -> tuple[int | None, str]:
     return process.returncode, answer[:_MOST_TEXT].decode("utf-8", "replace")
 
 
-def _with_descendants(own: Collection[int]) -> set[int]:
-    return {*own, *(child.pid for pid in own for child in descendants(pid))}
-
-
 def descendants(pid: int) -> list[psutil.Process]:
     """Return every process below one; none if that is gone."""
     with contextlib.suppress(psutil.Error, OSError):
@@ -176,7 +166,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 def _cpu_model() -> str:
     """Return the name that the processor gives itself; on ARM, which gives none, the numbers that
     stand for it. Several are joined by ` + `."""
-    names: dict[str, None] = {}
+    names = list[str]()
     for processor in _text(_CPUINFO).split("\n\n"):
         lines = (line.partition(":") for line in processor.splitlines())
         entry = {key.strip(): value.strip() for key, _, value in lines}
@@ -186,8 +176,8 @@ def _cpu_model() -> str:
             if part in entry
         )
         name = entry.get("model name") or ", ".join(parts) or entry.get("cpu", "")
-        names.update({" ".join(name.split()): None} if name else {})
-    return " + ".join(names) or platform.processor()
+        names.append(" ".join(name.split()))
+    return " + ".join(filter(None, dict.fromkeys(names))) or platform.processor()
 
 
 def _system() -> str:
@@ -199,8 +189,8 @@ def _system() -> str:
 def _kernel_driver() -> str:
     """Return the version of the NVIDIA kernel module that is loaded: `NVRM version: NVIDIA UNIX
     x86_64 Kernel Module 535.104.05 Sat Aug …`."""
-    found = _VERSION.search(_text(_DRIVER).partition("\n")[0])
-    return found.group() if found else ""
+    version = _VERSION.search(_text(_DRIVER).partition("\n")[0])
+    return version.group() if version else ""
 
 
 def _text(path: Path) -> str:

@@ -29,6 +29,7 @@ _APART = {  # for a work tree apart from the checkout: all files, and an index t
 _FILTER = re.compile(
     rb"filter\.(.+)\.(clean|smudge|process|required)", re.DOTALL | re.IGNORECASE
 )
+_NO_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
 
 
 class GitFailed(Exception):
@@ -65,11 +66,10 @@ def git(
     settings = _run(root, ("config", "--list", "--name-only", "-z"), {}).split(b"\0")
     filters = {match[1] for name in settings if (match := _FILTER.fullmatch(name))}
     off = {
-        f"filter.{os.fsdecode(name)}.{key}": ""
+        f"filter.{os.fsdecode(name)}.{key}": value
         for name in filters
-        for key in ("clean", "smudge", "process")
+        for key, value in _NO_FILTER.items()
     }
-    off |= {f"filter.{os.fsdecode(name)}.required": "false" for name in filters}
     if work_tree is None:
         return _run(root, arguments, off, stdin, seconds=seconds)
     places = {
@@ -85,9 +85,12 @@ def git_line(root: Path, *arguments: str) -> str:
     return os.fsdecode(git(root, *arguments).removesuffix(b"\n"))
 
 
-def git_names(root: Path, *arguments: str) -> list[str]:
+def git_names(
+    root: Path, *arguments: str, stdin: bytes = b"", work_tree: WorkTree | None = None
+) -> list[str]:
     """Return the names that a git command in `root` prints, a NUL behind each. Raise GitFailed."""
-    return [os.fsdecode(name) for name in git(root, *arguments).split(b"\0") if name]
+    output = git(root, *arguments, stdin=stdin, work_tree=work_tree)
+    return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
 
 def _run(

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from repro_gate.errors import UsageError
 from repro_gate.files import read_start
 
 _NO_REPOSITORY = re.compile("not a git repository|must be run in a work tree")
+_LFS_VERSION = "version https://git-lfs.github.com/spec/v1\n"
 LFS_POINTER = re.compile(
-    rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ .*\n)*?oid "
-    rb"sha256:([0-9a-f]{64})\nsize (\d+)\n"
+    re.escape(_LFS_VERSION.encode())
+    + rb"(?:[a-z0-9.-]+ .*\n)*?oid sha256:([0-9a-f]{64})\nsize (\d+)\n"
 )
 LFS_POINTER_BYTES = 1024  # git-lfs' own bound
 SUBMODULE = "160000"
@@ -61,14 +62,8 @@ def inspect_checkout(directory: Path) -> Checkout:
         raise UsageError(
             f"{directory} is not a folder", reason_id="workspace/no-folder"
         )
-    marked = next(
-        (
-            folder
-            for folder in (directory, *directory.parents)
-            if os.path.lexists(folder / ".git")
-        ),
-        None,
-    )
+    folders = (directory, *directory.parents)
+    marked = next((item for item in folders if os.path.lexists(item / ".git")), None)
     if marked is None:
         return Checkout(root=directory)
     with asking(marked):
@@ -110,7 +105,7 @@ def listed_files(root: Path) -> list[str]:
     Tracked files that are gone are listed too. Raise UsageError if git fails.
     """
     with asking(root):
-        return sorted(set(_listed(root, "")), key=os.fsencode)
+        return [*_sorted(_listed(root, ""))]
 
 
 def ignored_files(
@@ -130,127 +125,78 @@ def ignored_files(
 
 
 def _inspect(root: Path) -> Checkout:
-    missing: list[str] = []
-    uncommitted = sorted(set(_uncommitted(root, "", missing)), key=os.fsencode)
+    modules = submodules(root)
+    moved = (item.path for item in modules if item.actual not in (None, item.recorded))
     return Checkout(
         root=root,
         commit=head_of(root) or None,
-        uncommitted=tuple(uncommitted),
+        uncommitted=_sorted({*moved, *_uncommitted(root, "")}),
         is_git=True,
         notes=tuple(
-            f"submodule {path} is not initialised: its files are missing"
-            for path in missing
+            f"submodule {item.path} is not initialised: its files are missing"
+            for item in modules
+            if item.actual is None
         ),
     )
 
 
-def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[str]:
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names), key=os.fsencode))
+
+
+def _uncommitted(root: Path, prefix: str) -> Iterator[str]:
     """Yield paths that differ from HEAD or are new, and the same of each submodule and nested
     checkout."""
-    shown = ("--untracked-files=all", "--ignore-submodules=all", "--no-renames")
-    status = git_names(root, "status", "--porcelain=v1", "-z", *shown)
-    entries = [(line[:2], line[3:]) for line in status]
-    tracked = index_of(root)
-    unchanged = _unchanged_lfs(
-        root, {path for code, path in entries if code == " M"}, tracked
-    )
-    for code, path in entries:
-        if path.endswith("/") and code == "??" and is_checkout(root / path):
-            yield prefix + path.rstrip("/")
-            yield from _uncommitted(root / path, prefix + path, uninitialised)
-        elif path not in unchanged:
-            yield prefix + path
-    for item in tracked:
-        if item.mode != SUBMODULE:
-            continue
-        if not is_checkout(root / item.path):
-            uninitialised.append(prefix + item.path)
-            continue
-        if head_of(root / item.path) != item.blob:
-            yield prefix + item.path
-        yield from _uncommitted(
-            root / item.path, f"{prefix}{item.path}/", uninitialised
-        )
+    options = ("--untracked-files=all", "--ignore-submodules=all", "--no-renames")
+    for folder, above, entries in _repositories(root, prefix):
+        blobs = {item.path: item.blob for item in entries}
+        for line in git_names(folder, "status", "--porcelain=v1", "-z", *options):
+            code, path = line[:2], line[3:]
+            if path.endswith("/") and code == "??" and is_checkout(folder / path):
+                yield above + path.rstrip("/")
+                yield from _uncommitted(folder / path, above + path)
+            elif code != " M" or not _is_content_of(folder / path, blobs[path]):
+                yield above + path
 
 
 def _listed(root: Path, prefix: str) -> Iterator[str]:
-    for item in index_of(root):
-        if item.mode != SUBMODULE:
-            yield prefix + item.path
-        elif is_checkout(root / item.path):
-            yield from _listed(root / item.path, f"{prefix}{item.path}/")
-    for path in git_names(root, "ls-files", "-z", "--others", "--exclude-standard"):
-        if not path.endswith("/"):
-            yield prefix + path
-        elif is_checkout(root / path):
-            yield from _listed(root / path, prefix + path)
+    for folder, above, entries in _repositories(root, prefix):
+        yield from (above + item.path for item in entries if item.mode != SUBMODULE)
+        others = ("--others", "--exclude-standard")
+        for path in git_names(folder, "ls-files", "-z", *others):
+            if not path.endswith("/"):
+                yield above + path
+            elif is_checkout(folder / path):
+                yield from _listed(folder / path, above + path)
 
 
 def index_of(root: Path, work_tree: WorkTree | None = None) -> list[Tracked]:
     """Return the index (`mode blob stage TAB path`): the checkout's own, or one apart from it."""
-    found: dict[str, Tracked] = {}
-    for line in git(root, "ls-files", "-z", "--stage", work_tree=work_tree).split(
-        b"\0"
-    ):
-        if line:
-            about, _, path = line.partition(b"\t")
-            mode, blob, _ = about.decode("ascii").split(" ")
-            found[os.fsdecode(path)] = Tracked(mode, blob, os.fsdecode(path))
-    return list(found.values())
+    entries: dict[str, Tracked] = {}
+    for line in git_names(root, "ls-files", "-z", "--stage", work_tree=work_tree):
+        about, _, path = line.partition("\t")
+        mode, blob, _ = about.split(" ")
+        entries[path] = Tracked(mode, blob, path)
+    return list(entries.values())
 
 
-def _unchanged_lfs(
-    root: Path, modified: set[str], tracked: Sequence[Tracked]
-) -> set[str]:
-    """Return those of the modified files that are what their LFS pointer in the index says: with
-    filters off, git cannot tell."""
-    blobs = {item.path: item.blob for item in tracked if item.path in modified}
-    if not blobs:
-        return set()
-    given = "".join(f"{blob}\n" for blob in sorted(set(blobs.values())))
-    sizes = (
-        git(root, "cat-file", "--batch-check", stdin=given.encode())
-        .decode()
-        .splitlines()
-    )
-    small = [
-        line.split()[0]
-        for line in sizes
-        if " blob " in line and int(line.split()[2]) <= LFS_POINTER_BYTES
-    ]
-    # `blob type size LF content LF`, again and again
-    batch = git(
-        root,
-        "cat-file",
-        "--batch",
-        stdin="".join(f"{blob}\n" for blob in small).encode(),
-    )
-    pointers: dict[str, re.Match[bytes]] = {}
-    while batch:
-        about, _, rest = batch.partition(b"\n")
-        blob, _, size = about.decode("ascii").split(" ")
-        if match := LFS_POINTER.fullmatch(rest[: int(size)]):
-            pointers[blob] = match
-        batch = rest[int(size) + 1 :]
-    return {
-        path
-        for path, blob in blobs.items()
-        if blob in pointers and _is_content(root / path, pointers[blob])
-    }
-
-
-def _is_content(path: Path, pointer: re.Match[bytes]) -> bool:
+def _is_content_of(path: Path, blob: str) -> bool:
+    """Return whether a file is what the LFS pointer `blob` in the index stands for: with filters
+    off, git cannot tell."""
+    digest = hashlib.sha256()
     try:
-        status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_size != int(pointer[2]):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
             return False
-        digest = hashlib.sha256()
         with open(path, "rb") as file:
             while piece := file.read(1 << 20):
                 digest.update(piece)
+            size = file.tell()
     except OSError:
         return False
-    return digest.hexdigest().encode() == pointer[1]
+    pointer = f"{_LFS_VERSION}oid sha256:{digest.hexdigest()}\nsize {size}\n".encode()
+    committed = b"blob %d\0%b" % (len(pointer), pointer)
+    name = "sha1" if len(blob) == 40 else "sha256"  # as git names a blob
+    return hashlib.new(name, committed, usedforsecurity=False).hexdigest() == blob
 
 
 def is_checkout(folder: Path) -> bool:
@@ -328,14 +274,14 @@ def tracked_files(root: Path) -> frozenset[str]:
 def submodules(root: Path) -> tuple[Submodule, ...]:
     """Return the submodules of the checkout at `root` and theirs, in order of their paths. Raises
     UsageError if git fails."""
-    found: list[Submodule] = []
+    modules: list[Submodule] = []
     with asking(root):
         for folder, prefix, entries in _repositories(root):
             for item in (item for item in entries if item.mode == SUBMODULE):
-                there = is_checkout(folder / item.path)
-                actual = head_of(folder / item.path) if there else None
-                found.append(Submodule(prefix + item.path, item.blob, actual))
-    return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
+                place = folder / item.path
+                actual = head_of(place) if is_checkout(place) else None
+                modules.append(Submodule(prefix + item.path, item.blob, actual))
+    return tuple(sorted(modules, key=lambda item: os.fsencode(item.path)))
 
 
 def lfs_pointers(root: Path) -> tuple[str, ...]:
@@ -344,7 +290,7 @@ def lfs_pointers(root: Path) -> tuple[str, ...]:
 
     Raise UsageError if git fails.
     """
-    found: list[str] = []
+    pointers: list[str] = []
     with asking(root):
         for folder, prefix, entries in _repositories(root):
             paths = [
@@ -352,9 +298,14 @@ def lfs_pointers(root: Path) -> tuple[str, ...]:
                 for item in entries
                 if item.mode in _FILE_MODES and _is_pointer(folder / item.path)
             ]
-            managed = _managed_by_lfs(folder, paths) if paths else ()
-            found += [prefix + path for path in managed]
-    return tuple(sorted(found, key=os.fsencode))
+            names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+            attributes = ("check-attr", "-z", "--stdin", "filter")
+            # `path NUL filter NUL value NUL`, again and again
+            fields = git_names(folder, *attributes, stdin=names) if paths else []
+            for path, value in zip(fields[0::3], fields[2::3], strict=True):
+                if value == "lfs":
+                    pointers.append(prefix + path)
+    return _sorted(pointers)
 
 
 def _repositories(
@@ -372,20 +323,8 @@ def _repositories(
 def _is_pointer(path: Path) -> bool:
     try:
         status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LFS_POINTER_BYTES:
-            return False
-        return LFS_POINTER.fullmatch(read_start(path, LFS_POINTER_BYTES)) is not None
+        is_small = stat.S_ISREG(status.st_mode) and status.st_size <= LFS_POINTER_BYTES
+        text = read_start(path, LFS_POINTER_BYTES) if is_small else b""
     except OSError:
         return False
-
-
-def _managed_by_lfs(root: Path, paths: Sequence[str]) -> Iterator[str]:
-    """Yield those of these paths whose attribute `filter` is `lfs`: fields of `path NUL filter NUL
-    value NUL`."""
-    given = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    fields = git(root, "check-attr", "-z", "--stdin", "filter", stdin=given).split(
-        b"\0"
-    )
-    for path, value in zip(fields[0::3], fields[2::3], strict=False):
-        if value == b"lfs":
-            yield os.fsdecode(path)
+    return LFS_POINTER.fullmatch(text) is not None

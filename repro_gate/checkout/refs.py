@@ -35,9 +35,9 @@ def commit_of(root: Path, ref: str, option: str) -> str:
     try:
         if ref.startswith("-") or not _can_be_asked(ref):
             raise GitFailed("no name of a commit", 1)
-        named = f"{ref}^{{commit}}"
+        name = f"{ref}^{{commit}}"
         return git_line(
-            root, "rev-parse", "--verify", "--quiet", "--end-of-options", named
+            root, "rev-parse", "--verify", "--quiet", "--end-of-options", name
         )
     except GitFailed:
         name = ref.removeprefix("refs/remotes/").removeprefix("origin/")

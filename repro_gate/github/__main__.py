@@ -47,13 +47,13 @@ def main(arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  no mistake of ours is a finding
         from repro_gate.report.exports import Annotation, command
 
-        shown = for_person(error)
+        problem = for_person(error)
         # an annotation without a file: the first thing that a person sees of a red step
         note = Annotation(
-            level="error", title="Repro Gate", message=shown.diagnostics()
+            level="error", title="Repro Gate", message=problem.diagnostics()
         )
         print(command(note), flush=True)
-        return shown.exit_code
+        return problem.exit_code
 
 
 def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:

@@ -76,11 +76,7 @@ class Api:
     def __init__(self, token: Secret, server: Server) -> None:
         self._graphql = server.graphql_url
         self._repository = f"{server.api_url}/repos/{server.repository}"
-        repeatable = {
-            server.api_url: ("GET", "PATCH", "DELETE"),
-            server.graphql_url: ("POST",),
-        }
-        self._transport = Transport(token, repeatable)
+        self._transport = Transport(token)
 
     def viewer(self) -> str | None:
         """Return the login whose comments are ours, None if GitHub does not say. An app's ends in

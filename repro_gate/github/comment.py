@@ -30,6 +30,8 @@ ROUNDS = 10  # looks at most; each but the first is one `SETTLE` later
 POSTS = 3  # new comments whose answer never came: GitHub may have made each of them
 ACTIONS_BOT = "github-actions[bot]"  # whose comments those of GITHUB_TOKEN are
 
+# one comment of ours in the conversation
+Existing = tuple[Comment, Marker]
 # room in characters, and the marker of the comment that is replaced
 Body = Callable[[int, Marker | None], str]
 
@@ -45,16 +47,10 @@ class Posted:
 
     @classmethod
     def refused(cls, error: GateError) -> Posted:
-        """Return the outcome that an error is."""
+        """Return the outcome that an error is: nobody refused if nobody made a mistake."""
+        if not error.exit_code:
+            return cls("skipped", error.message)
         return cls("refused", "; ".join(filter(None, (error.message, error.remedy))))
-
-
-@dataclass(frozen=True)
-class Existing:
-    """One comment of ours in the conversation."""
-
-    comment: Comment
-    marker: Marker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,24 +124,18 @@ def post(
             sleep(SETTLE)
     except ApiError as error:
         unposted = Posted.refused(error)
-    if (
-        desired.written
-    ):  # it was posted; what could not be made sure of, the next run sets right
-        return Posted(desired.written, url=desired.url)
-    return unposted
+    # It was posted: what could not be made sure of, the next run sets right.
+    return Posted(desired.written, url=desired.url) if desired.written else unposted
 
 
 def _existing(api: Api, number: int, desired: Desired) -> list[Existing]:
     """Return all comments of the token's own identity under this key."""
-    existing = []
+    author, existing = desired.author.lower(), []
     for comment in api.comments(number):
-        marker, author = read_marker(comment.body), comment.author.lower()
-        if (
-            marker
-            and marker.key == desired.marker.key
-            and author == desired.author.lower()
-        ):
-            existing.append(Existing(comment, marker))
+        marker = read_marker(comment.body)
+        is_ours = marker and comment.author.lower() == author
+        if marker and is_ours and marker.key == desired.marker.key:
+            existing.append((comment, marker))
     return existing
 
 
@@ -165,21 +155,16 @@ def decide(
         # after a write: GitHub's list is behind, or a person took the comment away at once
         if desired.written:
             return Posted(desired.written, url=desired.url)
-        quiet = {"on-failure": True, "on-change": not desired.news}.get(
-            desired.when, False
-        )
-        is_silent = quiet and desired.marker.verdict == "pass"
-        return Posted("skipped") if is_silent else Write(text=desired.text)
-    ours = sorted(existing, key=lambda item: item.comment.id)
-    keep = ours[0].comment
-    newest = max(ours, key=lambda item: _rank(item.marker, pull))
-    ahead = _rank(newest.marker, pull) > _rank(desired.marker, pull)
-    replaces = not ahead and not late and _is_needed(desired, newest.marker)
-    text = desired.text if replaces else newest.comment.body
-    stands, surplus = (
-        _same(keep.body, text),
-        tuple(item.comment.id for item in ours[1:]),
-    )
+        expected = {"on-failure": True, "on-change": not desired.news}
+        quiet = expected.get(desired.when) and desired.marker.verdict == "pass"
+        return Posted("skipped") if quiet else Write(text=desired.text)
+    keep, *others = sorted((comment for comment, _ in existing), key=lambda one: one.id)
+    comment, newest = max(existing, key=lambda item: _rank(item[1], pull))
+    ahead = _rank(newest, pull) > _rank(desired.marker, pull)
+    replaces = not ahead and not late and _is_needed(desired, newest)
+    text = desired.text if replaces else comment.body
+    stands = _same(keep.body, text)
+    surplus = tuple(other.id for other in others)
     if surplus or not stands:
         return Write(keep.id, None if stands else text, surplus)
     if ahead:
@@ -200,9 +185,8 @@ def _act(api: Api, number: int, step: Write, desired: Desired) -> Desired:
         if step.text is not None:
             url = api.update_comment(step.keep, step.text).url
             if step.text == desired.text:
-                desired = replace(
-                    desired, url=url, written=desired.written or "updated"
-                )
+                written = desired.written or "updated"
+                desired = replace(desired, url=url, written=written)
         for surplus in step.surplus:
             api.delete_comment(surplus)
     except ApiError as error:
@@ -225,16 +209,14 @@ def _too_late(pull: PullRequest, marker: Marker) -> str:
 def _is_needed(desired: Desired, newest: Marker) -> bool:
     """Return whether this run's text should replace that of `newest`, a run that is not newer."""
     # two jobs of one run under one key: the last to write stays, or they would write in turns
+    own = desired.marker
     if desired.written:
-        return (
-            _run(newest) != _run(desired.marker)
-            or newest.head_sha != desired.marker.head_sha
-        )
+        return (*_run(newest), newest.head_sha) != (*_run(own), own.head_sha)
     return (
         desired.when != "on-change"
-        or desired.marker.verdict != "pass"
-        or newest.state != desired.marker.state
-        or costs_differ(desired.marker, newest)
+        or own.verdict != "pass"
+        or newest.state != own.state
+        or costs_differ(own, newest)
     )
 
 
@@ -250,11 +232,12 @@ def _rank(marker: Marker, pull: PullRequest) -> tuple[bool, tuple[int, int]]:
 
 def _earlier(existing: Sequence[Existing], own: Marker) -> Marker | None:
     """Return the newest marker that another run left; None if there is none."""
-    others = [item.marker for item in existing if _run(item.marker) < _run(own)]
+    others = [marker for _, marker in existing if _run(marker) < _run(own)]
     return max(others, key=_run, default=None)
 
 
 def _same(existing: str, text: str) -> bool:
     """Return whether a text need not be written again. Line ends and blank ends may come back from
     GitHub in another form."""
-    return existing.replace("\r\n", "\n").strip() == text.replace("\r\n", "\n").strip()
+    one, other = (item.replace("\r\n", "\n").strip() for item in (existing, text))
+    return one == other

@@ -9,7 +9,6 @@ and compared with the run that made it.
 from __future__ import annotations
 
 import json
-import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,11 +19,10 @@ from repro_gate.errors import GateError, Inconclusive
 from repro_gate.escape import (
     commands_disabled,
     for_markdown,
-    for_terminal,
     for_workflow_log,
 )
 from repro_gate.github import workflow
-from repro_gate.github.activity import Decision, NothingToDo
+from repro_gate.github.activity import Decision
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted, post
 from repro_gate.github.event import PullRequest
@@ -52,45 +50,41 @@ def read_report(
     inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]
 ) -> Report | GateError:
     """Return the report that another process left in the report folder, or why there is none to be
-    published. `known`: the secrets that nothing published may hold."""
+    published: the error that stands in its place, ReportError for a report that cannot be read,
+    Inconclusive if there is none, and UsageError for one that is not of the run that it came with.
+    `known`: the secrets that nothing published may hold."""
+    own = not decision.only_posts  # made in this job; another has shown its own problem
     try:
-        return _read(inputs, job, decision, known)
+        path = find_report(job.workspace, inputs.report)
+        problem = read_problem(path.parent) if own else None
+        if problem is not None:
+            return redact(problem, known)
+        if not path.exists():
+            raise Inconclusive(
+                f"{inputs.report}: there is no report: the gate ended before it could leave one",
+                remedy="see the end of the gate's log; a machine that ran out of memory or disk is "
+                "the usual cause",
+                reason_id="action/no-report",
+            )
+        report = redact(load(path), known)
+        origin = report.origin
+        # a job that only posts may be started again alone
+        earliest = job.run_attempt if own else 1
+        if decision.workflow_run is not None:
+            check(decision.workflow_run, job.repository, origin)
+        elif (
+            origin is None
+            or (origin.repository, origin.run_id) != (job.repository, job.run_id)
+            or not earliest <= origin.run_attempt <= job.run_attempt
+        ):
+            raise Inconclusive(
+                f"{inputs.report}: the report there is not of this run",
+                remedy="take the folder out of the checkout, or name another with "
+                "`with: {report: …}`",
+                reason_id="action/foreign-report",
+            )
     except GateError as error:
         return redact(error, known)
-
-
-def _read(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -> Report:
-    """Return the report. Raises GateError: the one that stands in its place, ReportError for a
-    report that cannot be read, Inconclusive if there is none, and UsageError for one that is not of
-    the run that it came with."""
-    path = find_report(job.workspace, inputs.report)
-    own = not decision.only_posts  # made in this job; another has shown its own problem
-    if own and (problem := read_problem(path.parent)):
-        raise problem
-    if not path.exists():
-        raise Inconclusive(
-            f"{inputs.report}: there is no report: the gate ended before it could leave one",
-            remedy="see the end of the gate's log; a machine that ran out of memory or disk is the "
-            "usual cause",
-            reason_id="action/no-report",
-        )
-    report = redact(load(path), known)
-    origin = report.origin
-    earliest = (
-        job.run_attempt if own else 1
-    )  # a job that only posts may be started again alone
-    if decision.workflow_run is not None:
-        check(decision.workflow_run, job.repository, origin)
-    elif (
-        origin is None
-        or (origin.repository, origin.run_id) != (job.repository, job.run_id)
-        or not earliest <= origin.run_attempt <= job.run_attempt
-    ):
-        raise Inconclusive(
-            f"{inputs.report}: the report there is not of this run",
-            remedy="take the folder out of the checkout, or name another with `with: {report: …}`",
-            reason_id="action/foreign-report",
-        )
     return replace(report, reproduce=see_again(report)) if decision.foreign else report
 
 
@@ -108,7 +102,7 @@ def publish_report(
                 report, View(encoding=getattr(out, "encoding", None) or "utf-8")
             )
         )
-    comment = f"comment {posted.outcome}{posted.url and f': {posted.url}'}"
+    comment = ": ".join(filter(None, (f"comment {posted.outcome}", posted.url)))
     if posted == Posted("skipped"):
         comment = "no comment was due"
     line = f"repro-gate: {report.verdict}; {comment}; report: {inputs.report}"
@@ -128,11 +122,8 @@ def publish_report(
     if decision.only_posts:
         outputs = {"verdict": report.verdict, "comment_url": posted.url}
         workflow.write_outputs(job.output_file, outputs)
-        return (
-            Inconclusive.exit_code
-            if posted.outcome == "refused" and not expected
-            else 0
-        )
+        failed = posted.outcome == "refused" and not expected
+        return Inconclusive.exit_code if failed else 0
     if inputs.summary:
         text = markdown.summary(report, view)
         if posted.reason:
@@ -190,19 +181,14 @@ def _comment(
     if untested := _untested(report, job, decision):
         return Posted("skipped", untested)
     # the key of this gate: its job, and what tells steps and matrix cells of that job apart
-    spec = posixpath.normpath(posixpath.join(inputs.working_directory, inputs.spec))
     whose = "foreign" if decision.foreign else "own"
-    key = key_for(job.workflow, job.name, whose, spec, inputs.report)
-    api = Api(inputs.token, job)
+    key = key_for(job.workflow, job.name, whose, inputs.spec, inputs.report)
+    api, when = Api(inputs.token, job), inputs.comment
     try:
         pull = _pull(api, job, decision)
         if pull is None:
             return Posted("skipped")
-        return post_report(
-            api, pull.number, report, key, when=inputs.comment, view=view
-        )
-    except NothingToDo as error:
-        return Posted("skipped", error.message)
+        return post_report(api, pull.number, report, key, when=when, view=view)
     except GateError as error:
         return Posted.refused(error)
 
@@ -218,10 +204,8 @@ def _untested(report: Report, job: Job, decision: Decision) -> str:
     tested, commit = decision.tested_sha, report.subject.commit
     if decision.workflow_run is not None or commit is None or not tested:
         return ""
-    merges = (
-        job.event_name.startswith("pull_request")
-        and job.event_name != "pull_request_target"
-    )
+    target = job.event_name == "pull_request_target"
+    merges = job.event_name.startswith("pull_request") and not target
     if commit == tested or (merges and commit == job.sha):
         return ""
     return (
@@ -240,12 +224,9 @@ def _pull(api: Api, job: Job, decision: Decision) -> PullRequest | None:
         return decision.pull
     if isinstance(sha, int):
         return api.pull(sha)
-    pulls = [
-        pull
-        for pull in api.pulls_at(sha)
-        if (pull.state, pull.head.sha) == ("open", sha)
-    ]
-    return pulls[0] if len(pulls) == 1 else None
+    pulls = api.pulls_at(sha)
+    heads = [pull for pull in pulls if (pull.state, pull.head.sha) == ("open", sha)]
+    return heads[0] if len(heads) == 1 else None
 
 
 def post_report(
@@ -291,29 +272,22 @@ def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -
         line=line,
     )
     print(command(note), file=out)
-    inconclusive = problem.exit_code == Inconclusive.exit_code
+    verdict = "inconclusive" if problem.exit_code == Inconclusive.exit_code else ""
     if inputs.summary:
-        paragraphs = [
-            f"## Repro Gate: {'inconclusive' if inconclusive else 'nothing was gated'}"
-        ]
+        paragraphs = [f"## Repro Gate: {verdict or 'nothing was gated'}"]
         paragraphs += map(for_markdown, problem.message.split("\n"))
         if problem.remedy:
             paragraphs.append(f"**Remedy:** {for_markdown(problem.remedy)}")
         workflow.write_summary(job.summary_file, "\n\n".join(paragraphs) + "\n")
-    verdict = "inconclusive" if inconclusive else ""
     outputs = {"verdict": verdict, "exit_code": str(problem.exit_code)}
     workflow.write_outputs(job.output_file, outputs)
-    return 0 if inconclusive and verdict not in inputs.fail_on else problem.exit_code
+    return 0 if verdict and verdict not in inputs.fail_on else problem.exit_code
 
 
 def location_of(message: str) -> tuple[str | None, int | None]:
     """Return the file and line that an error begins with, `repro.yml:4:3: …`; (None, None) if it
     names none inside the checkout."""
     place = _PLACE.match(message)
-    if (
-        place is None
-        or ".." in Path(place[1]).parts
-        or for_terminal(place[1]) != place[1]
-    ):
+    if place is None or ".." in Path(place[1]).parts or not place[1].isprintable():
         return None, None
     return place[1], int(place[2])

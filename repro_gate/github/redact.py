@@ -11,12 +11,9 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus
-
-from msgspec import Struct, structs
 
 from repro_gate.baseline.model import STATUSES as BASELINE_STATUSES
 from repro_gate.checks.interface import CATEGORIES, STATUSES
@@ -77,14 +74,11 @@ def redact(value: _Value, known: Iterable[str] = ()) -> _Value:
 def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values of variables that hold a secret by their name, longest first; switches and
     places of files are none."""
-    secrets = {
-        value
-        for name, value in environment.items()
-        if len(value) >= SHORTEST
-        and is_secret(name)
-        and not _NO_SECRET_NAME.search(name)
-        and not _PLAIN_VALUE.fullmatch(value)
-    }
+    secrets = set()
+    for name, value in environment.items():
+        is_harmless = _NO_SECRET_NAME.search(name) or _PLAIN_VALUE.fullmatch(value)
+        if len(value) >= SHORTEST and is_secret(name) and not is_harmless:
+            secrets.add(value)
     return tuple(_longest_first(secrets))
 
 
@@ -108,27 +102,20 @@ def _redacted(value: Any, known: re.Pattern[str] | None) -> Any:
             _redacted(name, known): _redacted(item, known)
             for name, item in value.items()
         }
-    if isinstance(value, Struct):
-        return structs.replace(value, **_parts(value, value.__struct_fields__, known))
     if isinstance(value, GateError):
         message, remedy = (
-            _redacted(value.message, known),
-            _redacted(value.remedy, known),
+            _redacted(text, known) for text in (value.message, value.remedy)
         )
         error = GateError(message, remedy=remedy, reason_id=value.reason_id)
         error.exit_code = value.exit_code
         return error
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value, **_parts(value, [item.name for item in fields(value)], known)
-        )
-    return value
-
-
-def _parts(
-    record: Any, names: Iterable[str], known: re.Pattern[str] | None
-) -> dict[str, Any]:
-    return {name: _redacted(getattr(record, name), known) for name in names}
+    names = getattr(value, "__struct_fields__", ()) or getattr(
+        value, "__dataclass_fields__", ()
+    )
+    if not names:
+        return value
+    parts = {name: _redacted(getattr(value, name), known) for name in names}
+    return type(value)(**parts)
 
 
 def _key_lines(rows: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
@@ -147,11 +134,9 @@ def _pattern(known: frozenset[str]) -> re.Pattern[str] | None:
     """Return a pattern of every spelling of the known secrets, the longest first; None if there is
     nothing to look for."""
     spellings = {text for secret in known for text in _spellings(secret.strip())}
-    return (
-        re.compile("|".join(map(re.escape, _longest_first(spellings))))
-        if spellings
-        else None
-    )
+    if not spellings:
+        return None
+    return re.compile("|".join(map(re.escape, _longest_first(spellings))))
 
 
 def _spellings(secret: str) -> Iterator[str]:

@@ -58,17 +58,10 @@ class Folder:
     def write(self, name: str, text: str) -> None:
         """Write a new file of that name. Raises OSError if it cannot be written."""
         self._remove(name)
-        handle = os.open(
-            name,
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o644,
-            dir_fd=self.descriptor,
-        )
-        with os.fdopen(
-            handle, "w", encoding="utf-8", errors="backslashreplace"
-        ) as file:
-            file.write(text)
-            file.flush()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(name, flags, 0o644, dir_fd=self.descriptor)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode(errors="backslashreplace"))
             _chown(handle, self.owner)
 
     def write_report(self, report: Report, view: View) -> None:
@@ -206,10 +199,8 @@ def find_report(workspace: Path, name: str) -> Path:
     what is published.
     """
     path = workspace / name / REPORT
-    below = [
-        place for place in (path, *path.parents) if place.is_relative_to(workspace)
-    ]
-    if any(place.is_symlink() for place in below if place != workspace):
+    real = os.path.relpath(os.path.realpath(path), os.path.realpath(workspace))
+    if real != os.path.normpath(os.path.join(name, REPORT)):
         raise _unusable("report", name, "it is a link, or behind one")
     return path
 
@@ -223,11 +214,11 @@ def read_problem(folder: Path) -> GateError | None:
     try:
         if path.is_symlink():
             raise Unreadable("is a link")
-        found = decode(read_whole(path, _PROBLEM_BYTES), _Problem)
+        left = decode(read_whole(path, _PROBLEM_BYTES), _Problem)
     except (Unreadable, Malformed) as error:
         raise ReportError(
             f"{for_terminal(os.fspath(path), 200)}: not a problem that the gate wrote: {error}"
         ) from None
-    problem = GateError(found.message, remedy=found.remedy, reason_id=found.reason_id)
-    problem.exit_code = found.exit_code
+    problem = GateError(left.message, remedy=left.remedy, reason_id=left.reason_id)
+    problem.exit_code = left.exit_code
     return problem

@@ -61,7 +61,7 @@ def gate_phase(
 def spec_path(inputs: Inputs) -> str:
     """Return the spec's path relative to the workspace: how the report, the comment's marker and
     annotations name it."""
-    path = os.path.normpath(os.path.join(inputs.working_directory, inputs.spec))
+    path = inputs.spec
     return os.path.join(path, "repro.yml") if os.path.isdir(path) else path
 
 

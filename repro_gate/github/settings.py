@@ -32,6 +32,8 @@ _Event = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
 _Reference = Annotated[str, Meta(pattern=r"^[^\s-]\S*\Z")]
 _Override = Annotated[str, Meta(pattern=r"^[^\s=]+\s*=")]
 _ADDRESS = "expected an address like https://github.example.com, and https for the API"
+_SWITCHES = ("INPUT_ALLOW_FORKS", "INPUT_ANNOTATIONS", "INPUT_SUMMARY")
+_NUMBERS = ("INPUT_PULL_REQUEST", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT")
 # what a variable may be, where its type or what reads it says it less well
 _EXPECTED = {
     "INPUT_COMMENT": "expected `always`, `on-failure`, `on-change` or `never`",
@@ -40,13 +42,14 @@ _EXPECTED = {
     "INPUT_BASE": "expected a branch, a tag or a commit",
     "INPUT_AGAINST": "expected a branch, a tag or a commit",
     "INPUT_SET": "expected `key=value`, one a line",
+    **dict.fromkeys(_SWITCHES, "expected `true` or `false`"),
+    **dict.fromkeys(_NUMBERS, "expected a whole number, 1 or more"),
     "GITHUB_REPOSITORY": "expected `owner/name`",
     "GITHUB_SHA": "expected a commit of 40 hex digits",
     "GITHUB_SERVER_URL": _ADDRESS,
     "GITHUB_API_URL": _ADDRESS,
     "GITHUB_GRAPHQL_URL": _ADDRESS,
 }
-_READ_ELSEWHERE = ("self_hosted", "event")  # fields of Job that no variable holds
 _Kind = TypeVar("_Kind", bound=Struct)
 
 
@@ -79,7 +82,8 @@ class Inputs(
     """The action's inputs. The names are those of `action.yml`."""
 
     working_directory: str = "."  # relative to the workspace, inside it
-    spec: str = "repro.yml"  # relative to `working_directory`, inside the workspace
+    # as given relative to `working_directory`, here to the workspace, and inside it
+    spec: str = "repro.yml"
     token: Secret | None = None
     comment: Literal["always", "on-failure", "on-change", "never"] = "on-change"
     # the verdicts that turn the step red; empty for `never`
@@ -128,24 +132,20 @@ class Job(Server, frozen=True, kw_only=True):
     )  # the same in each cell of a matrix
     output_file: Path | None = field(name="GITHUB_OUTPUT", default=None)
     summary_file: Path | None = field(name="GITHUB_STEP_SUMMARY", default=None)
-    self_hosted: bool = True  # whatever is not known to be GitHub's own runner
-    event: bytes = b""  # the payload, of limited size
+    # whatever is not known to be GitHub's own runner
+    self_hosted: bool = field(name="RUNNER_ENVIRONMENT", default=True)
+    # the payload, of limited size
+    event: bytes = field(name="GITHUB_EVENT_PATH", default=b"")
 
 
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
     """Return the inputs, by their variables `INPUT_…`. One that is empty or not there has its
     default. Raises UsageError for a wrong value."""
     remedy = f"{DOCS_URL}/action.md lists the inputs and what each may be"
-    inputs = _read(Inputs, environment, remedy, "action/input")
-    try:
-        _inside(posixpath.join(inputs.working_directory, inputs.spec))
-    except ValueError as error:
-        raise UsageError(
-            f"spec: `{for_terminal(inputs.spec, 100)}`: {error}",
-            remedy="it is relative to `working_directory`",
-            reason_id="action/input",
-        ) from None
-    return inputs
+    folder = environment.get("INPUT_WORKING_DIRECTORY", "").strip()
+    spec = environment.get("INPUT_SPEC", "").strip() or "repro.yml"
+    variables = {**environment, "INPUT_SPEC": posixpath.join(folder, spec)}
+    return _read(Inputs, variables, remedy, "action/input")
 
 
 def read_job(environment: Mapping[str, str]) -> Job:
@@ -154,9 +154,7 @@ def read_job(environment: Mapping[str, str]) -> Job:
     Raises UsageError outside a workflow, for a variable that is not as the runner sets it, and for
     a payload that cannot be read.
     """
-    if not environment.get("GITHUB_REPOSITORY") or not environment.get(
-        "GITHUB_EVENT_NAME"
-    ):
+    if not all(map(environment.get, ("GITHUB_REPOSITORY", "GITHUB_EVENT_NAME"))):
         raise UsageError(
             "this is meant to run in a GitHub workflow, and GITHUB_REPOSITORY or GITHUB_EVENT_NAME "
             "is not set",
@@ -164,11 +162,7 @@ def read_job(environment: Mapping[str, str]) -> Job:
             "runner's GITHUB_… and RUNNER_… variables",
             reason_id="action/no-workflow",
         )
-    job = _read_variables(Job, environment)
-    path = environment.get("GITHUB_EVENT_PATH")
-    event = read_event(Path(path)) if path else b""
-    self_hosted = environment.get("RUNNER_ENVIRONMENT") != "github-hosted"
-    return msgspec.structs.replace(job, self_hosted=self_hosted, event=event)
+    return _read_variables(Job, environment)
 
 
 def read_server(environment: Mapping[str, str]) -> Server:
@@ -178,35 +172,26 @@ def read_server(environment: Mapping[str, str]) -> Server:
 
 
 def _read_variables(kind: type[_Kind], environment: Mapping[str, str]) -> _Kind:
-    remedy = (
-        "the runner sets it: take it out of `env:`, and hand it on to a container of your own as "
-        "it is"
-    )
-    variables = {**environment, **_addresses(environment)}
-    return _read(kind, variables, remedy, "action/no-workflow")
-
-
-def _addresses(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the site, its REST and its GraphQL API. A token of one GitHub must not go to another,
-    so only github.com's have a default.
+    """Return the variables, with defaults for the site, its REST and its GraphQL API. A token of
+    one GitHub must not go to another, so only github.com's have a default.
 
     GraphQL is at /api/graphql on a GitHub Enterprise Server, whose REST API is at /api/v3, and at
     /graphql on github.com.
     """
+    variables = dict(environment)
 
     def address(name: str, default: str) -> str:
-        return (environment.get(name) or default).rstrip("/")
+        variables[name] = (environment.get(name) or default).rstrip("/")
+        return variables[name]
 
     site = address("GITHUB_SERVER_URL", GITHUB)
     api = address("GITHUB_API_URL", GITHUB_API if site == GITHUB else "")
-    graphql = address(
-        "GITHUB_GRAPHQL_URL", re.sub("/api/v3$", "/api", api) + "/graphql"
+    address("GITHUB_GRAPHQL_URL", re.sub("/api/v3$", "/api", api) + "/graphql")
+    remedy = (
+        "the runner sets it: take it out of `env:`, and hand it on to a container of your own as "
+        "it is"
     )
-    return {
-        "GITHUB_SERVER_URL": site,
-        "GITHUB_API_URL": api,
-        "GITHUB_GRAPHQL_URL": graphql,
-    }
+    return _read(kind, variables, remedy, "action/no-workflow")
 
 
 def _read(
@@ -218,17 +203,18 @@ def _read(
     for item in msgspec.structs.fields(kind):
         variable = item.encode_name
         text = environment.get(variable, "").strip()
-        if item.name in _READ_ELSEWHERE or (not text and not item.required):
+        if not text and not item.required:
             continue
         try:
-            found = _READERS.get(variable, str)(text)
-            values[item.name] = msgspec.convert(found, item.type, dec_hook=_made)
-        except (ValueError, msgspec.ValidationError) as error:
-            name = (
-                variable
-                if kind is not Inputs
-                else variable.removeprefix("INPUT_").lower()
+            values[item.name] = msgspec.convert(
+                _READERS.get(variable, str)(text),
+                item.type,
+                dec_hook=lambda made, text: made(text),  # a Path, a Secret
             )
+        except ValueError as error:  # msgspec's is one
+            name = variable
+            if kind is Inputs:
+                name = variable.removeprefix("INPUT_").lower()
             expected = _EXPECTED.get(variable, for_terminal(str(error), 200))
             raise UsageError(
                 f"{name}: `{for_terminal(text, 100)}`: {expected}",
@@ -236,10 +222,6 @@ def _read(
                 reason_id=reason_id,
             ) from None
     return kind(**values)
-
-
-def _made(kind: type[Path | Secret], text: str) -> Path | Secret:
-    return kind(text)
 
 
 # What reads a variable raises ValueError for what it may not be.
@@ -270,30 +252,22 @@ def _own_folder(text: str) -> str:
 
 def _cache_folder(text: str) -> str:
     """Return such a folder, or an absolute path: what `actions/cache` keeps may lie anywhere."""
-    return (
-        posixpath.normpath(_visible(text))
-        if text.startswith("/")
-        else _own_folder(text)
-    )
+    if not text.startswith("/"):
+        return _own_folder(text)
+    return posixpath.normpath(_visible(text))
 
 
 def _verdicts(text: str) -> list[str]:
     words = text.replace(",", " ").split()
-    if not words:
-        raise ValueError("names no verdict")
-    return [] if words == ["never"] else words
+    return [] if words == ["never"] else words or [text]
 
 
-def _switch(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("expected `true` or `false`")
-    return text.lower() == "true"
+def _switch(text: str) -> object:
+    return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise ValueError("expected a whole number")
-    return int(text)
+def _number(text: str) -> object:
+    return int(text) if text.isascii() and text.isdecimal() else text
 
 
 def _overrides(text: str) -> list[str]:
@@ -311,18 +285,16 @@ def _folder(text: str) -> str:
 
 _READERS: Mapping[str, Callable[[str], object]] = {
     "INPUT_WORKING_DIRECTORY": _inside,
-    "INPUT_SPEC": posixpath.normpath,
+    "INPUT_SPEC": _inside,
     "INPUT_FAIL_ON": _verdicts,
     "INPUT_REPORT": _own_folder,
     "INPUT_BASE": _visible,
     "INPUT_AGAINST": _visible,
     "INPUT_SET": _overrides,
     "INPUT_CACHE": _cache_folder,
-    **dict.fromkeys(
-        ("INPUT_ALLOW_FORKS", "INPUT_ANNOTATIONS", "INPUT_SUMMARY"), _switch
-    ),
-    **dict.fromkeys(
-        ("INPUT_PULL_REQUEST", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"), _number
-    ),
+    **dict.fromkeys(_SWITCHES, _switch),
+    **dict.fromkeys(_NUMBERS, _number),
     "GITHUB_WORKSPACE": _folder,
+    "GITHUB_EVENT_PATH": lambda text: read_event(Path(text)),
+    "RUNNER_ENVIRONMENT": lambda text: text != "github-hosted",
 }

@@ -2,24 +2,23 @@
 is waited for and tried again; what GitHub refuses is an error with GitHub's own message and the
 line for the workflow that would mend it.
 
-urllib3 waits and tries again (`_Patience`). Errors of the HTTP library never leave this file: what
-hangs on them (prepared requests, frames with headers) holds the token.
+Errors of the HTTP library never leave this file: what hangs on them (prepared requests, frames with
+headers) holds the token.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import requests
 import urllib3
-from requests.adapters import HTTPAdapter
 
 from repro_gate import __version__
 from repro_gate.errors import GateError
@@ -34,14 +33,16 @@ HEADERS = {
     "User-Agent": f"repro-gate/{__version__}",
 }
 TIMEOUTS = 10.0, 30.0  # to connect; between two bytes
-TRIES = 5
-PATIENCE = 75.0  # seconds of one wait: GitHub asks for a minute after too many writes
+PAUSES = 0.5, 1.0, 2.0, 4.0  # seconds before another try
+# seconds for all requests together, with the waits that GitHub asks for
+PATIENCE = 300.0
 _CHUNK = 64 * 1024  # bytes
 # bytes of an answer. A page of 100 comments of 65,536 characters, each at most six bytes in JSON,
 # is 39 MB: nobody's comments may stop the paging.
 MOST_BYTES = 48 * 2**20
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 401, 403, 404, 429
 _MESSAGE = 300  # characters of GitHub's own message that are shown
+_SECONDS = re.compile("[0-9]{1,6}")
 _LIMITED = re.compile("rate limit|abuse detection", re.IGNORECASE)
 # reasons for a 403 that no permission solves: a locked conversation, an archived repository, an
 # organization that asks for single sign-on
@@ -59,17 +60,8 @@ class ApiError(GateError):
     came."""
 
     exit_code = 3
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        remedy: str = "",
-        reason_id: str = "github/api",
-        status: int | None = None,
-    ) -> None:
-        super().__init__(message, remedy=remedy, reason_id=reason_id)
-        self.status = status
+    reason_id = "github/api"
+    status: int | None = None
 
 
 class Uncertain(ApiError):
@@ -90,9 +82,14 @@ class Call:
         return f"{self.method} {urlsplit(self.url).path}"
 
     @property
+    def repeatable(self) -> bool:
+        """Return whether it may be sent again if it may have been done: GraphQL is only asked."""
+        return self.method != "POST" or self.url.endswith("/graphql")
+
+    @property
     def error(self) -> type[ApiError]:
         """Return the error of a call whose whole answer never came."""
-        return Uncertain if self.method == "POST" else ApiError
+        return ApiError if self.repeatable else Uncertain
 
 
 @dataclass(frozen=True)
@@ -110,49 +107,27 @@ class _Refusal(msgspec.Struct):
     errors: list[object] = []
 
 
-class _Patience(urllib3.Retry):
-    """When urllib3 tries again: a rate limit, which means that nothing was done, after what
-    GitHub's `Retry-After` says; a fault on GitHub's side, of what may be repeated, after a pause
-    that doubles."""
-
-    def is_retry(
-        self, method: str, status_code: int, has_retry_after: bool = False
-    ) -> bool:
-        """Return whether an answer of this status is worth another try."""
-        if status_code >= 500:
-            return method in (self.allowed_methods or ())
-        return status_code in {FORBIDDEN, TOO_MANY} and has_retry_after
-
-    def increment(self, *args: Any, **more: Any) -> _Patience:
-        """Count a try. A wait beyond PATIENCE is none: the answer is the error."""
-        response = more.get("response")
-        if response is not None and (self.get_retry_after(response) or 0) > PATIENCE:
-            raise urllib3.exceptions.MaxRetryError(more["_pool"], args[1])
-        return super().increment(*args, **more)
-
-
 class Transport:
-    """Sends requests one after another. `repeatable`: which methods may be repeated below an
-    address if they may have been done."""
+    """Sends requests one after another, all of them within PATIENCE."""
 
-    def __init__(self, token: Secret, repeatable: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, token: Secret) -> None:
         self._token, self._session = token, requests.Session()
-        for address, methods in repeatable.items():
-            retries = _Patience(
-                TRIES - 1,
-                allowed_methods=methods,
-                backoff_factor=0.5,
-                backoff_jitter=0.5,  # so that jobs do not come back together
-                raise_on_status=False,
-            )
-            self._session.mount(address, HTTPAdapter(max_retries=retries))
+        self._until = time.monotonic() + PATIENCE
 
     def send(self, call: Call) -> Answer:
         """Return the answer to `call`, of status 2xx.
 
-        Raises ApiError, and Uncertain for a POST that may have been done.
+        A rate limit, which means that nothing was done, is waited for as `Retry-After` says; after
+        a fault, what may be repeated is sent again after a pause that doubles. Raises ApiError, and
+        Uncertain for what may have been done and must not be repeated.
         """
-        outcome = self._exchange(call)
+        pauses = iter(PAUSES)
+        while True:
+            outcome = self._exchange(call)
+            wait = _wait(call, outcome, next(pauses, None))
+            if wait is None or time.monotonic() + wait > self._until:
+                break
+            time.sleep(wait)
         if isinstance(outcome, ApiError):
             raise outcome  # out here, so that no error of the HTTP library hangs on it
         if outcome.status >= 300:
@@ -165,6 +140,7 @@ class Transport:
         """Make one request and read its answer, within the limit."""
         body = bytearray()
         try:
+            self._require_time()
             with self._session.request(
                 call.method,
                 call.url,
@@ -178,6 +154,7 @@ class Transport:
             ) as response:
                 for chunk in response.iter_content(_CHUNK):
                     body += chunk
+                    self._require_time()
                     if len(body) > MOST_BYTES:
                         raise ValueError(
                             f"the answer is larger than {MOST_BYTES:,} bytes"
@@ -199,6 +176,10 @@ class Transport:
             reason_id="github/unreachable",
         )
 
+    def _require_time(self) -> None:
+        if time.monotonic() > self._until:
+            raise TimeoutError(f"all requests took more than {PATIENCE:g} s together")
+
     def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         """Set the header. As an `auth` of its own it also keeps requests from taking credentials
         out of a .netrc."""
@@ -206,17 +187,31 @@ class Transport:
         return request
 
 
+def _wait(call: Call, outcome: Answer | ApiError, pause: float | None) -> float | None:
+    """Return for how many seconds to wait before another try; None if there is to be none."""
+    if pause is None:
+        return None
+    if isinstance(outcome, Answer) and outcome.status < 500:
+        after = outcome.headers.get("retry-after", "")
+        limited = outcome.status in {FORBIDDEN, TOO_MANY} and _SECONDS.fullmatch(after)
+        return float(after) if limited else None
+    return pause if call.repeatable else None
+
+
 def refused(call: Call, answer: Answer, message: str) -> ApiError:
     """Return the error that an answer is which is no success. `message` is GitHub's."""
     status, write = answer.status, call.method != "GET"
     text = f"GitHub answered {status} to {call}"
     text += f": {for_terminal(message, _MESSAGE)}" if message else ""
-    reason_id, remedy = "github/api", ""
+    reason_id, remedy = "", ""
     lacking = (
         status in {FORBIDDEN, NOT_FOUND}
         and _LACKS_PERMISSION.search(message) is not None
     )
-    if not lacking and is_limited(answer, message):
+    waits = "retry-after" in answer.headers or _LIMITED.search(message) is not None
+    spent = answer.headers.get("x-ratelimit-remaining") == "0"
+    limited = status == TOO_MANY or (status == FORBIDDEN and (waits or spent))
+    if not lacking and limited:
         reason_id = "github/rate-limit"
         remedy = f"run the job again{_when(answer.headers)}, or have fewer jobs share the token"
     elif status >= 500:
@@ -250,22 +245,15 @@ def refused(call: Call, answer: Answer, message: str) -> ApiError:
             "see that the number is right and that the token may read this repository"
         )
     kind = call.error if status >= 500 else ApiError
-    return kind(text, remedy=remedy, reason_id=reason_id, status=status)
-
-
-def is_limited(answer: Answer, message: str) -> bool:
-    """Return whether GitHub refused for a rate limit."""
-    spent = answer.headers.get("x-ratelimit-remaining") == "0"
-    named = "retry-after" in answer.headers or _LIMITED.search(message) is not None
-    return answer.status == TOO_MANY or (
-        answer.status == FORBIDDEN and (spent or named)
-    )
+    error = kind(text, remedy=remedy, reason_id=reason_id)
+    error.status = status
+    return error
 
 
 def _when(headers: Mapping[str, str]) -> str:
     """Return when GitHub will answer again, as its headers say; empty for none that it sends."""
     after, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
-    if re.fullmatch("[0-9]{1,6}", after):
+    if _SECONDS.fullmatch(after):
         return f" in {after} s"
     if re.fullmatch("[0-9]{1,10}", reset):
         return f" after {datetime.fromtimestamp(int(reset), timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
@@ -276,8 +264,8 @@ def message_of(body: bytes) -> str:
     """Return GitHub's `message` from the body of an error, with `errors` behind it; empty for a
     body that is not GitHub's JSON."""
     try:
-        found = decode(body, _Refusal)
+        refusal = decode(body, _Refusal)
     except Malformed:
         return ""
-    errors = json.dumps(found.errors) if found.errors else ""
-    return "; ".join(filter(None, (found.message, errors)))
+    errors = json.dumps(refusal.errors) if refusal.errors else ""
+    return "; ".join(filter(None, (refusal.message, errors)))

@@ -51,8 +51,9 @@ def _append(
     """
     if path is None:
         return
+    # The runner passes over empty lines.
     data = b"\n" + text.encode("utf-8", "backslashreplace")
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
         with os.fdopen(os.open(path, flags, 0o644), "ab") as file:
@@ -61,11 +62,8 @@ def _append(
                 raise OSError(
                     errno.EPERM, "it is not a regular file, or has a second name"
                 )
-            size = status.st_size
-            if size + len(data) > limit:
-                return
-            open_line = size and os.pread(file.fileno(), 1, size - 1) != b"\n"
-            file.write(data if open_line else data[1:])
+            if status.st_size + len(data) <= limit:
+                file.write(data)
     except OSError as error:
         why = "it is a link" if error.errno == errno.ELOOP else error.strerror
         raise Inconclusive(

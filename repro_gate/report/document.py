@@ -38,10 +38,7 @@ _SHORTER = ((MAX_DEPTH, 1_024, 1_000), (12, 71, 100), (8, 71, 24))
 class ReportError(GateError):
     """A report.json that cannot be read or does not follow its schema: exit code 2."""
 
-    def __init__(
-        self, message: str, *, remedy: str = "", reason_id: str = "report/invalid"
-    ) -> None:
-        super().__init__(message, remedy=remedy, reason_id=reason_id)
+    reason_id = "report/invalid"
 
 
 # ---- writing

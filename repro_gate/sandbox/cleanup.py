@@ -19,6 +19,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
@@ -83,69 +84,56 @@ def sweep(sandbox: Sandbox, keep: Iterable[Path] = ()) -> Left:
     if not sandbox.own_user or not sandbox.uid:
         return Left()
     _forget_keys(sandbox)
-    kept = {Path(os.path.realpath(path)) for path in keep}
-    kept |= {above for path in kept for above in path.parents}
-    removed, unsearched = _files(sandbox.uid, kept)
-    return Left((*removed, *_objects(sandbox)), tuple(unsearched))
-
-
-def _files(uid: int, kept: set[Path]) -> tuple[list[str], list[str]]:
-    removed, seen, waiting = list[str](), 0, deque(_open_folders())
-    while waiting:
+    declared = {Path(os.path.realpath(path)) for path in keep}
+    declared |= {above for path in declared for above in path.parents}
+    removed, others, waiting = list[str](), 0, deque(_open_folders())
+    while waiting and others < MOST:
         folder = waiting.popleft()
-        if seen >= MOST:
-            return removed, [os.fspath(folder), *map(os.fspath, waiting)]
         for path, state in _entries(folder):
+            is_ours = state.st_uid == sandbox.uid and path not in declared
             # nobody left anything where nobody can write
-            if state.st_uid == uid and path not in kept and os.access(folder, os.W_OK):
+            if is_ours and os.access(folder, os.W_OK):
                 remove_tree(path)
                 removed.append(os.fspath(path))
             else:
-                seen += 1
+                others += 1
                 if stat.S_ISDIR(state.st_mode) and state.st_mode & stat.S_IWOTH:
                     waiting.append(path)
-    return removed, []
+    return Left((*removed, *_objects(sandbox)), tuple(map(os.fspath, waiting)))
 
 
 def _open_folders() -> list[Path]:
     """Return real paths of the folders to begin with: the usual ones, and every mounted one, that
     everybody may write to."""
-    named = [*OPEN_TO_ALL, tempfile.gettempdir()]
+    candidates = [*OPEN_TO_ALL, tempfile.gettempdir()]
     with contextlib.suppress(OSError):
-        for line in _MOUNTS.read_text(
-            encoding="utf-8", errors="surrogateescape"
-        ).splitlines():
-            path = line.split(" ")[4]
-            named.append(
-                re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
-            )
-    found = []
-    for path in dict.fromkeys(os.path.realpath(name) for name in named):
+        table = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+        # a blank in a path stands there as `\040`
+        octal = partial(re.sub, r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)))
+        candidates += [octal(line.split(" ")[4]) for line in table.splitlines()]
+    folders = []
+    for path in dict.fromkeys(map(os.path.realpath, candidates)):
         with contextlib.suppress(OSError):
             mode = os.lstat(path).st_mode
             if stat.S_ISDIR(mode) and mode & stat.S_IWOTH:
-                found.append(Path(path))
-    return found
+                folders.append(Path(path))
+    return folders
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    try:
-        with os.scandir(folder) as found:
-            names = [entry.name for entry in found]
-    except OSError:
-        return
-    for name in names:
-        with contextlib.suppress(OSError):
-            yield folder / name, os.lstat(folder / name)
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                yield folder / name, os.lstat(folder / name)
 
 
 def _objects(sandbox: Sandbox) -> tuple[str, ...]:
     """Remove the System V shared memory, queues and semaphores of that user. Raise Inconclusive
     where one stays."""
-    found = _listed(sandbox)
-    if not found:
+    objects = _listed(sandbox)
+    if not objects:
         return ()
-    run_program(_AS_USER + _REMOVE, sandbox.uid, sandbox.gid, *found, seconds=_SECONDS)
+    _run_as_user(sandbox, _REMOVE, *objects)
     left = _listed(sandbox)
     if left:
         raise Inconclusive(
@@ -153,7 +141,12 @@ def _objects(sandbox: Sandbox) -> tuple[str, ...]:
             remedy="remove it by hand (`ipcs`, `ipcrm`) and run again",
             reason_id="sandbox/left-behind",
         )
-    return tuple(item.replace(":", " ") for item in found)
+    return tuple(item.replace(":", " ") for item in objects)
+
+
+def _run_as_user(sandbox: Sandbox, program: str, *arguments: object) -> None:
+    ids = sandbox.uid, sandbox.gid
+    run_program(_AS_USER + program, *ids, *arguments, seconds=_SECONDS)
 
 
 def _forget_keys(sandbox: Sandbox) -> None:
@@ -166,14 +159,8 @@ def _forget_keys(sandbox: Sandbox) -> None:
     if keyctl is None:
         return
     call = ctypes.CDLL(None).syscall
-    call.restype, call.argtypes = (
-        ctypes.c_long,
-        [ctypes.c_long, ctypes.c_long, ctypes.c_char_p],
-    )
-    if call(keyctl, _JOIN_SESSION_KEYRING, None) != -1:
-        run_program(
-            _AS_USER + _FORGET, sandbox.uid, sandbox.gid, keyctl, seconds=_SECONDS
-        )
+    if call(*map(ctypes.c_long, (keyctl, _JOIN_SESSION_KEYRING, 0))) != -1:
+        _run_as_user(sandbox, _FORGET, keyctl)
 
 
 def _listed(sandbox: Sandbox) -> list[str]:
@@ -181,13 +168,10 @@ def _listed(sandbox: Sandbox) -> list[str]:
     listed = []
     for kind, number in _KINDS.items():
         with contextlib.suppress(OSError):  # a kernel without them
-            head, *lines = (
-                (_SYSTEM_V / kind)
-                .read_text(encoding="ascii", errors="replace")
-                .splitlines()
-            )
+            table = (_SYSTEM_V / kind).read_text(encoding="ascii", errors="replace")
+            head, *lines = map(str.split, table.splitlines())
             for line in lines:
-                fields = dict(zip(head.split(), line.split(), strict=False))
+                fields = dict(zip(head, line, strict=False))
                 if str(sandbox.uid) in (fields.get("uid"), fields.get("cuid")):
                     listed.append(f"{kind}:{fields[number]}")
     return listed
@@ -206,19 +190,19 @@ def fixed_folder(
     base = (parent or Path(tempfile.gettempdir())).resolve()
     _require_exec(base)
     with held():
-        slots = (base / f"repro-gate-{os.getuid()}-{number}" for number in range(SLOTS))
-        folder, lock = next(
-            ((slot, lock) for slot in slots if (lock := _take(slot)) is not None),
-            (None, -1),
-        )
-        if folder is None:
+        lock = None
+        for number in range(SLOTS):
+            folder = base / f"repro-gate-{os.getuid()}-{number}"
+            if (lock := _take(folder)) is not None:
+                break
+        else:
             folder = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
         try:
             let_group_pass(sandbox, folder)
             yield folder
         finally:
             remove_tree(folder)
-            if lock >= 0:
+            if lock is not None:
                 _lock_path(folder).unlink()
                 os.close(lock)
 
@@ -246,15 +230,11 @@ def _take(slot: Path) -> int | None:
         return None
     if lock is None:
         return None
-    try:
-        found = os.lstat(slot) if os.path.lexists(slot) else None
-        if found is None or (
-            stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-        ):
+    with contextlib.suppress(OSError, Inconclusive):
+        left = os.lstat(slot) if os.path.lexists(slot) else None
+        if left is None or (stat.S_ISDIR(left.st_mode) and left.st_uid == os.getuid()):
             make_folder(slot)
             return lock
-    except (OSError, Inconclusive):
-        pass
     _lock_path(slot).unlink()
     os.close(lock)
     return None

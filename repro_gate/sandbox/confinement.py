@@ -27,7 +27,7 @@ from pathlib import Path
 from repro_gate.errors import Inconclusive, held, obeyed
 from repro_gate.files import leads_out, own_lock
 from repro_gate.sandbox.cleanup import sweep
-from repro_gate.sandbox.identity import Sandbox
+from repro_gate.sandbox.identity import Sandbox, as_training_user
 from repro_gate.sandbox.reexec import hide_memory
 from repro_gate.sandbox.start import end_all, processes_of
 
@@ -81,13 +81,22 @@ def confined(
         yield
         return
     roots, data = private_folders(environment, checkout), tuple(data)
+    top = Path(os.path.realpath(checkout))
+    inner = [root for root in roots if top in root.parents]  # the runner's, inside it
     keep = [*within_reach, PACKAGE, *interpreters(environment)]
-    keep += [path for path in data if _may_stay_open(path, checkout, roots)]
+    for path in data:
+        real = Path(os.path.realpath(path))
+        if not leads_out(real, top) and not any(map(real.is_relative_to, inner)):
+            keep.append(path)
+    # A path that holds a whole root would leave it open.
+    keep = [
+        path for path in keep if not any(root.is_relative_to(path) for root in roots)
+    ]
     with (
         held(),
         _alone(sandbox, tell),
         _process_state(),
-        unreadable(sandbox, roots, _without_roots(keep, roots)),
+        unreadable(sandbox, roots, keep),
     ):
         hide_memory()
         end_all(
@@ -104,45 +113,24 @@ def confined(
 def interpreters(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the folders of the environments whose `python` the training finds: as it is named on
     PATH, and where links lead."""
-    found = list[Path]()
+    folders = list[Path]()
     for name in ("python", "python3"):
-        path = shutil.which(name, path=environment.get("PATH", os.defpath))
-        for start in (os.path.abspath(path), os.path.realpath(path)) if path else ():
-            found.append(Path(start).parent.parent)
+        if path := shutil.which(name, path=environment.get("PATH", os.defpath)):
+            starts = os.path.abspath(path), os.path.realpath(path)
+            folders += [Path(start).parent.parent for start in starts]
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         folder = environment.get(name, "")
         if os.path.isabs(folder):
-            found.append(Path(os.path.realpath(folder)))
-    return tuple(dict.fromkeys(found))
-
-
-def _may_stay_open(path: Path, checkout: Path, roots: Iterable[Path]) -> bool:
-    """Return whether a path of the spec's is data of this checkout: not a repository's own, and not
-    in a folder of the runner's inside it."""
-    real, root = Path(os.path.realpath(path)), Path(os.path.realpath(checkout))
-    inner = [other for other in roots if root in other.parents]
-    return not leads_out(real, root) and not any(
-        real.is_relative_to(other) for other in inner
-    )
-
-
-def _without_roots(keep: Iterable[Path], roots: Iterable[Path]) -> list[Path]:
-    """Leave out paths that hold a whole folder that is to be made unreadable: they would leave it
-    open."""
-    return [
-        path for path in keep if not any(root.is_relative_to(path) for root in roots)
-    ]
+            folders.append(Path(os.path.realpath(folder)))
+    return tuple(dict.fromkeys(folders))
 
 
 @contextlib.contextmanager
 def _process_state() -> Iterator[None]:
     """Hold no groups beside root's (they would still read files of theirs in `as_training_user`),
     no core files, and a umask that others can read."""
-    groups, umask, core = (
-        os.getgroups(),
-        os.umask(_UMASK),
-        resource.getrlimit(resource.RLIMIT_CORE),
-    )
+    groups, umask = os.getgroups(), os.umask(_UMASK)
+    core = resource.getrlimit(resource.RLIMIT_CORE)
     try:
         os.setgroups([])
         resource.setrlimit(resource.RLIMIT_CORE, (0, core[1]))
@@ -159,13 +147,14 @@ def _alone(sandbox: Sandbox, tell: Callable[[str], None]) -> Iterator[None]:
 
     Raise Inconclusive where the first does not end, or where nothing can be locked.
     """
-    deadline = time.monotonic() + WAIT_SECONDS
-    lock = _lock(sandbox)
-    if lock is None:
-        tell(
-            f"waiting for another gate on this machine, which trains as user {sandbox.uid} too"
-        )
-    while lock is None:
+    deadline = None
+    while (lock := _lock(sandbox)) is None:
+        if deadline is None:
+            deadline = time.monotonic() + WAIT_SECONDS
+            tell(
+                "waiting for another gate on this machine, which trains as user "
+                f"{sandbox.uid} too"
+            )
         if time.monotonic() > deadline:
             raise Inconclusive(
                 f"another gate on this machine trains as user {sandbox.uid}, for more than "
@@ -175,7 +164,6 @@ def _alone(sandbox: Sandbox, tell: Callable[[str], None]) -> Iterator[None]:
             )
         with obeyed():
             time.sleep(_LOOK_EVERY)
-        lock = _lock(sandbox)
     try:
         yield
     finally:
@@ -214,9 +202,9 @@ def runner_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 def sockets(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Return where container engines listen; whoever may connect there is root on the host."""
-    host = environment.get("DOCKER_HOST", "")
-    named = [host[len("unix://") :]] if host.startswith("unix:///") else []
-    return tuple(Path(path) for path in dict.fromkeys([*_SOCKETS, *named]))
+    scheme, _, address = environment.get("DOCKER_HOST", "").partition("://")
+    ours = [address] if scheme == "unix" and address.startswith("/") else []
+    return tuple(Path(path) for path in dict.fromkeys([*_SOCKETS, *ours]))
 
 
 def private_folders(environment: Mapping[str, str], checkout: Path) -> tuple[Path, ...]:
@@ -224,23 +212,16 @@ def private_folders(environment: Mapping[str, str], checkout: Path) -> tuple[Pat
     folder, its files' folders, everything below /github, and in a container mounted secrets and a
     folder with a container engine's socket that others may connect to. Real paths of folders that
     are there."""
-    named = [
-        environment.get(name, "")
-        for name in ("GITHUB_WORKSPACE", "HOME", "RUNNER_TEMP")
-    ]
-    wanted = [
-        checkout,
-        *(Path(name) for name in named if os.path.isabs(name)),
-        *(path.parent for path in runner_files(environment)),
-    ]
+    folders = [checkout, *(path.parent for path in runner_files(environment))]
+    for name in ("GITHUB_WORKSPACE", "HOME", "RUNNER_TEMP"):
+        path = environment.get(name, "")
+        folders += [Path(path)] if os.path.isabs(path) else []
     with contextlib.suppress(OSError):
-        wanted += [GITHUB / name for name in sorted(os.listdir(GITHUB))]
-    if any(os.path.exists(path) for path in _IN_CONTAINER):
-        wanted += [
-            _MOUNTED_SECRETS,
-            *(path.parent for path in sockets(environment) if _open_to_others(path)),
-        ]
-    real = dict.fromkeys(Path(os.path.realpath(path)) for path in wanted)
+        folders += [GITHUB / name for name in sorted(os.listdir(GITHUB))]
+    if any(map(os.path.exists, _IN_CONTAINER)):
+        listening = filter(_open_to_others, sockets(environment))
+        folders += [_MOUNTED_SECRETS, *(path.parent for path in listening)]
+    real = dict.fromkeys(Path(os.path.realpath(path)) for path in folders)
     return tuple(path for path in real if path.is_dir() and len(path.parts) > 1)
 
 
@@ -259,125 +240,112 @@ def unreadable(
         yield
         return
     real = {Path(os.path.realpath(root)) for root in roots}
-    outermost = [
-        path for path in real if not any(other in path.parents for other in real)
-    ]
     keep = [Path(os.path.realpath(path)) for path in keep_open]
-    restrictions = _Restrictions(sandbox)
+    changed: list[tuple[Path, os.stat_result]] = []  # in order, as it was before
     with held():
         try:
-            for root in outermost:
-                restrictions.restrict(root, keep)
+            for root in real:
+                # one inside another is restricted with that
+                if not any(other in root.parents for other in real):
+                    for path, remaining in _to_restrict(root, keep):
+                        _restrict(path, remaining, sandbox, changed)
             yield
         finally:
             # whatever could not be ended would read what is opened here
             if not processes_of(sandbox.uid or 0):
-                restrictions.restore()
+                _restore(changed)
 
 
-class _Restrictions:
-    """The modes that were changed so far, in order."""
+def _to_restrict(path: Path, keep: list[Path]) -> Iterator[tuple[Path, int]]:
+    """Yield what to restrict of a folder, with all that is in it but what is to be kept open, and
+    the bits that others keep of each. Raise Inconclusive where one cannot be listed."""
+    if path in keep:
+        # a clone that is declared as data may have a credential in its `.git`
+        for place, names, files in os.walk(path):
+            if ".git" in (*names, *files):
+                yield Path(place, ".git"), 0
+            names[:] = [name for name in names if name != ".git"]
+        return
+    inside = [item for item in keep if path in item.parents]
+    yield path, _PASS if inside else 0
+    try:
+        names = os.listdir(path) if inside else []
+    except OSError as error:
+        raise _not_restricted(path, error.strerror or str(error)) from error
+    for name in names:
+        if any(item.is_relative_to(path / name) for item in inside):
+            yield from _to_restrict(path / name, inside)
+        else:
+            yield path / name, 0
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
-        # path, device, inode, mode before
-        self._changed: list[tuple[Path, int, int, int]] = []
 
-    def restrict(self, path: Path, keep: list[Path]) -> None:
-        """Restrict a folder, with all that is in it but what is to be kept open."""
-        if path in keep:
-            self._restrict_repositories(path)
-            return
-        inside = [item for item in keep if path in item.parents]
-        self._take(path, _PASS if inside else 0)
-        for name in self._listed(path) if inside else ():
-            if any(item.is_relative_to(path / name) for item in inside):
-                self.restrict(path / name, inside)
-            else:
-                self._take(path / name, 0)
+def _restrict(
+    path: Path,
+    remaining: int,
+    sandbox: Sandbox,
+    changed: list[tuple[Path, os.stat_result]],
+) -> None:
+    """Take everything from group and others but `remaining`; give nothing. A link is left alone,
+    not followed."""
+    try:
+        with _handle(path) as handle:
+            state = os.fstat(handle)
+            if stat.S_ISLNK(state.st_mode):
+                return
+            if state.st_uid == sandbox.uid:
+                raise _not_restricted(path, "it belongs to the training's user")
+            mode = stat.S_IMODE(state.st_mode)
+            restricted = mode & ~(_OTHERS & ~remaining)
+            if restricted != mode:
+                os.chmod(f"/proc/self/fd/{handle}", restricted)
+                changed.append((path, state))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _not_restricted(path, error.strerror or str(error)) from error
+    if len(changed) > MOST:
+        why = f"there is too much beside the declared data: more than {MOST:,} entries"
+        raise _not_restricted(path, why)
 
-    def restore(self) -> None:
-        """Restore every mode as it was, the last that was changed first; an entry that has been
-        replaced since is left alone."""
-        failed = []
-        while self._changed:
-            path, *inode, mode = self._changed.pop()
-            try:
-                with _handle(path) as handle:
-                    state = os.fstat(handle)
-                    if [state.st_dev, state.st_ino] == inode:
-                        os.chmod(f"/proc/self/fd/{handle}", mode)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                failed.append(f"{path} (mode {mode:o}): {error.strerror}")
-        if failed:
-            raise Inconclusive(
-                f"permissions cannot be restored: {'; '.join(failed[:5])}",
-                remedy="set these modes by hand (`chmod`)",
-                reason_id="sandbox/not-restored",
-            )
 
-    def _take(self, path: Path, leave: int) -> None:
-        """Take everything from group and others but `leave`; give nothing. A link is left alone,
-        not followed."""
+def _restore(changed: list[tuple[Path, os.stat_result]]) -> None:
+    """Restore every mode as it was, the last that was changed first; an entry that has been
+    replaced since is left alone. Raise Inconclusive naming what cannot be restored."""
+    failed = []
+    for path, before in reversed(changed):
+        mode = stat.S_IMODE(before.st_mode)
         try:
             with _handle(path) as handle:
-                state = os.fstat(handle)
-                if stat.S_ISLNK(state.st_mode):
-                    return
-                if state.st_uid == self._sandbox.uid:
-                    raise _not_restricted(path, "it belongs to the training's user")
-                mode = stat.S_IMODE(state.st_mode)
-                wanted = mode & ~(_OTHERS & ~leave)
-                if wanted != mode:
-                    os.chmod(f"/proc/self/fd/{handle}", wanted)
-                    self._changed.append((path, state.st_dev, state.st_ino, mode))
+                if os.path.samestat(os.fstat(handle), before):
+                    os.chmod(f"/proc/self/fd/{handle}", mode)
         except FileNotFoundError:
-            return
+            continue
         except OSError as error:
-            raise _not_restricted(path, error.strerror or str(error)) from error
-        if len(self._changed) > MOST:
-            raise _not_restricted(
-                path,
-                f"there is too much beside the declared data: more than {MOST:,} entries",
-            )
-
-    def _listed(self, folder: Path) -> list[str]:
-        try:
-            return os.listdir(folder)
-        except OSError as error:
-            raise _not_restricted(folder, error.strerror or str(error)) from error
-
-    def _restrict_repositories(self, folder: Path) -> None:
-        """Restrict each `.git`: a clone that is declared as data may have a credential in it."""
-        for place, names, files in os.walk(folder):
-            if ".git" in (*names, *files):
-                self._take(Path(place, ".git"), 0)
-            names[:] = [name for name in names if name != ".git"]
+            failed.append(f"{path} (mode {mode:o}): {error.strerror}")
+    if failed:
+        raise Inconclusive(
+            f"permissions cannot be restored: {'; '.join(failed[:5])}",
+            remedy="set these modes by hand (`chmod`)",
+            reason_id="sandbox/not-restored",
+        )
 
 
 def barrier_to(sandbox: Sandbox, path: Path) -> Path | None:
     """Return the first folder on the way to `path`, itself included, that the training's user may
     not enter. Raise OSError."""
-    if not sandbox.own_user:
-        return None
-    for folder in reversed([path, *path.parents]):
-        status = os.stat(folder)
-        bit = stat.S_IXOTH
-        if status.st_uid == sandbox.uid:
-            bit = stat.S_IXUSR
-        elif status.st_gid == sandbox.gid:
-            bit = stat.S_IXGRP
-        if stat.S_ISDIR(status.st_mode) and not status.st_mode & bit:
-            return folder
+    with as_training_user(sandbox):
+        for folder in reversed([path, *path.parents]):
+            try:
+                os.stat(os.path.join(folder, "."))
+            except PermissionError:
+                return folder
     return None
 
 
 @contextlib.contextmanager
 def _handle(path: Path) -> Iterator[int]:
-    """Open the entry itself, never of what a link leads to; it opens nothing, so sockets
-    and pipes are as good as files."""
+    """Name the entry itself, never what a link leads to, by a descriptor; nothing is opened, so
+    sockets and pipes are as good as files."""
     handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield handle

@@ -37,9 +37,8 @@ _PROCESS = ("environ", "mem", "maps", "fd", "cwd", "root", "io", "auxv", "syscal
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 
-_succeeded: list[
-    str
-] = []  # what the kernel did not refuse, and what must not be so and is
+# what the kernel did not refuse, and what must not be so and is
+_succeeded: list[str] = []
 
 
 def _attempt(name: str, attempt: Callable[..., object], *arguments: object) -> None:
@@ -56,36 +55,35 @@ def _attempt(name: str, attempt: Callable[..., object], *arguments: object) -> N
 
 def main() -> None:
     """Make every attempt."""
-    wanted: dict[str, Any] = json.load(sys.stdin)
-    _identity(wanted)
-    _other_processes(wanted)
-    for path in wanted["unreadable"]:
+    question: dict[str, Any] = json.load(sys.stdin)
+    _identity(question)
+    _other_processes(question)
+    for path in question["unreadable"]:
         _attempt(f"read {path}", _read, path)
-    for path in [*wanted["unreadable"], *wanted["unwritable"]]:
+    for path in [*question["unreadable"], *question["unwritable"]]:
         _attempt(f"write to {path}", _write, path)
-    for path in wanted["sockets"]:
+    for path in question["sockets"]:
         _attempt(f"connect to {path}", _connect, path)
     _privileges()
     sys.stdout.write(
-        json.dumps({"succeeded": _succeeded[:100], "missing": _missing(wanted)})
+        json.dumps({"succeeded": _succeeded[:100], "missing": _missing(question)})
     )
 
 
-def _identity(wanted: dict[str, Any]) -> None:
+def _identity(question: dict[str, Any]) -> None:
     """Note who this process is, by the kernel's own account, and what it was given at its start."""
     fields = _status(os.getpid())
-    if (
-        fields["Uid"] != [str(wanted["uid"])] * 4
-        or fields["Gid"] != [str(wanted["gid"])] * 4
-    ):
-        _succeeded.append(f"be user {fields['Uid']}, group {fields['Gid']}")
+    for name in ("uid", "gid"):
+        ids = fields[name.title()]
+        if ids != [str(question[name])] * 4:
+            _succeeded.append(f"be {name} {', '.join(ids)}")
     if fields["Groups"]:
         _succeeded.append(f"be in the groups {' '.join(fields['Groups'])}")
-    held = (name for name in _CAPABILITIES if int(fields[name][0], 16))
-    _succeeded.extend(f"hold {name}={fields[name][0]}" for name in held)
+    sets = ((name, fields[name][0]) for name in _CAPABILITIES)
+    _succeeded.extend(f"hold {name}={bits}" for name, bits in sets if int(bits, 16))
     if fields.get("NoNewPrivs") != ["1"]:
         _succeeded.append("gain privileges through a set-user-id program")
-    arrived = (name for name in wanted["forbidden"] if name in os.environ)
+    arrived = filter(os.environ.__contains__, question["forbidden"])
     _succeeded.extend(f"read the variable {name}" for name in arrived)
     for name in os.listdir("/proc/self/fd"):
         if int(name) >= _FIRST_FREE:
@@ -95,30 +93,37 @@ def _identity(wanted: dict[str, Any]) -> None:
                 )
 
 
-def _other_processes(wanted: dict[str, Any]) -> None:
+def _other_processes(question: dict[str, Any]) -> None:
     """Look into, and signal, every process that is another user's: the gate, its ancestors, the
     first of the container."""
     for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:
-        try:
-            fields = _status(pid)
-        except OSError:
-            continue  # it has ended
-        # no memory: a thread of the kernel's, or it has ended
-        if str(wanted["uid"]) in fields["Uid"] or "VmSize" not in fields:
+        if not _is_of_another_user(pid, question["uid"]):
             continue
+        before = len(_succeeded)
         for name in _PROCESS:
             _attempt(f"read /proc/{pid}/{name}", _read, f"/proc/{pid}/{name}")
         _attempt(f"signal process {pid}", os.kill, pid, 0)
-    _attempt("trace the gate", _trace, wanted["gate"])
-    _attempt("signal the gate", os.kill, wanted["gate"], 0)
+        # The kernel lets everybody open `maps` of a process that is ending: there is nothing in it.
+        if not _is_of_another_user(pid, question["uid"]):
+            del _succeeded[before:]
+    _attempt("trace the gate", _trace, question["gate"])
+    _attempt("signal the gate", os.kill, question["gate"], 0)
+
+
+def _is_of_another_user(pid: int, uid: int) -> bool:
+    """Return whether a process with memory (no thread of the kernel's, nor one that has ended) is
+    another user's."""
+    try:
+        fields = _status(pid)
+    except OSError:
+        return False
+    return str(uid) not in fields["Uid"] and "VmSize" in fields
 
 
 def _status(pid: int) -> dict[str, list[str]]:
     with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        return {
-            key: value.split()
-            for key, _, value in (line.partition(":") for line in file)
-        }
+        lines = (line.partition(":") for line in file)
+        return {key: value.split() for key, _, value in lines}
 
 
 def _read(path: str) -> None:
@@ -155,19 +160,12 @@ def _connect(path: str) -> None:
 
 def _privileges() -> None:
     """Become root or a member of its group, mount: each by the call itself."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def call(function: Callable[..., int], *arguments: object) -> None:
-        if function(*arguments) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
     # Of a kind that no kernel knows: whether one may mount is asked first (EPERM), so that even
     # where one may (ENODEV) nothing is mounted. Not tried is a user namespace, which a bare host's
     # kernel grants to anyone: only processes inside it see what is mounted there.
-    _attempt(
-        "mount a file system", call, libc.mount, b"none", b"/", _NO_FILE_SYSTEM, 0, None
-    )
-    _attempt("have mounts of its own as this user", call, libc.unshare, _CLONE_NEWNS)
+    nothing = (b"none", b"/", _NO_FILE_SYSTEM, 0, None)
+    _attempt("mount a file system", _call, "mount", *nothing)
+    _attempt("have mounts of its own as this user", _call, "unshare", _CLONE_NEWNS)
     _attempt("choose its groups", os.setgroups, [0])
     _attempt("become group 0", os.setgid, 0)
     _attempt("become root by setuid", os.setuid, 0)
@@ -175,28 +173,31 @@ def _privileges() -> None:
 
 
 def _trace(pid: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes = [
-        ctypes.c_long,
-        ctypes.c_long,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-    ]
-    libc.ptrace.restype = ctypes.c_long
-    if libc.ptrace(_PTRACE_SEIZE, pid, None, None) != 0:
+    _call("ptrace", _PTRACE_SEIZE, pid, None, None)
+    with contextlib.suppress(
+        OSError
+    ):  # it has not stopped: this process's end detaches
+        _call("ptrace", _PTRACE_DETACH, pid, None, None)
+
+
+def _call(name: str, *arguments: object) -> None:
+    """Call a function of the C library; numbers are as long as a register."""
+    wide = (
+        ctypes.c_long(item) if isinstance(item, int) else item for item in arguments
+    )
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*wide) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    libc.ptrace(_PTRACE_DETACH, pid, None, None)
 
 
-def _missing(wanted: dict[str, Any]) -> list[list[str]]:
+def _missing(question: dict[str, Any]) -> list[list[str]]:
     """Return [path, why] of what the training needs and cannot use."""
     missing = []
-    for path in [*wanted["reach"], *wanted["data"]]:
+    for path in [*question["reach"], *question["data"]]:
         try:
             _read(path)
         except OSError as error:
             missing.append([path, error.strerror or str(error)])
-    for path in wanted["start"]:
+    for path in question["start"]:
         try:
             subprocess.run(
                 [path, "-I", "-S", "-c", "pass"],

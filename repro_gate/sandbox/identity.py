@@ -24,16 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
-from repro_gate.files import NotRegular, remove_tree, walk
+from repro_gate.files import NotRegular, open_regular, remove_tree, walk
 
 # an invalid user: nothing is changed, and the one in force is returned
 _NOBODY = ctypes.c_uint(0xFFFFFFFF)
-_FLAGS = (
-    os.O_RDONLY
-    | os.O_CLOEXEC
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-)
 SAME_USER = "same-user"
 OWN_USER = "own-user"
 # in the range that systemd leaves for users without a name (61184 … 65519), below what a remapped
@@ -135,11 +129,9 @@ def open_written(path: Path, sandbox: Sandbox) -> int:
     link, and with a user of its own: that user's, and under no other name (a hard link to
     somebody's file). Raise NotRegular, else OSError."""
     with as_training_user(sandbox):
-        handle = os.open(path, _FLAGS)
+        handle = open_regular(path)
     state = os.fstat(handle)
-    if not stat.S_ISREG(state.st_mode):
-        problem = "is not a regular file"
-    elif sandbox.own_user and state.st_uid != sandbox.uid:
+    if sandbox.own_user and state.st_uid != sandbox.uid:
         problem = "is not the training's own file"
     elif sandbox.own_user and state.st_nlink != 1:
         problem = "has more than one name"

@@ -74,28 +74,20 @@ def handed_over(environment: MutableMapping[str, str] = os.environ) -> dict[str,
     From here on the process is not dumpable: no other process of its user reads its memory (Linux;
     root is not kept out)."""
     hide_memory()
-    text = environment.pop(HANDED, "")
-    if not text.isdecimal() or len(text) > 9:
-        return {}
-    descriptor = int(text)
     try:
+        descriptor = int(environment.pop(HANDED, ""))
         state = os.fstat(descriptor)
         # Only a file that nobody else can name or could have made: the variable may have been set
         # by an earlier step.
-        if (
-            not stat.S_ISREG(state.st_mode)
-            or state.st_nlink != 0
-            or state.st_uid != os.geteuid()
-            or descriptor <= 2
-        ):
+        is_unnamed = stat.S_ISREG(state.st_mode) and state.st_nlink == 0
+        if not is_unnamed or state.st_uid != os.geteuid() or descriptor <= 2:
             return {}
         with os.fdopen(descriptor, "rb") as file:
-            found = json.loads(file.read(_MOST))
-    except (OSError, ValueError, RecursionError):
+            secrets: dict[str, object] = json.loads(file.read(_MOST))
+        values = secrets.items()
+        return {name: value for name, value in values if isinstance(value, str)}
+    except (OSError, OverflowError, ValueError, AttributeError):
         return {}
-    if not isinstance(found, dict):
-        return {}
-    return {str(name): value for name, value in found.items() if isinstance(value, str)}
 
 
 def hide_memory() -> None:
@@ -114,26 +106,24 @@ def _unnamed(content: bytes) -> int:
     else:
         descriptor, name = tempfile.mkstemp()
         os.unlink(name)
-    left = memoryview(content)
-    while left:
-        left = left[os.write(descriptor, left) :]
+    with os.fdopen(descriptor, "wb", closefd=False) as file:
+        file.write(content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.set_inheritable(descriptor, True)
     return descriptor
 
 
 def secret_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Those that are secrets: the reason for a gate to re-execute itself without them. Sorted."""
-    return tuple(sorted(name for name in names if _is_taken_out(name)))
+    """Return those that are secrets: the reason for a gate to start itself anew without them.
+    Sorted."""
+    return tuple(sorted(filter(_is_taken_out, names)))
 
 
 def taken_out(names: Iterable[str]) -> tuple[str, ...]:
-    """Everything that goes when a gate re-executes itself: secrets, and what only leads to them.
-    Sorted."""
-    gone = (
-        name for name in names if _LEADS_THERE.fullmatch(name) or _is_taken_out(name)
-    )
-    return tuple(sorted(gone))
+    """Return everything that goes when a gate starts itself anew: secrets, and what only leads to
+    them. Sorted."""
+    leads = _LEADS_THERE.fullmatch
+    return tuple(sorted(name for name in names if leads(name) or _is_taken_out(name)))
 
 
 def is_secret(name: str) -> bool:

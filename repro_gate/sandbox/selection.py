@@ -43,14 +43,14 @@ def choose(environment: Mapping[str, str], want: str = "") -> Sandbox:
     Raise UsageError for a word that is neither, Inconclusive where a user of its own was asked for
     and cannot be had.
     """
-    wanted = want or environment.get(VARIABLE, "") or SAME_USER
-    if wanted not in (SAME_USER, OWN_USER):
+    level = want or environment.get(VARIABLE, "") or SAME_USER
+    if level not in (SAME_USER, OWN_USER):
         raise UsageError(
-            f"{VARIABLE}={wanted[:100]!r} is not an sandbox level",
+            f"{VARIABLE}={level[:100]!r} is no sandbox level",
             remedy=f"`{OWN_USER}` or `{SAME_USER}`",
             reason_id="sandbox/unknown",
         )
-    if wanted == SAME_USER:
+    if level == SAME_USER:
         return Sandbox(notes=_weaker(environment))
     missing = _missing()
     if missing:

@@ -25,7 +25,6 @@ from repro_gate.sandbox.start import command, end_all
 
 ATTEMPTS = Path(__file__).resolve().with_name("escape_attempts.py")
 _SECONDS = 120.0
-_MOST = 1 << 20  # characters of an answer
 # Interpreters of the gate's and the system's: never one that an untrusted spec could name.
 _INTERPRETERS = tuple(
     dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"))
@@ -57,10 +56,9 @@ def prove(
     if not sandbox.own_user:
         return
     try:
-        answer = _answer(sandbox, exposure, environment, cwd)
+        succeeded, missing = _answer(sandbox, exposure, environment, cwd)
     finally:
         end_all(sandbox)
-    succeeded, missing = answer["succeeded"], answer["missing"]
     if succeeded:
         raise Inconclusive(
             "sandbox self-test failed: the training user can "
@@ -106,14 +104,11 @@ def _barrier(sandbox: Sandbox, path: Path) -> Path | None:
 
 def _answer(
     sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], cwd: Path
-) -> dict[str, Sequence[Sequence[str]]]:
-    """Return what the program says. Each interpreter is tried until one can be started by that
-    user."""
-    paths = {
-        name: [os.fspath(item) for item in items]
-        for name, items in vars(exposure).items()
-    }
-    question = {"uid": sandbox.uid, "gid": sandbox.gid, "gate": os.getpid(), **paths}
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return what succeeded, and what is missing and why. Each interpreter is tried until one can
+    be started by that user."""
+    ids = {"uid": sandbox.uid, "gid": sandbox.gid, "gate": os.getpid()}
+    question = json.dumps({**ids, **vars(exposure)}, default=os.fspath)
     why = "there is none"
     for python in _INTERPRETERS:
         if not os.path.exists(python):
@@ -126,20 +121,21 @@ def _answer(
                 argv,
                 cwd=cwd,
                 env=env,
-                input=json.dumps(question).encode(),
+                input=question.encode(),
                 capture_output=True,
                 start_new_session=True,
                 timeout=_SECONDS,
                 check=False,
             )
-            answer = json.loads(done.stdout[:_MOST]) if done.returncode == 0 else None
+            if done.returncode == 0:
+                answer = json.loads(done.stdout)
+                return answer["succeeded"], answer["missing"]
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             why = f"{python}: {error}"
             continue
-        if isinstance(answer, dict) and answer.keys() == {"succeeded", "missing"}:
-            return answer
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        why = f"{python}: {lines[-1][:300] if lines else f'it ended with {done.returncode}'}"
+        ending = lines[-1][:300] if lines else f"it ended with {done.returncode}"
+        why = f"{python}: {ending}"
     raise Inconclusive(
         "the sandbox self-test could not run: no Python of the system's can be started by its "
         f"user ({why})",

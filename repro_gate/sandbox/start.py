@@ -80,15 +80,15 @@ def command(
 
 
 def _tool(name: str) -> str:
-    found = shutil.which(name, path=_SYSTEM_PATH)
-    if found is None:
+    path = shutil.which(name, path=_SYSTEM_PATH)
+    if path is None:
         raise Inconclusive(
             f"the training cannot be started as its own user: there is no `{name}` in "
             f"{_SYSTEM_PATH.replace(':', ', ')}",
             remedy="install util-linux and coreutils",
             reason_id="sandbox/own-user",
         )
-    return found
+    return path
 
 
 def end_all(sandbox: Sandbox) -> None:
@@ -152,17 +152,17 @@ def _kill_one(pid: int, uid: int) -> None:
 def processes_of(uid: int, *, reap: bool = False) -> list[int]:
     """Return living processes that have `uid` as any of their users. `reap`: dead ones that fell to
     us are let go."""
-    found = []
+    living = []
     for name in os.listdir("/proc"):
         fields = status_of(int(name)) if name.isdecimal() else {}
         if str(uid) not in fields.get("Uid", ()):
             continue
         if fields["State"][0] not in "ZX":
-            found.append(int(name))
+            living.append(int(name))
         elif reap and fields["PPid"][0] == str(os.getpid()):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(int(name), os.WNOHANG)
-    return found
+    return living
 
 
 def status_of(pid: int) -> dict[str, list[str]]:

@@ -103,28 +103,20 @@ def compose(
     and column. `what` is the word for the document in messages.
     """
     if len(raw) > MAX_BYTES:
-        raise Refused(
-            Problem(None, None, "", f"larger than 1 MiB, {what} is far smaller")
-        )
+        raise Refused(Problem("", f"larger than 1 MiB, {what} is far smaller"))
     text = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     start = yaml.Mark(origin, 0, 0, 0, None, 0)
     try:
-        root: yaml.Node | None = _Composer(
-            text, origin, max_nodes, what
-        ).get_single_node()
+        composer = _Composer(text, origin, max_nodes, what)
+        root: yaml.Node | None = composer.get_single_node()
         return root or yaml.ScalarNode("", "", start)
     except yaml.MarkedYAMLError as error:
         message = str(error.problem)
-        ours = next(
-            (ours for theirs, ours in _SYNTAX.items() if theirs in message), message
-        )
-        raise Refused(
-            problem_at(error.problem_mark or start, (), escaped(ours))
-        ) from None
+        known = [ours for theirs, ours in _SYNTAX.items() if theirs in message]
+        mark, message = error.problem_mark or start, escaped([*known, message][0])
     except (OverflowError, ValueError):  # of PyYAML's, for `"\\UFFFFFFFF"`
-        raise Refused(
-            problem_at(start, (), "an escape that no character has")
-        ) from None
+        mark, message = start, "an escape that no character has"
+    raise Refused(problem_at(mark, (), message))
 
 
 def document_of(root: yaml.Node) -> Document:
@@ -137,8 +129,8 @@ def document_of(root: yaml.Node) -> Document:
 def problem_at(mark: yaml.Mark, path: KeyPath, message: str) -> Problem:
     """Return the problem of the key at `path`, at this place of the file or of this option."""
     if mark.name:
-        return Problem(None, None, dotted(path), message, mark.name)
-    return Problem(mark.line + 1, mark.column + 1, dotted(path), message)
+        return Problem(dotted(path), message, origin=mark.name)
+    return Problem(dotted(path), message, mark.line + 1, mark.column + 1)
 
 
 def scalar(text: str) -> str | int | float | bool | None:
@@ -210,10 +202,8 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, path, document)
     if isinstance(node, yaml.SequenceNode):
-        return [
-            _value(child, (*path, index), document)
-            for index, child in enumerate(node.value)
-        ]
+        children = enumerate(node.value)
+        return [_value(child, (*path, index), document) for index, child in children]
     if _UNPRINTABLE.search(node.value):
         message = (
             "holds a character that no program can be given "

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from repro_gate.errors import UsageError
 from repro_gate.escape import and_more, for_terminal
 
-MAX_PRINTED = (
-    50  # a file with more mistakes than this is not a repro.yml; the rest is counted
-)
+# a file with more mistakes than this is not a repro.yml; the rest is counted
+MAX_PRINTED = 50
 MAX_SHOWN = 60  # characters of a value that stand in a message
 
 KeyPath = tuple[str | int, ...]
@@ -28,10 +27,10 @@ class Problem:
     is the command-line option that brought the value, where it was not the file.
     """
 
-    line: int | None
-    column: int | None
     key: str
     message: str
+    line: int | None = None
+    column: int | None = None
     origin: str = ""
 
     def text(self, source: str) -> str:

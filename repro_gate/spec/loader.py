@@ -97,7 +97,7 @@ def _bytes(file: Path) -> bytes:
         message, remedy = f"a link leads to a file that {why}: it is not read", _LINKED
     except (Unreadable, ValueError) as error:  # ValueError: a path that can be none
         message = str(error)
-    raise Refused(Problem(None, None, "", message), remedy=remedy)
+    raise Refused(Problem("", message), remedy=remedy)
 
 
 def checkout_of(file: Path) -> Path:
@@ -177,7 +177,7 @@ def _set(root: yaml.MappingNode, setting: str, origin: str) -> None:
     path = tuple(name.strip().split("."))
     if not equals or "" in path or len(setting) > MAX_VALUE or len(path) > MAX_DEPTH:
         message = "wanted `key=value`, such as `--set train.steps=10`"
-        raise Refused(Problem(None, None, "", message, origin))
+        raise Refused(Problem("", message, origin=origin))
     value = compose(text.encode("utf-8", "surrogatepass"), origin)
     section: Any = root
     for depth, part in enumerate(path, 1):
@@ -185,7 +185,7 @@ def _set(root: yaml.MappingNode, setting: str, origin: str) -> None:
             message = (
                 f"`{dotted(path[: depth - 1])}` is not a mapping, set it as a whole"
             )
-            raise Refused(Problem(None, None, "", message, origin))
+            raise Refused(Problem("", message, origin=origin))
         rows = section.value
         names = [key.value for key, _ in rows]
         place = names.index(part) if part in names else len(rows)

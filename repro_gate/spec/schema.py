@@ -20,7 +20,6 @@ from repro_gate.spec.document import Document
 from repro_gate.spec.errors import KeyPath, Problem, escaped, shortened
 
 if TYPE_CHECKING:
-    from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
 Schema = Mapping[str, Any]
@@ -46,24 +45,11 @@ _KINDS = {"boolean": "`true` or `false`", "array": "a list", "object": "a mappin
 
 @cache
 def schema() -> Schema:
-    """Return the schema, parsed, each `$ref` replaced by what it refers to. `$`, the end of a text,
-    is Python's `\\Z`: its `$` also matches before a line break. Callers do not change it."""
+    """Return the schema, parsed. `$`, the end of a text, is Python's `\\Z`: its `$` also matches
+    before a line break. Callers do not change it."""
     text = files("repro_gate.spec").joinpath("schema.json").read_text(encoding="utf-8")
-    parsed = json.loads(re.sub(r'\$(?=[")])', r"\\\\Z", text))
-    inlined: Schema = _inlined(parsed, parsed["$defs"])
-    return inlined
-
-
-def _inlined(part: Any, definitions: Schema) -> Any:
-    """Return a part of the schema; what a `$ref` refers to wins over the keywords next to it."""
-    if isinstance(part, list):
-        return [_inlined(item, definitions) for item in part]
-    if not isinstance(part, dict):
-        return part
-    own = {name: _inlined(child, definitions) for name, child in part.items()}
-    if name := own.pop("$ref", ""):
-        own |= _inlined(definitions[name.removeprefix("#/$defs/")], definitions)
-    return own
+    parsed: Schema = json.loads(re.sub(r'\$(?=[")])', r"\\\\Z", text))
+    return parsed
 
 
 def problems_in(document: Document) -> list[Problem]:
@@ -77,11 +63,7 @@ def problems_in(document: Document) -> list[Problem]:
         first_of_key.setdefault((problem.key, problem.origin), problem)
     return sorted(
         first_of_key.values(),
-        key=lambda problem: (
-            bool(problem.origin),
-            problem.line or 0,
-            problem.column or 0,
-        ),
+        key=lambda item: (bool(item.origin), item.line or 0, item.column or 0),
     )
 
 
@@ -114,11 +96,11 @@ def beyond_the_schema(
                 )
             earlier.add(value)
     path = ("train", "working-directory")
-    named = _value_at(document, path) or "."
-    start = os.path.normpath(os.path.join(os.path.realpath(folder), named))
+    directory = _value_at(document, path) or "."
+    start = os.path.normpath(os.path.join(os.path.realpath(folder), directory))
     if not Path(start).is_relative_to(os.path.realpath(checkout)):
         message = (
-            f"found {quoted(named)}, which leads out of the "
+            f"found {quoted(directory)}, which leads out of the "
             "checkout, wanted a folder inside it"
         )
         problems.append(document.problem(path, message))
@@ -144,14 +126,17 @@ def _validator() -> Validator:
     return validator
 
 
-def _problems_of(error: ValidationError, document: Document) -> Iterator[Problem]:
-    """Yield the problems that one error of the validator stands for, each at its own place."""
-    path: KeyPath = tuple(error.absolute_path)
-    rule = error.validator
-    value: Any = error.instance
-    rules: Any = error.schema
-    argument: Any = error.validator_value
+def _problems_of(error: Any, document: Document) -> Iterator[Problem]:
+    """Yield the problems that one ValidationError stands for, each at its own place."""
+    path, value, rules = tuple(error.absolute_path), error.instance, error.schema
+    rule, argument = error.validator, error.validator_value
     properties: Schema = rules.get("properties", {})
+    # of a choice that failed: the errors of the branches that take a value of its kind
+    inner = [
+        part
+        for part in error.context or ()
+        if part.path or part.validator not in ("type", "const", "enum")
+    ]
     if rule == "additionalProperties":
         names = "|".join(rules.get("patternProperties", ["(?!)"]))
         for key in value:
@@ -168,9 +153,8 @@ def _problems_of(error: ValidationError, document: Document) -> Iterator[Problem
         # that it is no mapping at all is a problem of `type`
         if isinstance(value, dict):
             branches = [argument] if rule == "not" else argument
-            choices = [
-                f"`{name}`" for branch in branches for name in branch["required"]
-            ]
+            keys = [name for branch in branches for name in branch["required"]]
+            choices = [f"`{key}`" for key in keys]
             message = f"wanted one of {' and '.join(choices)}, and not both"
             yield document.problem(path, message, at_key=True)
     elif rule == "not":
@@ -178,19 +162,11 @@ def _problems_of(error: ValidationError, document: Document) -> Iterator[Problem
             "has no meaning beside another key of its section, leave one of them out"
         )
         yield document.problem(path, message, at_key=True)
-    elif isinstance(value, dict | list) and (inner := _inside(error)):
+    elif isinstance(value, dict | list) and inner:
         for part in inner:
             yield from _problems_of(part, document)
     else:
         yield document.problem(path, _wrong_value(value, rules))
-
-
-def _inside(error: ValidationError) -> list[ValidationError]:
-    """Return, of a choice that failed, the errors of the branches that take a value of its kind."""
-    kinds = ("type", "const", "enum")
-    return [
-        part for part in error.context or () if part.path or part.validator not in kinds
-    ]
 
 
 def quoted(value: object) -> str:

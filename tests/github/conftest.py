@@ -9,9 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from urllib3.util import retry
 
-from repro_gate.github import comment
+from repro_gate.github import comment, transport
 from tests.support.github.stage import Stage, staged
 
 
@@ -19,7 +18,8 @@ from tests.support.github.stage import Stage, staged
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses before requests that are made again, in seconds."""
     pauses: list[float] = []
-    monkeypatch.setattr(retry, "time", SimpleNamespace(time=time.time, sleep=pauses.append))
+    patched = SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
+    monkeypatch.setattr(transport, "time", patched)
     return pauses
 
 

@@ -15,7 +15,7 @@ import pytest
 from repro_gate.github import client as module
 from repro_gate.github import transport
 from repro_gate.github.client import Api
-from repro_gate.github.transport import TRIES, Answer, ApiError, Call, Uncertain, refused
+from repro_gate.github.transport import PAUSES, Answer, ApiError, Call, Uncertain, refused
 from tests.support.github import server
 from tests.support.github.conversation import HEAD, PULL, client
 from tests.support.github.server import BOT, CUT, GitHub
@@ -188,7 +188,7 @@ def test_a_rate_limit_is_waited_for_as_long_as_github_says(
 @pytest.mark.parametrize(
     ("headers", "when"),
     [
-        ({"Retry-After": "140"}, "in 140 s"),
+        ({"Retry-After": "340"}, "in 340 s"),
         ({"Retry-After": "1" * 15}, "run the job again"),
         (
             {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1800000090"},
@@ -206,6 +206,21 @@ def test_beyond_its_patience_it_says_when_it_could_go_on(
     assert slept == [] and len(github.requests) == 1
 
 
+def test_all_requests_together_have_five_minutes(
+    github: GitHub, api: Api, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(transport.time, "monotonic", lambda: now + transport.PATIENCE - 10)
+    github.before = always(server.Answer(403, {}, {"Retry-After": "20"}))
+    with pytest.raises(ApiError, match="GitHub answered 403"):
+        api.pull(PULL)
+    assert slept == [] and len(github.requests) == 1
+    monkeypatch.setattr(transport.time, "monotonic", lambda: now + transport.PATIENCE + 10)
+    with pytest.raises(ApiError, match="more than 300 s together"):
+        api.pull(PULL)
+    assert len(github.requests) == 1
+
+
 # A 502, and then all is well.
 
 
@@ -218,12 +233,12 @@ def test_what_may_be_repeated_is_tried_again_after_a_fault_and_one_that_stays_na
 ) -> None:
     answering(github, line, fault, fault)
     assert CALLS[line](api)
-    assert github.requests == [line] * 3 and all(pause <= 2.5 for pause in slept)
+    assert github.requests == [line] * 3 and all(pause <= 2 for pause in slept)
     github.before = always(fault)
     with pytest.raises(ApiError) as caught:
         CALLS[line](api)
     assert line in caught.value.message and caught.value.remedy
-    assert len(github.requests) == 3 + TRIES
+    assert len(github.requests) == 4 + len(PAUSES)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +257,7 @@ def test_a_server_that_is_not_there_or_does_not_answer_is_named(
     github: GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "TIMEOUTS", (5.0, 0.05))
-    monkeypatch.setattr(transport, "TRIES", 1)
+    monkeypatch.setattr(transport, "PAUSES", ())
     github.before = lambda method, path: time.sleep(0.3)
     for url in (github.url, "http://127.0.0.1:9"):
         with pytest.raises(ApiError) as caught:

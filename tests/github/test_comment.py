@@ -180,7 +180,7 @@ OPEN = PullRequest(
 
 
 def existing(number: int, marker: Marker, text: str = "") -> Existing:
-    return Existing(Comment(number, f"url{number}", text_of(marker, text), Account(BOT)), marker)
+    return (Comment(number, f"url{number}", text_of(marker, text), Account(BOT)), marker)
 
 
 def decided(marker: Marker, *ours: Existing, written: str = "", **wish: Any) -> Posted | Write:

@@ -11,6 +11,7 @@ import pytest
 
 from repro_gate.errors import UsageError
 from repro_gate.github.report_folder import PROBLEM, open_folder
+from repro_gate.github.settings import read_inputs
 from repro_gate.report.model import PLAIN, Report
 from tests.support import reports
 from tests.support.github.stage import (
@@ -185,7 +186,7 @@ def test_a_forks_report_of_the_same_job_replaces_no_comment_on_the_repositorys_o
         ("workflow", "nightly"),
         ("name", "gpu"),
         ("spec", "vision.yml"),
-        ("working_directory", "vision"),
+        ("spec", "vision/repro.yml"),
         ("report", "repro-gate-report-h100"),
     ],
 )
@@ -202,7 +203,8 @@ def test_each_gate_has_a_comment_of_its_own(stage: Stage, name: str, value: str)
 
 def test_a_spec_in_another_spelling_is_the_same_gate(stage: Stage) -> None:
     stage.publish(FAIL)
-    stage.change(working_directory="vision", spec="../repro.yml")
+    given = {"INPUT_WORKING_DIRECTORY": "vision", "INPUT_SPEC": "../repro.yml"}
+    stage.change(spec=read_inputs(given).spec)
     stage.publish(PASS)
     assert len(stage.posted) == 1
 

@@ -47,7 +47,7 @@ def test_each_input_reaches_its_field() -> None:
     token = found.token
     assert token is not None and token.reveal() == "ghs_x"
     assert found == Inputs(
-        spec="specs/repro.yml", working_directory="train", token=token, comment="on-change", fail_on=frozenset({"fail"}),
+        spec="train/specs/repro.yml", working_directory="train", token=token, comment="on-change", fail_on=frozenset({"fail"}),
         report="out/report.json", policy="base", base="origin/main", against="HEAD~1", overrides=("train.steps=20", "capture.every = 2"),
         pull_request=7, allow_forks=True, annotations=False, summary=False, cache="/var/cache/gate",
     )  # fmt: skip
@@ -87,7 +87,8 @@ def test_verdicts_stand_between_commas_or_blanks_and_never_is_none() -> None:
 
 
 def test_a_spec_may_lie_above_the_working_directory_and_not_above_the_workspace() -> None:
-    assert given(working_directory="a/b", spec="../../repro.yml").spec == "../../repro.yml"
+    assert given(working_directory="a/b", spec="../../repro.yml").spec == "repro.yml"
+    assert given(working_directory="a").spec == "a/repro.yml"
     with pytest.raises(UsageError, match="inside the workspace"):
         given(working_directory="a/b", spec="../../../repro.yml")
 

@@ -42,7 +42,7 @@ def test_in_ci_one_user_is_said(name: str) -> None:
 
 def test_what_is_asked_for_comes_first_and_an_unknown_word_is_refused() -> None:
     assert choose({"REPRO_GATE_SANDBOX": "own-user"}, SAME_USER).level == SAME_USER
-    with pytest.raises(UsageError, match="'root' is not an sandbox"):
+    with pytest.raises(UsageError, match="'root' is no sandbox"):
         choose({"REPRO_GATE_SANDBOX": "root"})
 
 

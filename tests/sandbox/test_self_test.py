@@ -130,14 +130,14 @@ def test_the_same_attempts_succeed_where_nobody_keeps_them_apart(tmp_path: Path)
         gate.kill()
     said = json.loads(done.stdout)["succeeded"]
     assert len(said) == 100
-    kinds = ("be user", "hold CapEff", "set-user-id", "variable MARK", "/environ", "signal process")
+    kinds = ("be uid", "hold CapEff", "set-user-id", "variable MARK", "/environ", "signal process")
     assert [kind for kind in kinds if kind not in "\n".join(said)] == []
 
 
 def test_a_forgotten_user_is_found_out(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forgot = lambda sandbox, *rest: command(replace(sandbox, level="same-user"), *rest)  # noqa: E731
     monkeypatch.setattr(self_test, "command", forgot)
-    assert "user can be user" in breached(Exposure(), scratch)
+    assert "user can be uid" in breached(Exposure(), scratch)
 
 
 def test_a_user_namespace_opens_nothing(scratch: Path, tmp_path: Path) -> None:

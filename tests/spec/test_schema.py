@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from jsonschema import Draft202012Validator
 from repro_gate._version import SCHEMAS_URL
 from repro_gate.checks import ALL as CHECKS
 from repro_gate.spec.loader import FILE_NAME, load_spec
-from repro_gate.spec.schema import schema
+from repro_gate.spec.schema import schema as with_references
 
 
 def every_key(part: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -28,6 +29,24 @@ def every_key(part: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield from every_key(branch, path)
     if "items" in part:
         yield from every_key(part["items"], (*path, "[]"))
+
+
+def inlined(part: Any, definitions: Any) -> Any:
+    """A part of the schema, each `$ref` replaced by what it refers to."""
+    if isinstance(part, list):
+        return [inlined(item, definitions) for item in part]
+    if not isinstance(part, dict):
+        return part
+    own = {name: inlined(child, definitions) for name, child in part.items()}
+    if name := own.pop("$ref", ""):
+        own |= inlined(definitions[name.removeprefix("#/$defs/")], definitions)
+    return own
+
+
+@cache
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = inlined(with_references(), with_references()["$defs"])
+    return found
 
 
 ROOT = Path(__file__).parents[2]
