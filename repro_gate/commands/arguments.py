@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ FORMATS = (
         "exports:junit",
         "write checklist and verdict as JUnit XML, for CI servers",
     ),
+)
+# what renders a catalog of operators in `ops.pages`
+CATALOG_FORMATS = (
+    Format("json", "json", "write the catalog"),
+    Format("markdown", "md", "write what is printed as Markdown, every row of it"),
+    Format("html", "html", "write it as a page for a browser, in one file"),
 )
 # What `selftest` puts in; `gate.faults` says what each is.
 FAULTS = (
@@ -110,9 +117,12 @@ _SPEC = (
     _OPTIONAL_SPEC,
     "repro.yml, or the folder that holds it (default: repro.yml)",
 )
-_FORMATS: list[_Argument] = [
-    (f"--{form.option}", _FILE, form.about) for form in FORMATS
-]
+
+
+def _files(formats: Sequence[Format]) -> list[_Argument]:
+    return [(f"--{form.option}", _FILE, form.about) for form in formats]
+
+
 _SEED = "--seed", _NUMBER, "random-state.seed instead of the spec's"
 _STEPS = "--steps", _NUMBER, "train.steps instead of the spec's"
 _SET: _Argument = (
@@ -134,7 +144,7 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
         {"epilog": EPILOG},
         [
             _SPEC,
-            *_FORMATS,
+            *_files(FORMATS),
             _SEED,
             _STEPS,
             _SET,
@@ -269,7 +279,7 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
                 "report.json, or the folder that holds it; nothing in it is believed",
             ),
             _VERBOSE,
-            *_FORMATS[1:],
+            *_files(FORMATS[1:]),
         ],
     ),
     "compare": (
@@ -334,9 +344,7 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
                 _SWITCH,
                 "begin anew, even where an interrupted start of this command left rows",
             ),
-            ("--json", _FILE, "write the catalog"),
-            ("--markdown", _FILE, "write what is printed as Markdown, every row of it"),
-            ("--html", _FILE, "write it as a page for a browser, in one file"),
+            *_files(CATALOG_FORMATS),
             ("-v --verbose", _SWITCH, "every row of each table"),
             _QUIET,
         ],

@@ -136,24 +136,13 @@ def test_what_may_differ_or_cannot_be_read_is_redone(
     double.executed()
     if how == "damaged":
         (path,) = double.cache.rglob("*.partial")
-        path.write_bytes(b'[0, {"case": 5}]\n' + path.read_bytes() + b"[1, {")
+        path.write_bytes(b'[0, {"case": 5}]\n' + path.read_bytes() + b"\n[1, {")
     double.set(cases=cases, about={"torch": "9.9.1"} if how == "another torch" else {})
     found = double.measure(fresh=how == "fresh", own=own)
     assert list(outcomes(found)) == ["a", "b"] and found.scope == ("some" if own else "all")
     assert len(double.executed()) == (3 if how == "damaged" else 4)
     left = len(list(double.cache.rglob("*.partial")))
     assert left == (how == "another torch"), "a complete one leaves nothing to go on with"
-
-
-def test_if_nothing_can_be_kept_it_is_measured_all_the_same(
-    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    double.set("a")
-    (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    watch = _Heard()
-    assert double.measure(watch).complete
-    assert any("cannot be written" in line for line in watch.lines)
 
 
 def instead(double: Double, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
