@@ -22,17 +22,12 @@ def ops_command(options: Namespace) -> int:
     files = output.files_of(options, read, CATALOG_FORMATS)
     before = None if options.compare is None else command.read(options.compare)
     choice = command.Choice(
-        device=options.device,
-        pattern=options.only or "",
-        quick=options.quick,
-        own=tuple(options.op),
-        python=options.python or "",
-        fresh=options.fresh,
+        *(getattr(options, name) for name in command.Choice._fields)
     )
     if options.catalog is None:
         with output.watch(options) as watch:
             catalog = command.measured(choice, os.environ, watch)
-    elif choice != command.Choice():
+    elif any(choice):
         raise UsageError(
             "nothing is measured if a catalog is named",
             remedy="leave out the catalog, or what chooses what is measured",

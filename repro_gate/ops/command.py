@@ -15,10 +15,9 @@ import shutil
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -35,6 +34,7 @@ from repro_gate.ops.catalog import (
     Catalog,
     Device,
     Key,
+    Platform,
     Row,
     cached_path,
     platform_of,
@@ -69,30 +69,30 @@ _WORKSPACE = {
 _PARTIAL = msgspec.json.Decoder(tuple[Literal[0, 1], Row])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What the command line asks for. `device` is found out if it is None, `python` if it is empty;
-    `own` are `module:function`."""
+class Choice(NamedTuple):
+    """What the command line asks for, by the names of its options. What is left out is found out:
+    `device`, `python`. `op` are `module:function`."""
 
     device: Device | None = None
-    pattern: str = ""
+    only: str | None = None
     quick: bool = False
-    own: tuple[str, ...] = ()
-    python: str = ""
+    op: Sequence[str] = ()
+    python: str | None = None
     fresh: bool = False
 
     @property
     def scope(self) -> Literal["all", "quick", "some"]:
         """Return how much of the catalog that is."""
-        return "some" if self.pattern or self.own else "quick" if self.quick else "all"
+        return "some" if self.only or self.op else "quick" if self.quick else "all"
 
     @property
     def command(self) -> str:
         """Return the command line, without what says nothing about what was measured."""
-        options = [("--device", self.device or ""), ("--only", self.pattern)]
-        options += [("--op", own) for own in self.own]
+        options = [("--device", self.device), ("--only", self.only)]
+        options += [("--op", own) for own in self.op]
         words = ["repro-gate", "ops", *["--quick"] * self.quick]
-        words += [word for item in options if item[1] for word in item]
+        for option, value in options:
+            words += [option, value] if value else []
         return shlex.join(words)[:1_000]
 
 
@@ -137,9 +137,9 @@ def measure(
     settings = _SETTINGS[choice.quick]
     request = {
         "device": device,
-        "user": choice.own,
+        "user": choice.op,
         "path": [str(Path.cwd())],
-        "pattern": choice.pattern,
+        "pattern": choice.only or "",
         "quick": choice.quick,
         "rows": None,
         "settings": {**settings, **_CONTROL},
@@ -158,11 +158,7 @@ def measure(
             f"{for_terminal(platform.torch)} on {for_terminal(platform.device_name, 80)}: both "
             f"controls are right; {len(listed):,} rows"
         )
-        # what is somebody's own may be another by the next start
-        cached = None if choice.own else cached_path(outer, platform)
-        words = f"{__version__} {choice.python} {choice.command}"
-        name = f"{cached.stem if cached else ''}-{zlib.crc32(words.encode())}.partial"
-        partial = Partial((cached.parent if cached else folder) / name, choice.fresh)
+        partial = _known(choice, outer, platform, folder)
         if partial.first:
             watch.said(
                 f"{len(partial.first):,} rows are known from an interrupted start "
@@ -192,6 +188,18 @@ def measure(
         rows=rows,
         notes=tuple(line.note for line in lines if line.note)[:100],
     )
+
+
+def _known(
+    choice: Choice, outer: Mapping[str, str], platform: Platform, folder: Path
+) -> Partial:
+    """Return what an interrupted start of the same command on this platform has measured. What is
+    somebody's own may be another by the next start, so it is kept in `folder` alone."""
+    cached = None if choice.op else cached_path(outer, platform)
+    path = folder / "rows" if cached is None else cached
+    words = f"{__version__} {choice.python or ''} {choice.command}"
+    identity = zlib.crc32(words.encode())
+    return Partial(path.with_name(f"{path.stem}-{identity}.partial"), choice.fresh)
 
 
 def _worker(
@@ -232,7 +240,7 @@ def _require_controls(rows: Sequence[Row]) -> None:
 
 def _require_own(choice: Choice, rows: Sequence[Row]) -> None:
     """Raise UsageError for a function of the command line of which nothing could be executed."""
-    for name in choice.own:
+    for name in choice.op:
         came = [row.off for row in rows if row.operator == name]
         if came and all(arm.outcome == "no-kernel" for arm in came):
             why = for_terminal(came[0].message, 300)
