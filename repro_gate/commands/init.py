@@ -187,7 +187,9 @@ def init_command(options: Namespace) -> int:
             f"{target}: already exists",
             remedy="write it anew with --force, or see a draft with `repro-gate init --stdout`",
         )
-    scripts = [_named(folder, named)] if named else sorted(_find(folder), key=_order)
+    scripts = (
+        [_script_at(folder, named)] if named else sorted(_find(folder), key=_order)
+    )
     best = [script for script in scripts if script.standing == scripts[0].standing]
     if len(best) != 1:
         names = [str(script.path) for script in best]
@@ -239,7 +241,7 @@ def _is_left_out(entry: os.DirEntry[str]) -> bool:
     return bool(_NOT_ENTERED.fullmatch(entry.name)) or any(map(Path.exists, marks))
 
 
-def _named(folder: Path, script: Path) -> Script:
+def _script_at(folder: Path, script: Path) -> Script:
     """Return the script of `--script`, a path from the checkout or from the current folder."""
     why = f"is not a Python file or a notebook in {folder}"
     for path in (folder / script, script):

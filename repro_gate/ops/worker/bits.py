@@ -33,14 +33,14 @@ def tensors(value: Any) -> list[Any]:
 def leaves(value: Any) -> list[Any]:
     """Return the dense tensors in a result, in order: a sparse one as indices and values, what is
     no tensor as the bytes of a text."""
-    found: list[Any] = []
+    dense: list[Any] = []
     for leaf in tree_leaves(value):
         if isinstance(leaf, torch.Tensor):
-            found += _dense(leaf.detach())
+            dense += _dense(leaf.detach())
         else:
             text = leaf.hex() if isinstance(leaf, float) else repr(leaf)[:200]
-            found.append(torch.tensor(list(text.encode()), dtype=torch.uint8))
-    return found
+            dense.append(torch.tensor(list(text.encode()), dtype=torch.uint8))
+    return dense
 
 
 def _dense(tensor: Any) -> list[Any]:
@@ -70,10 +70,10 @@ def _same_bytes(a: Any, b: Any) -> bool:
     )
 
 
-def digest(found: list[Any]) -> str:
+def digest(dense: list[Any]) -> str:
     """Return SHA-256, cut to 128 bits, over the dtype, shape and bytes of each leaf."""
     total = hashlib.sha256()
-    for leaf in found:
+    for leaf in dense:
         total.update(f"{leaf.dtype} {list(leaf.shape)}\0".encode())
         here = leaf.cpu().contiguous()
         length = here.numel() * here.element_size()
