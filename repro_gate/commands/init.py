@@ -234,9 +234,12 @@ def _find(folder: Path) -> Iterator[Script]:
 
 
 def _is_left_out(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is no script or notebook, or a folder of tests or an environment."""
+    """Return whether an entry is no script or notebook, or a folder of tests, of an environment or
+    of somebody else's."""
     if not entry.is_dir(follow_symlinks=False):
         return not _SCRIPT.fullmatch(entry.name)
+    if not os.access(entry, os.R_OK | os.X_OK):
+        return True
     marks = (Path(entry, name) for name in ("pyvenv.cfg", "conda-meta"))
     return bool(_NOT_ENTERED.fullmatch(entry.name)) or any(map(Path.exists, marks))
 
