@@ -87,7 +87,8 @@ def largest_ulp(first: list[Any], second: list[Any]) -> int | None:
     differs, or if one side is NaN or missing."""
     distances = []
     for a, b in zip(first, second):
-        if a.shape != b.shape or not ulp.exists(a.dtype) or not a.numel():
+        is_same_kind = (a.dtype, a.shape) == (b.dtype, b.shape)
+        if not is_same_kind or not ulp.exists(a.dtype) or not a.numel():
             continue
         absent = torch.isnan(a)
         if not torch.equal(absent, torch.isnan(b)):
