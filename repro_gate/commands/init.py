@@ -167,10 +167,12 @@ class Script:
     def command(self) -> str:
         """Return the command that runs it from the top of the checkout."""
         path = f"./{self.path}" if str(self.path).startswith("-") else str(self.path)
-        words = ["jupyter", "execute"] if self.is_notebook else ["python"]
+        if self.is_notebook:
+            return shlex.join(["jupyter", "execute", path])
+        words = ["python", path]
         if self.has_relative_import:
-            words, path = ["python", "-m"], ".".join(self.path.with_suffix("").parts)
-        return shlex.join([*words, path]) + " --seed {seed}" * self.has_seed_option
+            words[1:] = ["-m", ".".join(self.path.with_suffix("").parts)]
+        return shlex.join(words) + " --seed {seed}" * self.has_seed_option
 
 
 def init_command(options: Namespace) -> int:

@@ -59,6 +59,7 @@ def twins(tmp_path: Path) -> Path:
         ({"run.py": TORCH, "train.py": "def (:\n"}, "python run.py"),
         ({"a.ipynb": notebook("%pip install x\nimport torch")}, "jupyter execute a.ipynb"),
         ({"train.ipynb": notebook("import torch"), "run.py": TORCH}, "python run.py"),
+        ({"a.ipynb": notebook("from .x import y\n" + SEEDED)}, "jupyter execute a.ipynb"),
     ],
 )
 def test_the_script_that_trains_is_taken(files: dict[str, str], run: str, tmp_path: Path) -> None:
