@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ FORMATS = (
         "exports:junit",
         "write checklist and verdict as JUnit XML, for CI servers",
     ),
+)
+# what renders a catalog of operators in `ops.pages`
+CATALOG_FORMATS = (
+    Format("json", "json", "write the catalog"),
+    Format("markdown", "md", "write what is printed as Markdown, every row of it"),
+    Format("html", "html", "write it as a page for a browser, in one file"),
 )
 # What `selftest` puts in; `gate.faults` says what each is.
 FAULTS = (
@@ -89,44 +96,34 @@ def _path(value: str) -> Path:
     return Path(_text(value))
 
 
-def _as_path(shown: str, **more: Any) -> dict[str, Any]:
-    return {"metavar": shown, "type": _path, **more}
-
-
-def _as_text(shown: str, **more: Any) -> dict[str, Any]:
-    return {"metavar": shown, "type": _text, **more}
-
-
-_Argument = tuple[str, dict[str, Any], str | None]
-_FILE, _NUMBER, _SWITCH = (
-    _as_path("FILE"),
-    {"metavar": "N", "type": int},
-    {"action": "store_true"},
-)
+# An argument: how it stands on the command line, with its metavar (in capitals) if it has a value;
+# its help; and what argparse is told besides.
+_Argument = tuple[Any, ...]
+_PATHS = ["A", "B", "CATALOG", "FILE", "FOLDER", "OLD", "PATH", "REPORT"]
+_TYPES: dict[str, Any] = {"N": int, **dict.fromkeys(_PATHS, _path)}  # else _text
 _OFTEN = {"action": "append", "default": []}
-_OPTIONAL_SPEC = _as_text("SPEC", nargs="?", default="repro.yml")
+_OPTIONAL = {"nargs": "?", "default": "repro.yml"}
 _SPEC = (
-    "spec",
-    _OPTIONAL_SPEC,
+    "spec SPEC",
     "repro.yml, or the folder that holds it (default: repro.yml)",
+    _OPTIONAL,
 )
-_FORMATS: list[_Argument] = [
-    (f"--{form.option}", _FILE, form.about) for form in FORMATS
-]
-_SEED = "--seed", _NUMBER, "random-state.seed instead of the spec's"
-_STEPS = "--steps", _NUMBER, "train.steps instead of the spec's"
-_SET: _Argument = (
-    "--set",
-    {"metavar": "KEY=VALUE", "dest": "overrides", **_OFTEN},
+_SEED = "--seed N", "random-state.seed instead of the spec's"
+_STEPS = "--steps N", "train.steps instead of the spec's"
+_SET = (
+    "--set KEY=VALUE",
     "any key of the spec, the value as YAML; may be given often",
+    {"dest": "overrides", **_OFTEN},
 )
-_VERBOSE = "-v --verbose", _SWITCH, "the whole report: every check, figure and run"
-_NO_CACHE = (
-    "--no-cache",
-    _SWITCH,
-    "hash all declared data anew, whatever is known of it",
-)
-_QUIET = "--quiet", _SWITCH, "no progress, only the answer"
+_VERBOSE = "-v --verbose", "the whole report: every check, figure and run"
+_NO_CACHE = "--no-cache", "hash all declared data anew, whatever is known of it"
+_QUIET = "--quiet", "no progress, only the answer"
+
+
+def _files(formats: Sequence[Format]) -> list[_Argument]:
+    return [(f"--{form.option} FILE", form.about) for form in formats]
+
+
 # command -> its help, what is printed around its arguments, the arguments
 _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
     "run": (
@@ -134,18 +131,16 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
         {"epilog": EPILOG},
         [
             _SPEC,
-            *_FORMATS,
+            *_files(FORMATS),
             _SEED,
             _STEPS,
             _SET,
             (
-                "--against",
-                _as_text("REF"),
+                "--against REF",
                 "gate that ref's checkout too, and say whether this one changes its bits",
             ),
             (
-                "--base",
-                _as_text("REF"),
+                "--base REF",
                 (
                     "the ref that this change is to be merged into: the report lists the checks "
                     "that the change weakens"
@@ -153,20 +148,18 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
             ),
             (
                 "--policy",
-                {"choices": ("head", "base")},
                 "whose spec judges; without it, what the base's own spec says under `policy`",
+                {"choices": ("head", "base")},
             ),
             (
                 "--fail-fast",
-                _SWITCH,
                 (
                     "stop at the first divergence; what later runs measure, such as the cost, is "
                     "left out"
                 ),
             ),
             (
-                "--keep-traces",
-                _as_path("FOLDER"),
+                "--keep-traces FOLDER",
                 "keep the traces of all runs there, for `repro-gate compare`",
             ),
             _VERBOSE,
@@ -187,11 +180,10 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
             _STEPS,
             _SET,
             (
-                "--json-lines",
-                _FILE,
+                "--json-lines FILE",
                 "write each pair of runs as a line of JSON, with what differed",
             ),
-            ("--quiet", _SWITCH, "no progress, only the story and the answer"),
+            ("--quiet", "no progress, only the story and the answer"),
         ],
     ),
     "selftest": (
@@ -203,29 +195,29 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
         },
         [
             _SPEC,
-            ("--json", _FILE, "write what was put in, and what was found, as JSON"),
+            ("--json FILE", "write what was put in, and what was found, as JSON"),
             (
-                "--only",
-                {"metavar": "FAULT", "choices": FAULTS, **_OFTEN},
+                "--only FAULT",
                 f"one of {', '.join(FAULTS)}; may be given often",
+                {"choices": FAULTS, **_OFTEN},
             ),
             (
-                "--steps",
-                {**_NUMBER, "dest": "short"},
+                "--steps N",
                 (
                     "optimizer steps of each run (default: 6, or as the spec has it where that is "
                     "fewer)"
                 ),
+                {"dest": "short"},
             ),
             _SEED,
             _SET,
-            ("--quiet", _SWITCH, "no progress, only the table"),
+            ("--quiet", "no progress, only the table"),
         ],
     ),
     "check": (
         "the checks that need no training, in a moment",
         {},
-        [_SPEC, ("--json", _FILE, "write the results as JSON"), _NO_CACHE, _QUIET],
+        [_SPEC, ("--json FILE", "write the results as JSON"), _NO_CACHE, _QUIET],
     ),
     "baseline": (
         "gate the training and record its config hash and its results in repro.baseline.yml",
@@ -237,18 +229,17 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
         {},
         [
             (
-                "target",
-                _OPTIONAL_SPEC,
+                "target SPEC",
                 "a spec or its folder, a report.json, or a repro.baseline.yml",
+                _OPTIONAL,
             ),
             (
                 "--diff",
-                {"metavar": ("A", "B"), "nargs": 2, "type": _text},
                 "two of these: name the inputs that changed",
+                {"metavar": ("A", "B"), "nargs": 2, "type": _text},
             ),
             (
-                "--json",
-                _FILE,
+                "--json FILE",
                 "write the config hash (with --diff: the inputs that changed) as JSON",
             ),
             _NO_CACHE,
@@ -264,25 +255,24 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
         },
         [
             (
-                "report",
-                _as_path("REPORT"),
+                "report REPORT",
                 "report.json, or the folder that holds it; nothing in it is believed",
             ),
             _VERBOSE,
-            *_FORMATS[1:],
+            *_files(FORMATS[1:]),
         ],
     ),
     "compare": (
         "compare two reports, folders of traces or checkpoints",
         {},
         [
-            ("a", _as_path("A"), None),
-            ("b", _as_path("B"), None),
-            ("--json", _FILE, "write the differences as JSON"),
+            ("a A", None),
+            ("b B", None),
+            ("--json FILE", "write the differences as JSON"),
             (
-                "--python",
-                {"metavar": "PYTHON", "default": "python3"},
+                "--python PYTHON",
                 "interpreter with torch, to measure how far tensors of two checkpoints are apart",
+                {"default": "python3"},
             ),
         ],
     ),
@@ -299,45 +289,39 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
         },
         [
             (
-                "catalog",
-                _as_path("CATALOG", nargs="?"),
+                "catalog CATALOG",
                 "a file of --json: nothing is measured; nothing in it is believed",
+                {"nargs": "?"},
             ),
             (
-                "--compare",
-                _as_path("OLD"),
+                "--compare OLD",
                 "an older catalog: print what changed since; CATALOG or a new measurement",
             ),
             (
                 "--device",
-                {"choices": ("cpu", "cuda")},
                 "default: cuda where there is a GPU",
+                {"choices": ("cpu", "cuda")},
             ),
             (
-                "--only",
-                {"metavar": "PATTERN"},
+                "--only PATTERN",
                 "cases with this in their name, or that fit it: `index`, `*pool*`, `opinfo/*`",
             ),
-            ("--quick", _SWITCH, "one size, three dtypes, fewer executions"),
+            ("--quick", "one size, three dtypes, fewer executions"),
             (
-                "--op",
-                {"metavar": "MODULE:FUNCTION", **_OFTEN},
+                "--op MODULE:FUNCTION",
                 "your own operator instead; may be given often",
+                _OFTEN,
             ),
             (
-                "--python",
-                {"metavar": "PYTHON"},
+                "--python PYTHON",
                 "the interpreter that you train in (default: `python` on PATH)",
             ),
             (
                 "--fresh",
-                _SWITCH,
                 "begin anew, even where an interrupted start of this command left rows",
             ),
-            ("--json", _FILE, "write the catalog"),
-            ("--markdown", _FILE, "write what is printed as Markdown, every row of it"),
-            ("--html", _FILE, "write it as a page for a browser, in one file"),
-            ("-v --verbose", _SWITCH, "every row of each table"),
+            *_files(CATALOG_FORMATS),
+            ("-v --verbose", "every row of each table"),
             _QUIET,
         ],
     ),
@@ -349,38 +333,35 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
         },
         [
             (
-                "report",
-                _as_path("REPORT", nargs="+"),
+                "report REPORT",
                 (
                     "report.json, or the folder that holds it; several are those of one commit's "
                     "matrix; nothing in them is believed: workflow, job and this path say which "
                     "comment it is"
                 ),
+                {"nargs": "+"},
             ),
             (
                 "--when",
-                {"choices": ("always", "on-failure", "on-change"), "default": "always"},
                 "always, on failure, or when the finding changed",
+                {"choices": ("always", "on-failure", "on-change"), "default": "always"},
             ),
             (
-                "--repository",
-                _as_text("OWNER/NAME"),
+                "--repository OWNER/NAME",
                 "the repository of the pull request",
             ),
             (
-                "--pull-request",
-                _NUMBER,
+                "--pull-request N",
                 "the pull request, whose head must be the commit of the report",
             ),
             (
-                "--matrix",
-                _as_text("NAME"),
+                "--matrix NAME",
                 (
                     "one table of the reports under this name, however many there are; several "
                     "reports are one without a name"
                 ),
             ),
-            ("--dry-run", _SWITCH, "print the Markdown and post nothing"),
+            ("--dry-run", "print the Markdown and post nothing"),
         ],
     ),
     "explain": (
@@ -388,9 +369,9 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
         {},
         [
             (
-                "id",
-                {"metavar": "ID", "nargs": "?"},
+                "id ID",
                 "such as data/checksums or unseeded-rng; left out: list the checks",
+                {"nargs": "?"},
             )
         ],
     ),
@@ -398,24 +379,22 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
         "write a commented repro.yml for this checkout",
         {},
         [
-            ("folder", _as_path("FOLDER", nargs="?", default=Path(".")), None),
-            ("--stdout", _SWITCH, "print it instead of writing FOLDER/repro.yml"),
+            ("folder FOLDER", None, {"nargs": "?", "default": Path()}),
+            ("--stdout", "print it instead of writing FOLDER/repro.yml"),
             (
-                "--script",
-                _as_path("PATH"),
-                "the script that trains; without it, the likeliest is taken, or asked for",
+                "--script PATH",
+                "the script that trains; without it, the likeliest is taken",
             ),
-            ("--force", _SWITCH, "write it anew where there is one"),
+            ("--force", "write it anew where there is one"),
         ],
     ),
     "schema": (
         "print the JSON Schema of repro.yml (or, with --report, of report.json)",
         {},
         [
-            ("--report", _SWITCH, "the schema of report.json"),
+            ("--report", "the schema of report.json"),
             (
                 "--ops",
-                _SWITCH,
                 "the schema of the catalog that `repro-gate ops --json` writes",
             ),
         ],
@@ -438,6 +417,16 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(
             name, help=about, formatter_class=layout, **around
         )
-        for names, reading, text in arguments:
-            command.add_argument(*names.split(), help=text, **reading)
+        for usage, text, *more in arguments:
+            words, reading = usage.split(), dict[str, Any](*more)
+            if words[-1].isupper():
+                metavar = words.pop()
+                reading = {
+                    "metavar": metavar,
+                    "type": _TYPES.get(metavar, _text),
+                    **reading,
+                }
+            command.add_argument(
+                *words, help=text, **(reading or {"action": "store_true"})
+            )
     return top

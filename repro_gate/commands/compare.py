@@ -168,7 +168,7 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
             MAX_SECONDS,
             pairs=True,
         )
-    found: list[Divergence] = []
+    differences: list[Divergence] = []
     count = 0
     for number in range(1, len(items), 2):
         first, second = read_in[number - 1 : number + 1]
@@ -177,19 +177,19 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
         for difference in compare_artifacts(first, second, name):
             item = as_divergence(difference, -1)
             distance = distances.get((number, difference.leaf))
-            found.append(replace(item, **vars(distance)) if distance else item)
+            differences.append(replace(item, **vars(distance)) if distance else item)
         for note in dict.fromkeys((first.note, second.note)):
-            if found and note:
+            if differences and note:
                 _say(f"note: {for_terminal(note, 600)}")
-    tally = Tally(count, len(found))
+    tally = Tally(count, len(differences))
     return Comparison(
-        identical=not found,
+        identical=not differences,
         steps=0,
         tensors=count,
-        differing=len(found),
-        first_divergence=found[0] if found else None,
+        differing=len(differences),
+        first_divergence=differences[0] if differences else None,
         by_kind={"artifact": tally},
-        weights=tuple(found),
+        weights=tuple(differences),
     )
 
 
@@ -200,12 +200,12 @@ def _print(comparison: Comparison) -> None:
         return
     first = comparison.first_divergence
     if first is not None and first.kind != "artifact":
-        _say(f"differ: {_plain(wording.where(first))}: {_how_far(first)}")
+        _say(f"differ: {_as_text(wording.where(first))}: {_how_far(first)}")
     if first is not None and (first.name == _ANY or not comparison.differing):
         differing = sum(step >= 0 for step, _ in comparison.by_step)
         _say(f"{differing} of the {comparison.steps} steps that both have differ")
     else:
-        _say(f"{_plain(wording.spread(comparison))} ({wording.kinds(comparison)})")
+        _say(f"{_as_text(wording.spread(comparison))} ({wording.kinds(comparison)})")
     for item in comparison.weights[:_MOST_SHOWN]:
         _say(f"  {for_terminal(item.name, 200)}: {_how_far(item)}")
     if more := and_more(len(comparison.weights) - _MOST_SHOWN):
@@ -213,10 +213,10 @@ def _print(comparison: Comparison) -> None:
 
 
 def _how_far(item: Divergence) -> str:
-    return _plain(wording.how_far(item)) or "digests differ"
+    return _as_text(wording.how_far(item)) or "digests differ"
 
 
-def _plain(phrase: wording.Phrase) -> str:
+def _as_text(phrase: wording.Phrase) -> str:
     return "".join(for_terminal(words, 600) for _, words in phrase)
 
 

@@ -150,9 +150,9 @@ def _showed(first: Divergence | None) -> str:
     return "agree" if first is None else f"diverge {sentence(first)}"
 
 
-def _answer(found: Diagnosis) -> list[Any]:
-    lines = [*findings.why(found), *findings.background(found)]
-    remedy = phrase("remedy: {message}", message=findings.remedy_of(found))
+def _answer(diagnosis: Diagnosis) -> list[Any]:
+    lines = [*findings.why(diagnosis), *findings.background(diagnosis)]
+    remedy = phrase("remedy: {message}", message=findings.remedy_of(diagnosis))
     return [*(widgets.text(line) for line in lines), widgets.text(remedy, "green")]
 
 

@@ -8,9 +8,9 @@ import json
 import os
 import re
 import shlex
-import sys
 import warnings
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,18 +20,19 @@ from repro_gate._version import DOCS_URL, SCHEMAS_URL
 from repro_gate.commands import output
 from repro_gate.errors import UsageError
 from repro_gate.escape import listed
-from repro_gate.files import Unreadable, is_inside, read_text
+from repro_gate.files import Unreadable, is_inside, read_text, walk
 from repro_gate.trace import notebook
 
-_MAX_SCRIPTS = 1_000
-_MAX_FOLDERS = 20_000
+_MOST = {"scripts": 1_000, "folders": 20_000}  # that are looked at
 _MAX_BYTES = 1024 * 1024  # of a script; notebooks hold pictures and may be larger
 _FRAMEWORKS = re.compile(
     "torch|lightning|pytorch_lightning|transformers|accelerate|deepspeed|trl|fastai|ignite|composer"
     "|repro_gate"
 )
 _NAMES = r"(pre[-_]?)?train(ing)?|fine[-_]?tun(e|ing)|fit|main"
-_NO_TRAINING = re.compile(r"\..*|test_.*|(conftest|setup|noxfile)\.py")
+_SCRIPT = re.compile(
+    r"(?!\.|test_|(?:conftest|setup|noxfile)\.py$).*\.(?:py|ipynb)", re.DOTALL
+)
 _NOT_ENTERED = re.compile(
     r"\..*|tests?|docs?|build|dist|v?env|virtualenv|node_modules|site-packages|.*\.egg-info"
 )
@@ -135,9 +136,8 @@ class Script:
     def name_rank(self) -> int:
         """Return 2 if it is named `train` or the like, 1 if a word of its name is, else 0."""
         name = self.path.stem.lower()
-        if re.fullmatch(_NAMES, name):
-            return 2
-        return int(re.search(rf"(^|[-_. ])({_NAMES})($|[-_. ])", name) is not None)
+        word = re.search(rf"(^|[-_. ])({_NAMES})($|[-_. ])", name)
+        return bool(word) + bool(re.fullmatch(_NAMES, name))
 
     @property
     def frameworks(self) -> list[str]:
@@ -147,8 +147,8 @@ class Script:
     @property
     def is_candidate(self) -> bool:
         """Return whether it may be what trains."""
-        by_name = self.name_rank > 0 and not self.is_notebook
-        return self.does_something and (by_name or bool(self.frameworks))
+        by_name = self.name_rank and not self.is_notebook
+        return self.does_something and bool(by_name or self.frameworks)
 
     @property
     def standing(self) -> tuple[bool, bool, int, int]:
@@ -157,9 +157,7 @@ class Script:
         depth = len(self.path.parts) if self.name_rank else 0
         return bool(self.frameworks), not self.is_notebook, self.name_rank, -depth
 
-    @property
-    def described(self) -> str:
-        """Return its path, and what speaks for it."""
+    def __str__(self) -> str:
         reasons = ["by its name"] if self.name_rank else []
         if self.frameworks:
             reasons.append(f"imports {', '.join(self.frameworks)}")
@@ -174,13 +172,13 @@ class Script:
         words = ["python", path]
         if self.has_relative_import:
             words[1:] = ["-m", ".".join(self.path.with_suffix("").parts)]
-        return shlex.join(words) + (" --seed {seed}" if self.has_seed_option else "")
+        return shlex.join(words) + " --seed {seed}" * self.has_seed_option
 
 
 def init_command(options: Namespace) -> int:
     """Write `repro.yml` for the checkout at a folder, or print it. Return the exit code; raise
     UsageError."""
-    folder, script = options.folder, options.script
+    folder, named = options.folder, options.script
     if not folder.is_dir():
         raise UsageError(
             f"{folder}: is not a folder", remedy="name the folder of the checkout"
@@ -191,9 +189,19 @@ def init_command(options: Namespace) -> int:
             f"{target}: already exists",
             remedy="write it anew with --force, or see a draft with `repro-gate init --stdout`",
         )
-    scripts = _find(folder) if script is None else [_named(folder, script)]
-    chosen = _choose(folder, scripts)
-    text = _draft(folder, chosen, [other for other in scripts if other is not chosen])
+    scripts = (
+        [_script_at(folder, named)] if named else sorted(_find(folder), key=_order)
+    )
+    best = [script for script in scripts if script.standing == scripts[0].standing]
+    if len(best) != 1:
+        names = [str(script.path) for script in best]
+        why = f"several scripts may be the training: {listed(names, 20)}"
+        raise UsageError(
+            f"{folder}: {why if names else 'no training script was found'}",
+            remedy=f"name one, as in `--script {shlex.quote((*names, 'PATH')[0])}`; or write "
+            f"another command by hand: {DOCS_URL}/repro-yml.md",
+        )
+    text = _draft(folder, best[0], scripts[1:])
     if options.stdout:
         print(text, end="")
         return 0
@@ -202,92 +210,55 @@ def init_command(options: Namespace) -> int:
             file.write(text)
     except OSError as error:
         raise output.unwritable(target, error) from None
-    print(f"wrote {target} for {chosen.described}; next: repro-gate run {folder}")
+    print(f"wrote {target} for {best[0]}; next: repro-gate run {folder}")
     return 0
 
 
-def _choose(folder: Path, scripts: list[Script]) -> Script:
-    """Return the script of the highest standing; of several, the one that a person picks. Raise
-    UsageError if there is none, or nobody to ask."""
-    by_hand = f"; or write another command by hand: {DOCS_URL}/repro-yml.md"
-    if not scripts:
-        raise UsageError(
-            f"{folder}: no training script was found",
-            remedy=f"name it with `--script PATH`{by_hand}",
-        )
-    best = [script for script in scripts if script.standing == scripts[0].standing]
-    if len(best) == 1:
-        return best[0]
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        print("Which script trains?")
-        for number, script in enumerate(best, 1):
-            print(f"  {number}  {script.described}")
-        with suppress(EOFError):
-            while True:
-                answer = input("number: ").strip()
-                if answer.isdecimal() and 0 < int(answer) <= len(best):
-                    return best[int(answer) - 1]
-    names = [str(script.path) for script in best]
-    raise UsageError(
-        f"{folder}: several scripts may be the training: {listed(names, 20)}",
-        remedy=f"name one, as in `--script {shlex.quote(names[0])}`{by_hand}",
-    )
+def _order(script: Script) -> tuple[object, ...]:
+    """Return what the likeliest script has the least of."""
+    return *(-rank for rank in script.standing), script.path
 
 
-def _find(folder: Path) -> list[Script]:
-    """Return the candidates of a checkout, the likeliest first. Raise UsageError if it is too large
-    to be looked at."""
-    scripts = []
-    for number, path in enumerate(_paths(folder), 1):
-        if number > _MAX_SCRIPTS:
-            raise _too_large(folder, f"{_MAX_SCRIPTS:,} scripts")
+def _find(folder: Path) -> Iterator[Script]:
+    """Yield the candidates of a checkout. Raise UsageError if it is too large to be looked at."""
+    counts = Counter[str]()
+    for path in walk(folder, _is_left_out):
+        kind = "folders" if path.endswith("/") else "scripts"
+        counts[kind] += 1
+        if counts[kind] > _MOST[kind]:
+            raise UsageError(
+                f"{folder}: has more than {_MOST[kind]:,} {kind}",
+                remedy="name the one that trains with --script PATH",
+            )
         with suppress(Unreadable):
-            scripts.append(_read(folder, path))
-    candidates = [script for script in scripts if script.is_candidate]
-    candidates.sort(key=lambda script: script.path)
-    return sorted(candidates, key=lambda script: script.standing, reverse=True)
+            if kind == "scripts" and (script := _read(folder, path)).is_candidate:
+                yield script
 
 
-def _paths(folder: Path) -> Iterator[str]:
-    """Yield the scripts and notebooks, but for those of tests, environments and hidden folders."""
-    for number, (top, folders, names) in enumerate(os.walk(folder)):
-        if number > _MAX_FOLDERS:
-            raise _too_large(folder, f"{_MAX_FOLDERS:,} folders")
-        if number and {"pyvenv.cfg", "conda-meta"} & {*names, *folders}:
-            folders.clear()
-            continue
-        folders[:] = sorted(
-            name for name in folders if not _NOT_ENTERED.fullmatch(name)
-        )
-        for name in names:
-            if name.endswith((".py", notebook.SUFFIX)) and not _NO_TRAINING.fullmatch(
-                name
-            ):
-                yield os.path.relpath(os.path.join(top, name), folder)
+def _is_left_out(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is no script or notebook, or a folder of tests, of an environment or
+    of somebody else's."""
+    if not entry.is_dir(follow_symlinks=False):
+        return not _SCRIPT.fullmatch(entry.name)
+    if not os.access(entry, os.R_OK | os.X_OK):
+        return True
+    marks = (Path(entry, name) for name in ("pyvenv.cfg", "conda-meta"))
+    return bool(_NOT_ENTERED.fullmatch(entry.name)) or any(map(Path.exists, marks))
 
 
-def _too_large(folder: Path, most: str) -> UsageError:
-    return UsageError(
-        f"{folder}: has more than {most}",
-        remedy="name the one that trains with --script PATH",
-    )
-
-
-def _named(folder: Path, script: Path) -> Script:
+def _script_at(folder: Path, script: Path) -> Script:
     """Return the script of `--script`, a path from the checkout or from the current folder."""
+    why = f"is not a Python file or a notebook in {folder}"
     for path in (folder / script, script):
-        if (
-            path.is_file()
-            and path.suffix in (".py", notebook.SUFFIX)
-            and is_inside(path, folder)
-        ):
+        is_script = path.is_file() and path.suffix in (".py", notebook.SUFFIX)
+        if is_script and is_inside(path, folder):
             try:
                 return _read(folder, os.path.relpath(path.resolve(), folder.resolve()))
             except Unreadable as error:
-                raise UsageError(f"--script {script}: {error}") from None
+                why = str(error)
     raise UsageError(
-        f"--script {script}: is not a Python file or a notebook in {folder}",
-        remedy="name one, or write another command under `train.run`",
+        f"--script {script}: {why}",
+        remedy="name another one, or write another command under `train.run`",
     )
 
 
@@ -297,23 +268,19 @@ def _read(folder: Path, path: str) -> Script:
     if not path.isprintable() or "{seed}" in path:
         raise Unreadable("has a name that no `train.run` can hold: rename it")
     is_notebook = path.endswith(notebook.SUFFIX)
-    text = read_text(
-        folder / path, folder, notebook.MAX_BYTES if is_notebook else _MAX_BYTES
-    )
-    cells = [text]
-    if is_notebook:
-        cells = [
-            _MAGIC.sub(r"\1pass", cell) for cell in notebook.code_cells(text.encode())
-        ]
+    limit = notebook.MAX_BYTES if is_notebook else _MAX_BYTES
+    text = read_text(folder / path, folder, limit)
+    cells = notebook.code_cells(text.encode()) if is_notebook else [text]
     top: list[ast.stmt] = []
     for cell in cells:
+        code = _MAGIC.sub(r"\1pass", cell) if is_notebook else cell
         with (
             warnings.catch_warnings(),
             suppress(SyntaxError, ValueError, RecursionError, MemoryError),
         ):
             warnings.simplefilter("ignore")  # of the code that is read
-            top += ast.parse(cell).body
-    imports: set[str] = set()
+            top += ast.parse(code).body
+    imports = set[str]()
     relative = seed = False
     for node in (node for statement in top for node in ast.walk(statement)):
         if isinstance(node, ast.Import):
@@ -322,7 +289,7 @@ def _read(folder: Path, path: str) -> Script:
             imports.add(node.module or "")
             relative = relative or node.level > 0
         elif isinstance(node, ast.Call):
-            words = [word.value for word in node.args if isinstance(word, ast.Constant)]
+            words = (word.value for word in node.args if isinstance(word, ast.Constant))
             seed = seed or "--seed" in words
     return Script(
         path=PurePosixPath(path),
@@ -336,34 +303,31 @@ def _read(folder: Path, path: str) -> Script:
 def _does_something(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.If):
         return "__name__" in ast.unparse(statement.test)
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Call)
-    return isinstance(statement, (ast.For, ast.While, ast.With))
+    called = isinstance(getattr(statement, "value", None), ast.Call)
+    is_call = isinstance(statement, ast.Expr) and called
+    return is_call or isinstance(statement, (ast.For, ast.While, ast.With))
 
 
 def _draft(folder: Path, script: Script, others: list[Script]) -> str:
     """Return the text of a `repro.yml` that runs `script`."""
-    notes = [f"Taken: {script.described}."]
-    if others:
-        paths = listed([str(other.path) for other in others], 20)
-        notes.append(f"Also possible, with `repro-gate init --script PATH`: {paths}.")
-    if script.is_notebook:
-        notes.append("Where you train, it needs nbclient and ipykernel.")
-    if not script.has_seed_option:
-        notes.append(
-            "No option --seed was found: the gate seeds Python, NumPy and torch itself."
-        )
+    paths = listed([str(other.path) for other in others], 20)
+    notes = {
+        f"Taken: {script}.": True,
+        f"Also possible, with `repro-gate init --script PATH`: {paths}.": others,
+        "Where you train, it needs nbclient and ipykernel.": script.is_notebook,
+        "No option --seed was found: the gate seeds Python, NumPy and torch itself.": (
+            not script.has_seed_option
+        ),
+    }
     run = script.command
     if not _PLAIN.fullmatch(run):
         run = json.dumps(run, ensure_ascii=False)
-    lockfile = next(
-        (name for name in _LOCKFILES if (folder / name).is_file()), "uv.lock"
-    )
+    locks = (name for name in _LOCKFILES if (folder / name).is_file())
     return _TEXT.format(
         schemas=SCHEMAS_URL,
         docs=DOCS_URL,
-        comments="\n".join(f"  # {note}" for note in notes),
+        comments="\n".join(f"  # {note}" for note, applies in notes.items() if applies),
         run=run,
         variables="{WANDB_MODE: disabled}" if "wandb" in script.imports else "{}",
-        lockfile=lockfile,
+        lockfile=next(locks, "uv.lock"),
     )

@@ -11,37 +11,23 @@ import os
 from argparse import Namespace
 
 from repro_gate.commands import output
+from repro_gate.commands.arguments import CATALOG_FORMATS
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.ops import command
-
-_FORMS = {"json": "json", "markdown": "md", "html": "html"}
 
 
 def ops_command(options: Namespace) -> int:
     """Measure and show, or only show or compare what is in files. Raises GateError."""
-    given = {
-        name: path for name in _FORMS if (path := getattr(options, name)) is not None
-    }
     read = [path for path in (options.catalog, options.compare) if path is not None]
-    if len({path.resolve() for path in (*given.values(), *read)}) < len(given) + len(
-        read
-    ):
-        raise UsageError("one file is named twice", remedy="name another file")
-    for path in given.values():
-        output.writable(path)
+    files = output.files_of(options, read, CATALOG_FORMATS)
     before = None if options.compare is None else command.read(options.compare)
     choice = command.Choice(
-        device=options.device,
-        pattern=options.only or "",
-        quick=options.quick,
-        own=tuple(options.op),
-        python=options.python or "",
-        fresh=options.fresh,
+        *(getattr(options, name) for name in command.Choice._fields)
     )
     if options.catalog is None:
         with output.watch(options) as watch:
             catalog = command.measured(choice, os.environ, watch)
-    elif choice != command.Choice():
+    elif any(choice):
         raise UsageError(
             "nothing is measured if a catalog is named",
             remedy="leave out the catalog, or what chooses what is measured",
@@ -49,14 +35,13 @@ def ops_command(options: Namespace) -> int:
     else:
         catalog = command.read(options.catalog)
     written = [
-        output.write(path, command.rendered(catalog, before, _FORMS[name]))
-        for name, path in given.items()
+        output.write(path, command.rendered(catalog, before, form.render))
+        for form, path in files
     ]
     output.print_guarded(
         command.rendered(catalog, before, "txt", verbose=options.verbose)
     )
     if not all(written):
         return UsageError.exit_code
-    return (
-        0 if catalog.complete or options.catalog is not None else Inconclusive.exit_code
-    )
+    is_whole = catalog.complete or options.catalog is not None
+    return 0 if is_whole else Inconclusive.exit_code

@@ -24,12 +24,16 @@ from repro_gate.runs.progress import Watch
 Files = Sequence[tuple[Format, Path]]
 
 
-def files_of(options: argparse.Namespace, read: Sequence[Path] = ()) -> Files:
+def files_of(
+    options: argparse.Namespace,
+    read: Sequence[Path] = (),
+    formats: Sequence[Format] = FORMATS,
+) -> Files:
     """Return the files that the command line asks for. Raises UsageError for one that cannot be
     written, that is named twice or is in `read`."""
-    asked = ((form, getattr(options, form.option, None)) for form in FORMATS)
+    asked = ((form, getattr(options, form.option, None)) for form in formats)
     files = [(form, path) for form, path in asked if path is not None]
-    taken = {path.resolve(): "the report that is read" for path in read}
+    taken = {path.resolve(): "what is read" for path in read}
     for form, path in files:
         writable(path)
         other = taken.setdefault(path.resolve(), f"--{form.option}")

@@ -50,8 +50,8 @@ def assert_reproducible(
             lines = (for_log(line) for line in shown.splitlines())
             pytest.fail("\n".join([f"{os.fspath(spec)}: exit code {code}", *lines]))
         print(shown, end="")
-        found: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
-    return found
+        report: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
+    return report
 
 
 @pytest.fixture(name="assert_reproducible")

@@ -42,17 +42,17 @@ def selftest_command(options: Namespace) -> int:
         )
     spec, gate_options = requested(options, policy="head")
     with output.watch(options) as watch:
-        found = selftest(spec, gate_options, watch, options.only, options.short)
+        result = selftest(spec, gate_options, watch, options.only, options.short)
     if options.json is not None:
-        output.write(options.json, to_text(as_json(found, options.spec)))
-    output.print_guarded(table(found, output.view()))
-    return found.exit_code
+        output.write(options.json, to_text(as_json(result, options.spec)))
+    output.print_guarded(table(result, output.view()))
+    return result.exit_code
 
 
-def as_json(found: SelfTest, spec: str) -> dict[str, Any]:
+def as_json(result: SelfTest, spec: str) -> dict[str, Any]:
     """Return the document of a self-test."""
     rows = [
-        {**msgspec.to_builtins(row), "about": FAULTS[row.fault]} for row in found.rows
+        {**msgspec.to_builtins(row), "about": FAULTS[row.fault]} for row in result.rows
     ]
     for row in rows:
         if row["put"]:
@@ -61,26 +61,26 @@ def as_json(found: SelfTest, spec: str) -> dict[str, Any]:
         "schema": SCHEMA_ID,
         "tool_version": __version__,
         "spec": spec,
-        "outcome": _OUTCOMES[found.exit_code],
-        "seed": found.seed,
-        "steps": found.steps,
-        "seconds": found.seconds,
+        "outcome": _OUTCOMES[result.exit_code],
+        "seed": result.seed,
+        "steps": result.steps,
+        "seconds": result.seconds,
         "faults": rows,
     }
     return {name: plain(value) for name, value in document.items()}
 
 
-def table(found: SelfTest, view: View) -> str:
+def table(result: SelfTest, view: View) -> str:
     """Return a row for each fault, then what it comes to."""
     rows = widgets.grid(10, 14, None)
-    for row in found.rows:
+    for row in result.rows:
         rows.add_row(
             Text(row.fault),
             widgets.text(wording.say(row.outcome), _STYLE[row.outcome]),
             Text("\n").join(_lines(row)),
         )
     return widgets.printed(
-        view, rows, Text(""), widgets.text(wording.say(_sentence(found)))
+        view, rows, Text(""), widgets.text(wording.say(_sentence(result)))
     )
 
 
@@ -102,21 +102,21 @@ def _lines(row: Row) -> Iterator[Text]:
         )
 
 
-def _sentence(found: SelfTest) -> str:
+def _sentence(result: SelfTest) -> str:
     """Say what it comes to, in one sentence."""
     faults = {
-        outcome: ", ".join(row.fault for row in found.rows if row.outcome == outcome)
+        outcome: ", ".join(row.fault for row in result.rows if row.outcome == outcome)
         for outcome in _STYLE
     }
     others = (
         faults["not applicable"] and f"; not applicable: {faults['not applicable']}"
     )
-    if found.exit_code == 0:
-        count = sum(row.outcome == "caught" for row in found.rows)
+    if result.exit_code == 0:
+        count = sum(row.outcome == "caught" for row in result.rows)
         return (
             f"all {count} faults that apply were caught where they were put in{others}"
         )
-    if found.exit_code == 1:
+    if result.exit_code == 1:
         return (
             f"not caught: {faults['not caught']}: do not trust a pass of this gate on this "
             f"machine{others}"

@@ -117,25 +117,20 @@ def expand_items(
         if item.sha256 or item.md5 or not (stands_for_others or path.is_file()):
             found.append(item)
             continue
+        declared: list[DataItem] = []
         try:
             declared = _declared(path, name, top)
-        except Unreadable as error:
-            remedy = "restore the file, or take it out of the spec"
-            problems.append(
-                DataProblem(Location(for_terminal(name), 0), str(error), remedy)
-            )
-            declared = []
-        except Refused as error:
-            location = Location(for_terminal(name), error.problem.line or 1)
-            problems.append(DataProblem(location, str(error), error.remedy or _AGAIN))
-            declared = []
-        own = [
-            one for one in declared if data_path(one, folder) == data_path(item, folder)
-        ]
-        if stands_for_others:
-            found += declared
-        else:
-            found.append(replace(own[0], path=item.path) if own else item)
+        except (Unreadable, Refused) as error:
+            line, remedy = 0, "restore the file, or take it out of the spec"
+            if isinstance(error, Refused):
+                line, remedy = error.problem.line or 1, error.remedy or _AGAIN
+            location = Location(for_terminal(name), line)
+            problems.append(DataProblem(location, str(error), remedy))
+        if not stands_for_others:
+            here = data_path(item, folder)
+            own = (one for one in declared if data_path(one, folder) == here)
+            declared = [replace(next(own, item), path=item.path)]
+        found += declared
     return tuple(found), tuple(problems)
 
 

@@ -61,7 +61,7 @@ class Listing:
 @dataclass(kw_only=True)
 class Reading:
     """What was found at one path: `digests` by kind (`sha256`, `md5`), as a declaration writes
-    them, or in `problem` why there are none. While it is read, `found` has those of each file, in
+    them, or in `problem` why there are none. While it is read, `by_file` has those of each file, in
     the listing's order."""
 
     path: Path
@@ -72,7 +72,7 @@ class Reading:
     size: int = 0
     problem: str = ""  # what follows the path in a sentence
     failed: str = ""  # the file that has the problem, relative to the path; empty: the path itself
-    found: dict[int, list[bytes]] = field(default_factory=dict)
+    by_file: dict[int, list[bytes]] = field(default_factory=dict)
 
     def fail(self, name: bytes, error: OSError) -> None:
         """Keep the first thing that went wrong."""
@@ -88,14 +88,12 @@ class Reading:
 
 
 def read_digests(
-    wanted: Collection[Wanted],
+    items: Collection[Wanted],
     progress: Progress | None = None,
     cache: DataCache | None = None,
 ) -> dict[Wanted, Reading]:
-    """Return a reading for each wanted path and kinds of digest."""
-    readings = {
-        (path, kinds): Reading(path=path, kinds=kinds) for path, kinds in wanted
-    }
+    """Return a reading for each path and its kinds of digest."""
+    readings = {(path, kinds): Reading(path=path, kinds=kinds) for path, kinds in items}
     read_at = time.time_ns()
     for reading in readings.values():
         try:
@@ -117,7 +115,7 @@ def read_digests(
     for reading in unread:
         if reading.listing is not None and not reading.problem:
             rows = [
-                reading.found[number] for number in range(len(reading.listing.files))
+                reading.by_file[number] for number in range(len(reading.listing.files))
             ]
             for place, kind in enumerate(reading.kinds):
                 whole = tree_sha256 if kind == "sha256" else dvc_md5
@@ -132,7 +130,7 @@ def read_digests(
                 ]
                 newest = max(times, default=0)
                 cache.keep(reading.key, reading.digests, newest=newest, read_at=read_at)
-        reading.found.clear()
+        reading.by_file.clear()
     return readings
 
 
@@ -172,7 +170,7 @@ def file_sha256(path: Path | bytes) -> str:
 
 
 def _digest_all(readings: Collection[Reading], progress: Progress | None) -> None:
-    """Fill in `found`. What cannot be read becomes the reading's problem; an interrupt ends the
+    """Fill in `by_file`. What cannot be read becomes the reading's problem; an interrupt ends the
     threads at their next piece."""
     jobs = [
         (reading, number, name, known)
@@ -203,7 +201,7 @@ def _digest_all(readings: Collection[Reading], progress: Progress | None) -> Non
             path = os.fsencode(reading.path) + (b"/" + name if name else b"")
             try:
                 if not reading.problem:
-                    reading.found[number] = digest_file(
+                    reading.by_file[number] = digest_file(
                         path, known, reading.kinds, advance
                     )
             except OSError as error:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +20,6 @@ import msgspec
 from msgspec import Meta
 
 from repro_gate._version import SCHEMAS_URL
-from repro_gate.compare.model import about
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, cache_folder, read_whole, replace_file
@@ -40,10 +40,8 @@ Outcome = Literal[
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, Meta(max_length=300)]
 Text = Annotated[str, Meta(max_length=1_000)]
-Milliseconds = Annotated[float, Meta(ge=0, le=1e9)]
-Times = Annotated[
-    tuple[Milliseconds, ...], about("Only while it is measured.", max_length=99)
-]
+Ratio = Annotated[float, Meta(gt=0)]
+Times = Annotated[tuple[Annotated[float, Meta(ge=0, le=1e9)], ...], Meta(max_length=99)]
 Key = tuple[Name, Name, Direction]  # case, dtype, direction
 
 
@@ -53,48 +51,38 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Platform(_Record, frozen=True, kw_only=True):
-    """What the operators were measured on. What does not apply, or cannot be read, is empty."""
+    """What the operators were measured on: versions of torch, Python, the NVIDIA `driver`, the CUDA
+    that torch was built for, and cuDNN, as torch numbers it; the kind of device and its model
+    (`device_name`); on a CPU the `threads` that torch computes with and the vector instructions of
+    its kernels (`isa`, such as `AVX512`); the operating `system`. What does not apply, or cannot be
+    read, is empty."""
 
-    torch: Annotated[Name, about("Version of torch.")]
-    device: Annotated[Device, about("Where the operators ran.")]
-    device_name: Annotated[Name, about("Model of the GPU, or of the CPU.")]
-    python: Annotated[Name, about("Version of Python.")] = ""
-    threads: Annotated[Count, about("Threads that torch computes with on the CPU.")] = 0
-    isa: Annotated[
-        Name, about("Vector instructions of torch's CPU kernels: `AVX512`.")
-    ] = ""
-    driver: Annotated[Name, about("Version of the NVIDIA driver.")] = ""
-    cuda: Annotated[Name, about("CUDA that torch was built for.")] = ""
-    cudnn: Annotated[Name, about("cuDNN, as torch numbers it.")] = ""
-    system: Annotated[Name, about("Operating system.")] = ""
+    torch: Name
+    device: Device
+    device_name: Name
+    python: Name = ""
+    threads: Count = 0
+    isa: Name = ""
+    driver: Name = ""
+    cuda: Name = ""
+    cudnn: Name = ""
+    system: Name = ""
 
 
 class Arm(_Record, frozen=True, kw_only=True):
-    """What came of one row, with the determinism flags off or on."""
+    """What came of one row, with the determinism flags off or on. `outcome`: `repeats` is equal
+    bits each time, `uninitialised` that memory was read before it was written. `runs`: executions
+    compared. `differing`: those whose bits were not those of the first. `max_ulp`: largest distance
+    of two elements, in representable values of the dtype. `message`: the exception's text, or how
+    the process ended; untrusted. `digests`: of each size's first result, only while it is
+    measured."""
 
-    outcome: Annotated[
-        Outcome,
-        about(
-            "`repeats`: equal bits each time; `uninitialised`: memory was read before written."
-        ),
-    ]
-    runs: Annotated[Count, about("Executions compared.")] = 0
-    differing: Annotated[
-        Count, about("Executions whose bits were not those of the first.")
-    ] = 0
-    max_ulp: Annotated[
-        Count | None,
-        about(
-            "Largest distance of two elements, in representable values of the dtype."
-        ),
-    ] = None
-    message: Annotated[
-        Text, about("The exception's text, or how the process ended. Untrusted.")
-    ] = ""
-    digests: Annotated[
-        tuple[Name, ...],
-        about("Of each size's first result; only while measured.", max_length=9),
-    ] = ()
+    outcome: Outcome
+    runs: Count = 0
+    differing: Count = 0
+    max_ulp: Count | None = None
+    message: Text = ""
+    digests: Annotated[tuple[Name, ...], Meta(max_length=9)] = ()
 
     def __str__(self) -> str:
         if self.outcome == "differs":
@@ -110,54 +98,37 @@ class Arm(_Record, frozen=True, kw_only=True):
 
 
 class Price(_Record, frozen=True, kw_only=True):
-    """The time with the flags on over the time with them off."""
+    """The time with the flags on over the time with them off: the `ratio` of the geometric means,
+    over both processes, from the lower end of their two 95 % intervals (`low`) to the upper end
+    (`high`)."""
 
-    ratio: Annotated[float, about("Of the geometric means, over both processes.", gt=0)]
-    low: Annotated[
-        float, about("The lower end of the two processes' 95 % intervals.", gt=0)
-    ]
-    high: Annotated[float, about("Their upper end.", gt=0)]
+    ratio: Ratio
+    low: Ratio
+    high: Ratio
 
     def __str__(self) -> str:
         return f"{self.ratio:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 class Row(_Record, frozen=True, kw_only=True):
-    """One case in one dtype and direction."""
+    """One case (source and operator: `kernel/index_add_`, `opinfo/addmm`) with inputs of one dtype,
+    of which the operator or its gradient was executed (`direction`), with the flags `off` and `on`.
+    `kernel`: the dispatched operator that the row is about, `aten.index_put_.default`; empty if
+    several may be what differs. `form`: its arguments that choose the algorithm, `accumulate=True`;
+    may be empty. `documented`: what torch documents of it under the flag; empty if it is not on
+    torch's list. `price`: what the flags cost; null unless both processes timed it. `inputs` (a
+    digest of them), `off_ms` and `on_ms`: only while it is measured."""
 
-    case: Annotated[
-        Name, about("Source and operator: `kernel/index_add_`, `opinfo/addmm`.")
-    ]
-    dtype: Annotated[Name, about("dtype of its inputs.")]
-    direction: Annotated[
-        Direction, about("Whether the operator or its gradient was executed.")
-    ]
-    off: Annotated[Arm, about("With the flags off.")]
-    on: Annotated[Arm, about("With the flags on.")]
-    kernel: Annotated[
-        Name,
-        about(
-            "The dispatched operator that the row is about: `aten.index_put_.default`."
-        ),
-    ] = ""
-    form: Annotated[
-        Name,
-        about(
-            "Its arguments that choose the algorithm: `accumulate=True`; may be empty."
-        ),
-    ] = ""
-    documented: Annotated[
-        Literal["", "deterministic", "raises"],
-        about(
-            "What torch documents of it under the flag; empty if it is not on torch's list."
-        ),
-    ] = ""
-    price: Annotated[
-        Price | None, about("What the flags cost; null unless both processes timed it.")
-    ] = None
-    inputs: Annotated[
-        Name, about("Digest of its inputs; only while it is measured.")
-    ] = ""
+    case: Name
+    dtype: Name
+    direction: Direction
+    off: Arm
+    on: Arm
+    kernel: Name = ""
+    form: Name = ""
+    documented: Literal["", "deterministic", "raises"] = ""
+    price: Price | None = None
+    inputs: Name = ""
     off_ms: Times = ()
     on_ms: Times = ()
 
@@ -188,33 +159,22 @@ class Row(_Record, frozen=True, kw_only=True):
 
 
 class Catalog(_Record, frozen=True, kw_only=True):
-    """The whole file."""
+    """The whole file. `schema`: name and major version of this format. `repro_gate`: version of
+    repro-gate. `date`: when the measurement began, UTC, ISO 8601. `command`: what measured it.
+    `seconds`: its wall time. `complete`: false if it was interrupted, and the rows are those
+    measured until then. `scope`: `quick` has fewer dtypes and executions, `some` is what `--only`
+    or `--op` chose. `notes`: what was not measured."""
 
-    schema: Annotated[
-        Literal["repro-gate/ops/v1"], about("Name and major version of this format.")
-    ]
-    repro_gate: Annotated[Name, about("Version of repro-gate.")]
-    date: Annotated[Name, about("When it was begun: UTC, ISO 8601.")]
-    command: Annotated[Text, about("The command that measured it.")]
-    seconds: Annotated[
-        float,
-        about("Wall time, in seconds; that of interrupted starts is not in it.", ge=0),
-    ]
-    complete: Annotated[
-        bool,
-        about("False if it was interrupted: the rows are those measured until then."),
-    ]
-    scope: Annotated[
-        Literal["all", "quick", "some"],
-        about(
-            "`quick`: fewer dtypes and executions; `some`: chosen by `--only` or `--op`."
-        ),
-    ]
+    schema: Literal["repro-gate/ops/v1"]
+    repro_gate: Name
+    date: Name
+    command: Text
+    seconds: Annotated[float, Meta(ge=0)]
+    complete: bool
+    scope: Literal["all", "quick", "some"]
     platform: Platform
-    rows: Annotated[tuple[Row, ...], about("What was measured.", max_length=MAX_ROWS)]
-    notes: Annotated[
-        tuple[Text, ...], about("What was not measured.", max_length=100)
-    ] = ()
+    rows: Annotated[tuple[Row, ...], Meta(max_length=MAX_ROWS)]
+    notes: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
 
 
 _DECODER = msgspec.json.Decoder(Catalog)
@@ -255,20 +215,17 @@ def write(path: Path, catalog: Catalog) -> None:
 def platform_of(facts: Mapping[str, str], machine: Mapping[str, str]) -> Platform:
     """Return the platform by the facts of the training's interpreter (as a trace or the worker has
     them) and of the machine (`read_machine`)."""
-    device: Device = "cuda" if facts.get("device", "").startswith("cuda") else "cpu"
-    threads = facts.get("threads", "")
-    of_the_gpu = {name: facts.get(name, "") for name in ("cuda", "cudnn")}
-    of_the_gpu["driver"] = machine.get("driver", "")
-    cpu, gpu = machine.get("cpu-model", ""), facts.get("gpu-model", "")
+    known = defaultdict(str, {**facts, **machine})
+    on_gpu = known["device"].startswith("cuda")
+    of_device = ("driver", "cuda", "cudnn") if on_gpu else ()
+    threads = known["threads"][:5]
     return Platform(
-        torch=facts.get("torch", ""),
-        device=device,
-        device_name=gpu if device == "cuda" else cpu,
-        python=facts.get("python", ""),
-        threads=int(threads[:5]) if threads.isdecimal() else 0,
-        isa=facts.get("cpu-isa", ""),
-        system=machine.get("os", ""),
-        **(of_the_gpu if device == "cuda" else {}),
+        device="cuda" if on_gpu else "cpu",
+        device_name=known["gpu-model" if on_gpu else "cpu-model"],
+        threads=int(threads) if threads.isdecimal() else 0,
+        isa=known["cpu-isa"],
+        system=known["os"],
+        **{name: known[name] for name in ("torch", "python", *of_device)},
     )
 
 
@@ -279,11 +236,10 @@ def cached_path(environment: Mapping[str, str], platform: Platform) -> Path | No
     home = cache_folder(environment)
     if home is None:
         return None
-    parts = ["torch", platform.torch, platform.device, platform.device_name]
+    own: tuple[str, ...] = (platform.isa, f"{platform.threads} threads")
     if platform.device == "cuda":
-        parts += [platform.driver, platform.cuda, platform.cudnn]
-    else:
-        parts += [platform.isa, f"{platform.threads} threads"]
+        own = (platform.driver, platform.cuda, platform.cudnn)
+    parts = ("torch", platform.torch, platform.device, platform.device_name, *own)
     digest = hashlib.sha256(
         "\0".join(parts).encode("utf-8", "backslashreplace")
     ).hexdigest()

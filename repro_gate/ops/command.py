@@ -14,11 +14,10 @@ import shlex
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -31,9 +30,11 @@ from repro_gate.ops import pages
 from repro_gate.ops.catalog import (
     ENDED,
     MAX_ROWS,
+    Arm,
     Catalog,
     Device,
     Key,
+    Platform,
     Row,
     cached_path,
     platform_of,
@@ -60,6 +61,7 @@ _SETTINGS: Mapping[bool, Mapping[str, object]] = {  # by --quick
 }
 _AGAIN = {"repeats": 1, "contended": 0, "first": False}  # is the first the same?
 _CONTROL = {"repeats": 12}
+_NOT_MEASURED = Arm(outcome="crash", message="it was not measured")
 _EXPECTED = {"control/races": "differs", "control/repeats": "repeats"}
 _WORKSPACE = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8"
@@ -67,29 +69,28 @@ _WORKSPACE = {
 _PARTIAL = msgspec.json.Decoder(tuple[Literal[0, 1], Row])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What the command line asks for. `device` is found out if it is None, `python` if it is empty;
-    `own` are `module:function`."""
+class Choice(NamedTuple):
+    """What the command line asks for, by the names of its options. What is left out is found out:
+    `device`, `python`. `op` are `module:function`."""
 
     device: Device | None = None
-    pattern: str = ""
+    only: str | None = None
     quick: bool = False
-    own: tuple[str, ...] = ()
-    python: str = ""
+    op: Sequence[str] = ()
+    python: str | None = None
     fresh: bool = False
 
     @property
     def scope(self) -> Literal["all", "quick", "some"]:
         """Return how much of the catalog that is."""
-        return "some" if self.pattern or self.own else "quick" if self.quick else "all"
+        return "some" if self.only or self.op else "quick" if self.quick else "all"
 
     @property
     def command(self) -> str:
         """Return the command line, without what says nothing about what was measured."""
-        options = [("--device", self.device), ("--only", self.pattern)]
-        options += [("--op", own) for own in self.own]
-        words = ["repro-gate", "ops", *(["--quick"] if self.quick else [])]
+        options = [("--device", self.device), ("--only", self.only)]
+        options += [("--op", own) for own in self.op]
+        words = ["repro-gate", "ops", *["--quick"] * self.quick]
         for option, value in options:
             words += [option, value] if value else []
         return shlex.join(words)[:1_000]
@@ -102,11 +103,7 @@ def rendered(
     `md` or `html`."""
     if form == "json":
         return text(catalog)
-    page = (
-        pages.page_of(catalog)
-        if before is None
-        else pages.page_of_both(before, catalog)
-    )
+    page = pages.page_of_both(before, catalog) if before else pages.page_of(catalog)
     return pages.render(page, form, verbose=verbose)
 
 
@@ -115,16 +112,16 @@ def measured(choice: Choice, environment: Mapping[str, str], watch: Watch) -> Ca
     GateError."""
     sandbox = choose(environment)
     with confined(sandbox, environment, Path.cwd(), tell=watch.said), obeyed():
-        found = measure(choice, environment, sandbox, watch)
-    path = cached_path(environment, found.platform)
-    if path is not None and found.complete and found.scope == "all":
+        catalog = measure(choice, environment, sandbox, watch)
+    path = cached_path(environment, catalog.platform)
+    if path is not None and catalog.complete and catalog.scope == "all":
         try:
-            write(path, found)
+            write(path, catalog)
         except OSError as error:
             watch.said(
                 for_terminal(f"{path}: cannot be written: {error.strerror}", 300)
             )
-    return found
+    return catalog
 
 
 def measure(
@@ -135,17 +132,14 @@ def measure(
 
     Raises Inconclusive if there is no torch or a control is wrong, UsageError if no case fits.
     """
-    started, date = (
-        time.monotonic(),
-        datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    )
+    started, date = time.monotonic(), datetime.now(timezone.utc)
     device: Device = choice.device or ("cuda" if gpu_devices() else "cpu")
     settings = _SETTINGS[choice.quick]
     request = {
         "device": device,
-        "user": choice.own,
+        "user": choice.op,
         "path": [str(Path.cwd())],
-        "pattern": choice.pattern,
+        "pattern": choice.only or "",
         "quick": choice.quick,
         "rows": None,
         "settings": {**settings, **_CONTROL},
@@ -164,35 +158,48 @@ def measure(
             f"{for_terminal(platform.torch)} on {for_terminal(platform.device_name, 80)}: both "
             f"controls are right; {len(listed):,} rows"
         )
-        # what is somebody's own may be another by the next start
-        path = None if choice.own else cached_path(outer, platform)
-        identity = zlib.crc32(
-            f"{__version__} {choice.python} {choice.command}".encode()
-        )
-        path = path and path.with_name(f"{path.stem}-{identity}.partial")
-        partial, complete = Partial(path, watch.said, fresh=choice.fresh), True
+        partial = _known(choice, outer, platform, folder)
+        if partial.first:
+            watch.said(
+                f"{len(partial.first):,} rows are known from an interrupted start "
+                "(--fresh measures them anew)"
+            )
+        is_complete = True
         try:
-            for phase, more in ((0, {}), (1, _AGAIN)):
+            for phase, more in enumerate(({}, _AGAIN)):
                 request["settings"] = {**settings, **more}
                 _measure_rows(phase, worker, request, listed, partial, watch)
-            partial.remove()
+            with contextlib.suppress(OSError):
+                partial.path.unlink()
         except KeyboardInterrupt:  # signals wait from here on
-            complete = False
+            is_complete = False
     first, again = partial.phases
     rows = tuple(merged(row, again.get(key)) for key, row in first.items())
     _require_own(choice, rows)
     return Catalog(
         schema="repro-gate/ops/v1",
         repro_gate=__version__,
-        date=date,
+        date=date.isoformat(timespec="seconds"),
         command=choice.command,
         seconds=round(time.monotonic() - started, 1),
-        complete=complete,
+        complete=is_complete,
         scope=choice.scope,
         platform=platform,
         rows=rows,
         notes=tuple(line.note for line in lines if line.note)[:100],
     )
+
+
+def _known(
+    choice: Choice, outer: Mapping[str, str], platform: Platform, folder: Path
+) -> Partial:
+    """Return what an interrupted start of the same command on this platform has measured. What is
+    somebody's own may be another by the next start, so it is kept in `folder` alone."""
+    cached = None if choice.op else cached_path(outer, platform)
+    path = folder / "rows" if cached is None else cached
+    words = f"{__version__} {choice.python or ''} {choice.command}"
+    identity = zlib.crc32(words.encode())
+    return Partial(path.with_name(f"{path.stem}-{identity}.partial"), choice.fresh)
 
 
 def _worker(
@@ -204,29 +211,27 @@ def _worker(
 ) -> Interpreter:
     arm = arms.Arm("default", 0, {}, _WORKSPACE if device == "cuda" else {})
     environment = unprobed(arm, outer, sandbox, folder, {}, device)
-    environment["PYTHONHASHSEED"] = (
-        "0"  # some of PyTorch's samples come in the order of a set
-    )
-    if choice.python and shutil.which(choice.python, path=environment["PATH"]) is None:
+    # some of PyTorch's samples come in the order of a set
+    environment["PYTHONHASHSEED"] = "0"
+    search, named = environment["PATH"], choice.python
+    if named and shutil.which(named, path=search) is None:
         raise UsageError(
-            f"--python {choice.python}: is no program",
+            f"--python {named}: is no program",
             remedy="name the interpreter of the environment that you train in",
         )
-    python = interpreter_on(
-        environment["PATH"], [choice.python] if choice.python else []
-    )
+    python = interpreter_on(search, [named] if named else [])
     return Interpreter(python, environment, sandbox, folder)
 
 
 def _require_controls(rows: Sequence[Row]) -> None:
     """Raise Inconclusive unless both came out as they must."""
+    came = {row.case: row.off for row in rows}
     for control, must in _EXPECTED.items():
-        came = [row.off for row in rows if row.case == control]
-        if [arm.outcome for arm in came] != [must]:
-            was = "; ".join(f"{arm.outcome} {arm.message}" for arm in came)
+        arm = came.get(control, _NOT_MEASURED)
+        if arm.outcome != must:
+            was = for_terminal(f"{arm.outcome} {arm.message}", 300)
             raise Inconclusive(
-                f"{control} came out wrong: {for_terminal(was, 300)}, not `{must}`; so no row "
-                "could be believed",
+                f"{control} came out wrong: {was}, not `{must}`; so no row could be believed",
                 remedy="measure again while the machine is quieter and has more than one "
                 "processor; if it stays, please report it",
                 reason_id="ops/control",
@@ -235,10 +240,10 @@ def _require_controls(rows: Sequence[Row]) -> None:
 
 def _require_own(choice: Choice, rows: Sequence[Row]) -> None:
     """Raise UsageError for a function of the command line of which nothing could be executed."""
-    for name in choice.own:
-        found = [row.off for row in rows if row.operator == name]
-        if found and all(arm.outcome == "no-kernel" for arm in found):
-            why = for_terminal(found[0].message, 300)
+    for name in choice.op:
+        came = [row.off for row in rows if row.operator == name]
+        if came and all(arm.outcome == "no-kernel" for arm in came):
+            why = for_terminal(came[0].message, 300)
             raise UsageError(
                 f"--op {for_terminal(name, 200)}: cannot be executed: {why}",
                 remedy="name it as `module:function` (docs/ops/README.md says what it returns); it "
@@ -255,14 +260,18 @@ def _measure_rows(
     partial: Partial,
     watch: Watch,
 ) -> None:
-    """Measure what the first or the second process has not measured yet."""
-    first, done = partial.phases[0], partial.phases[phase]
-    due = listed
-    if phase == 1:
-        due = [
-            key for key in listed if key in first and "repeats" in first[key].outcomes
-        ]
-    pending = dict.fromkeys(key for key in due if key not in done)
+    """Measure what the first or the second process has not measured yet, with so many timed pairs
+    of executions at most for a row's price."""
+    if phase == 0:
+        due = dict.fromkeys(listed, 0 if request["quick"] else 6)
+    else:
+        rows = [partial.first[key] for key in listed]
+        due = {
+            row.key: 4 * bool(row.on_ms) for row in rows if "repeats" in row.outcomes
+        }
+    pending = {
+        key: pairs for key, pairs in due.items() if key not in partial.phases[phase]
+    }
     reported = time.monotonic()
 
     def take(line: Line) -> None:
@@ -280,12 +289,9 @@ def _measure_rows(
 
     while pending:
         before = len(pending)
-        batch = itertools.islice(pending, BATCH)
-        rows = [
-            (*key, _timed_pairs(bool(request["quick"]), first.get(key)))
-            for key in batch
-        ]
-        ask(worker, {**request, "rows": rows}, take)
+        batch = itertools.islice(pending.items(), BATCH)
+        rows_asked = [(*key, pairs) for key, pairs in batch]
+        ask(worker, {**request, "rows": rows_asked}, take)
         if len(pending) == before:
             raise Inconclusive(
                 "the measuring process ends without a result",
@@ -294,51 +300,28 @@ def _measure_rows(
             )
 
 
-def _timed_pairs(quick: bool, first: Row | None) -> int:
-    """Return how often both arms of a row are executed for its price, at most; `first` is what the
-    first process measured, if it is the second's turn."""
-    if first is None:
-        return 0 if quick else 6
-    return 4 if first.on_ms else 0
-
-
 class Partial:
     """Rows by key, of the first process and of the second, in a file as they come: a second start
-    of the same command goes on from there. `path` is None if there can be no file; if it cannot be
-    written, `tell` is told why. A line of it that cannot be read is measured again."""
+    of the same command goes on from there. A line of it that cannot be read is measured again;
+    where it cannot be written, nothing is lost but that."""
 
-    def __init__(
-        self, path: Path | None, tell: Callable[[str], None], *, fresh: bool
-    ) -> None:
-        self.phases: tuple[dict[Key, Row], dict[Key, Row]] = {}, {}
-        self._path = path
-        if path is None:
-            return
-        try:
+    def __init__(self, path: Path, fresh: bool) -> None:
+        self.path = path
+        self.first: dict[Key, Row] = {}
+        self.phases: tuple[dict[Key, Row], dict[Key, Row]] = self.first, {}
+        with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            content = path.read_bytes() if path.exists() and not fresh else b""
-            path.write_bytes(content + b"\n")  # the last line may have been cut short
-        except OSError as error:
-            self._path = None
-            tell(for_terminal(f"{path} cannot be written: {error.strerror}", 300))
-            return
-        for line in content.split(b"\n"):
-            with contextlib.suppress(ValueError, RecursionError, msgspec.MsgspecError):
-                phase, row = _PARTIAL.decode(line)
-                self.phases[phase][row.key] = row
-        if self.phases[0]:
-            known = f"{len(self.phases[0]):,} rows are known from an interrupted start"
-            tell(f"{known} (--fresh measures them anew)")
+            if fresh:
+                path.unlink()
+            for line in path.read_bytes().split(b"\n"):
+                with contextlib.suppress(
+                    ValueError, RecursionError, msgspec.MsgspecError
+                ):
+                    phase, row = _PARTIAL.decode(line)
+                    self.phases[phase][row.key] = row
 
     def add(self, phase: int, row: Row) -> None:
-        """Add one row."""
+        """Add one row. The last line of the file may have been cut short."""
         self.phases[phase][row.key] = row
-        if self._path is not None:
-            # a full disk: the rest is measured all the same
-            with contextlib.suppress(OSError), self._path.open("ab") as file:
-                file.write(msgspec.json.encode((phase, row)) + b"\n")
-
-    def remove(self) -> None:
-        """Remove the file: the measurement is complete."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError), self.path.open("ab") as file:
+            file.write(b"\n" + msgspec.json.encode((phase, row)))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from statistics import fmean
+from statistics import geometric_mean
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -35,10 +35,8 @@ def merged(row: Row, again: Row | None) -> Row:
     """Return the catalog's row: `again` is what the second process measured of it, if it did."""
     off, on, price = row.off, row.on, None
     if again is not None:
-        if again.inputs in (
-            row.inputs,
-            "",
-        ):  # of what ended its process nothing is known
+        # of what ended its process nothing is known
+        if again.inputs in (row.inputs, ""):
             off, on = _both(row.off, again.off), _both(row.on, again.on)
         if {off.outcome, on.outcome} <= {"repeats", "differs", "uninitialised"}:
             price = _widest(
@@ -51,28 +49,29 @@ def merged(row: Row, again: Row | None) -> Row:
 def _both(here: Arm, there: Arm) -> Arm:
     """Return one arm of a row that two processes measured. What repeats in one process and is
     something else in a fresh one differs."""
-    if here.outcome not in ("repeats", "differs"):
+    repeated = here.outcome == "repeats"
+    if not repeated and here.outcome != "differs":
         return here
     if there.outcome in ENDED:
         message = f"in a second process: {there.message}"[:1_000]
         ended = replace(here, outcome=there.outcome, message=message)
-        return ended if here.outcome == "repeats" else here
+        return ended if repeated else here
     if there.outcome in ("raises", "no-kernel"):
         message = f"it ran in one process and not in another: {there.message}"[:1_000]
         return replace(here, outcome="differs", message=message)
-    moved = any(
-        one != two for one, two in zip(here.digests, there.digests, strict=False)
-    )
+    pairs = zip(here.digests, there.digests, strict=False)
+    moved = any(one != two for one, two in pairs)
     differs = moved or "differs" in (here.outcome, there.outcome)
-    other = differs and here.outcome == "repeats"
     distances = [far for far in (here.max_ulp, there.max_ulp) if far is not None]
+    later = there.runs - there.differing if moved else there.differing
     return Arm(
         outcome="differs" if differs else "repeats",
         runs=here.runs + there.runs,
-        differing=here.differing
-        + (there.runs - there.differing if moved else there.differing),
+        differing=here.differing + later,
         max_ulp=max(distances, default=None),
-        message="another process gave other bits" if other else here.message,
+        message="another process gave other bits"
+        if differs and repeated
+        else here.message,
     )
 
 
@@ -94,8 +93,8 @@ def price_of(on: Sequence[float], off: Sequence[float]) -> Price | None:
         return None
     arms = [[(value,) for value in times] for times in (on, off)]
     low, high = (max(end / 100 + 1, 1e-9) for end in cost.interval(arms[0], arms[1]))
-    means = [fmean(map(math.log, times)) for times in (on, off)]
-    return Price(ratio=math.exp(means[0] - means[1]), low=low, high=high)
+    ratio = geometric_mean(on) / geometric_mean(off)
+    return Price(ratio=ratio, low=low, high=high)
 
 
 class Change(NamedTuple):
@@ -115,24 +114,19 @@ def changes(before: Catalog, after: Catalog) -> tuple[list[Change], tuple[int, i
     measurement takes nothing away.
     """
     old, new = ({row.key: row for row in catalog.rows} for catalog in (before, after))
-    found = [
-        Change(kind, old[key], row)
-        for key, row in new.items()
-        if key in old
-        for kind in dict.fromkeys(_kinds(old[key], row))
+    came = [Change("new", None, row) for key, row in new.items() if key not in old]
+    went = [Change("gone", row, None) for key, row in old.items() if key not in new]
+    found = []
+    for key in filter(old.get, new):
+        kinds = dict.fromkeys(_kinds(old[key], new[key]))
+        found += [Change(kind, old[key], new[key]) for kind in kinds]
+    asked = [
+        (catalog.complete, catalog.scope, catalog.scope == "some" and catalog.command)
+        for catalog in (before, after)
     ]
-    came, went = (
-        [new[key] for key in new if key not in old],
-        [old[key] for key in old if key not in new],
-    )
-    same = before.command == after.command
-    if "some" not in (before.scope, after.scope):
-        same = before.scope == after.scope
-    if not (same and before.complete and after.complete):
+    if asked[0] != asked[1] or not before.complete:
         return found, (len(went), len(came))
-    found += [Change("new", None, row) for row in came]
-    found += [Change("gone", row, None) for row in went]
-    return found, (0, 0)
+    return found + came + went, (0, 0)
 
 
 def _kinds(old: Row, new: Row) -> Iterator[str]:

@@ -99,9 +99,9 @@ def look_up(
     return Lookup(catalog, (*lines, looked_up), notes)
 
 
-def cited(diagnosis: Diagnosis | None, found: Lookup) -> Diagnosis | None:
+def cited(diagnosis: Diagnosis | None, lookup: Lookup) -> Diagnosis | None:
     """Return the diagnosis with the catalog's row of the operator that it names."""
-    if diagnosis is None or found.catalog is None or not diagnosis.op:
+    if diagnosis is None or lookup.catalog is None or not diagnosis.op:
         return diagnosis
     name = diagnosis.op.replace("::", ".")
     phases = {
@@ -110,7 +110,7 @@ def cited(diagnosis: Diagnosis | None, found: Lookup) -> Diagnosis | None:
         if item.name.startswith(name) and item.same_inputs and not item.same_outputs
     }
     direction = phases.pop() if phases in ({"forward"}, {"backward"}) else None
-    rows = rows_of(found.catalog, name, direction=direction)
+    rows = rows_of(lookup.catalog, name, direction=direction)
     if not rows:
         return diagnosis
     line = f"this machine's catalog: {_most_telling(rows)}"

@@ -157,11 +157,11 @@ def page_of_both(before: Catalog, after: Catalog) -> Page:
     )
 
 
-def _changed(found: Sequence[Change]) -> list[tuple[str, ...]]:
+def _changed(changed: Sequence[Change]) -> list[tuple[str, ...]]:
     """Return the lines of what changed in one way, those before next to those after."""
     lines = []
     for when in ("before", "after"):
-        rows = [row for change in found if (row := getattr(change, when)) is not None]
+        rows = [row for change in changed if (row := getattr(change, when)) is not None]
         lines += [(when, *cells) for cells in _lines(rows)]
     return sorted(lines, key=lambda cells: cells[1:3])
 

@@ -1,14 +1,11 @@
-"""`repro-gate init`: which script it takes, asks for or refuses to choose, and that what it writes
+"""`repro-gate init`: which script it takes or refuses to choose, and that what it writes
 loads and runs that script."""
 
 from __future__ import annotations
 
 import json
 import os
-import pty
 import shlex
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -62,6 +59,7 @@ def twins(tmp_path: Path) -> Path:
         ({"run.py": TORCH, "train.py": "def (:\n"}, "python run.py"),
         ({"a.ipynb": notebook("%pip install x\nimport torch")}, "jupyter execute a.ipynb"),
         ({"train.ipynb": notebook("import torch"), "run.py": TORCH}, "python run.py"),
+        ({"a.ipynb": notebook("from .x import y\n" + SEEDED)}, "jupyter execute a.ipynb"),
     ],
 )
 def test_the_script_that_trains_is_taken(files: dict[str, str], run: str, tmp_path: Path) -> None:
@@ -91,20 +89,6 @@ def test_none_is_taken_where_there_is_none_or_none_is_likelier(
         name in printed for name in files if "model.py" not in files
     )
     assert not (tmp_path / "repro.yml").exists()
-
-
-def test_a_person_on_a_terminal_is_asked(twins: Path) -> None:
-    for answers, code in (("x\n0\n3\n2\n", 0), ("\x04", 2)):
-        own, its = pty.openpty()
-        command = [sys.executable, "-m", "repro_gate", "init", str(twins), "--force"]
-        with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
-            os.write(own, answers.encode())
-            assert process.wait(60) == code
-        printed = os.read(own, 65_536).decode()
-        os.close(its)
-        os.close(own)
-        assert "1  a/train.py" in printed and "2  b/train.py" in printed
-    assert load_spec(twins).train.run == "python b/train.py"
 
 
 def test_the_script_is_named_from_the_checkout_or_from_here_and_lies_inside(
@@ -137,13 +121,13 @@ def test_a_spec_is_written_anew_only_by_force_and_says_what_was_taken_and_why(
 
 
 @pytest.mark.parametrize(("most", "code"), [(1, 2), (2, 0)])
-@pytest.mark.parametrize("limit", ["_MAX_SCRIPTS", "_MAX_FOLDERS"])
+@pytest.mark.parametrize("limit", ["scripts", "folders"])
 def test_a_checkout_that_is_too_large_needs_the_script_named(
     limit: str, most: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, {"train.py": TORCH, "a/model.py": MODULE, "b/data.txt": ""})
     (tmp_path / "loop").symlink_to(tmp_path)
-    monkeypatch.setattr(drafting, limit, most)
+    monkeypatch.setitem(drafting._MOST, limit, most)
     assert main(["init", str(tmp_path), "--stdout"]) == code
     assert main(["init", str(tmp_path), "--script", "train.py"]) == 0
 

@@ -24,6 +24,7 @@ def test_a_distance_that_does_not_fit_is_cut_and_nan_on_one_side_has_none() -> N
     assert bits.largest_ulp([large], [-large]) == 1 << 62
     assert bits.largest_ulp([large], [large * float("nan")]) is None
     assert bits.largest_ulp([torch.tensor([1])], [torch.tensor([2])]) is None
+    assert bits.largest_ulp([number], [number.double()]) is None, "of two dtypes"
 
 
 def test_every_result_has_dense_leaves() -> None:

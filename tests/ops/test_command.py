@@ -57,6 +57,17 @@ def test_an_interrupted_one_is_shown_written_and_exit_code_3(
     assert [path.suffix for path in (double.cache / "repro-gate" / "ops").iterdir()] == [".partial"]
 
 
+def test_if_nothing_can_be_kept_it_is_measured_all_the_same(
+    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    double.set("a")
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert run() == 0
+    out, err = capsys.readouterr()
+    assert "1 row of 1 case" in out and "cannot be written" in err
+
+
 def test_files_are_shown_and_compared(tmp_path: Path, capsys: Capture) -> None:
     old, new, page = tmp_path / "old.json", tmp_path / "new.json", tmp_path / "ops.md"
     write(old, catalog(row("kernel/x")))
@@ -72,8 +83,9 @@ def test_files_are_shown_and_compared(tmp_path: Path, capsys: Capture) -> None:
     ("arguments", "said"),
     [
         (["{a}", "--quick"], "nothing is measured"),
-        (["{a}", "--json", "{a}"], "named twice"),
-        (["{a}", "--compare", "{a}"], "named twice"),
+        (["{a}", "--json", "{a}"], "is the file of what is read too"),
+        (["--compare", "{a}", "--json", "{a}"], "is the file of what is read too"),
+        (["{a}", "--json", "b", "--html", "b"], "is the file of --json too"),
         (["--json", "/nowhere/ops.json"], "cannot be written"),
         (["--compare", "/nowhere.json"], "is not there"),
     ],

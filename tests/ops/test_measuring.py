@@ -87,7 +87,7 @@ def test_a_wrong_control_means_no_catalog(double: Double, name: str, came: str) 
 def test_a_python_without_torch_no_program_and_an_empty_pattern_are_said(double: Double) -> None:
     double.set("repeats")
     with pytest.raises(UsageError, match="no case fits"):
-        double.measure(pattern="nothing like it")
+        double.measure(only="nothing like it")
     double.set("repeats", fails="No module named 'torch'")
     with pytest.raises(Inconclusive, match="No module named 'torch'") as refused:
         double.measure()
@@ -132,29 +132,18 @@ def test_what_may_differ_or_cannot_be_read_is_redone(
     cases: dict[str, dict[str, str]] = {f"{source}/a": {}, f"{source}/b": {}}
     double.set(cases=cases)
     interrupt(1)
-    double.measure(own=own)
+    double.measure(op=own)
     interrupt()
     double.executed()
     if how == "damaged":
         (path,) = double.cache.rglob("*.partial")
-        path.write_bytes(b'[0, {"case": 5}]\n' + path.read_bytes() + b"[1, {")
+        path.write_bytes(b'[0, {"case": 5}]\n' + path.read_bytes() + b"\n[1, {")
     double.set(cases=cases, about={"torch": "9.9.1"} if how == "another torch" else {})
-    found = double.measure(fresh=how == "fresh", own=own)
+    found = double.measure(fresh=how == "fresh", op=own)
     assert list(outcomes(found)) == ["a", "b"] and found.scope == ("some" if own else "all")
     assert len(double.executed()) == (3 if how == "damaged" else 4)
     left = len(list(double.cache.rglob("*.partial")))
     assert left == (how == "another torch"), "a complete one leaves nothing to go on with"
-
-
-def test_if_nothing_can_be_kept_it_is_measured_all_the_same(
-    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    double.set("a")
-    (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    watch = _Heard()
-    assert double.measure(watch).complete
-    assert any("cannot be written" in line for line in watch.lines)
 
 
 def instead(double: Double, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
@@ -205,8 +194,8 @@ def test_a_worker_that_only_begins_rows_ends_the_measurement(double: Double) -> 
 def test_an_own_operator_that_cannot_be_executed_is_an_error(double: Double) -> None:
     double.set(cases={"user/no-kernel": {}, "user/add": {}})
     with pytest.raises(UsageError, match="--op no-kernel: cannot be executed"):
-        double.measure(own=("no-kernel", "add"))
-    assert double.measure(own=("add",)).complete
+        double.measure(op=("no-kernel", "add"))
+    assert double.measure(op=("add",)).complete
 
 
 def test_a_request_follows_no_planted_link(

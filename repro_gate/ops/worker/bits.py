@@ -1,15 +1,14 @@
 """What an operator gives, by its bits: equality of results, a digest, the largest distance in ULP;
-and the operators that it dispatches, which of them gave other bits for equal ones, and whether
-memory that nothing has written reaches the result. Without NumPy or the gate's packages."""
+and the operators that it dispatches, and whether memory that nothing has written reaches the
+result. Without NumPy or the gate's packages."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import operator
 import re
-import time
-from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -34,14 +33,14 @@ def tensors(value: Any) -> list[Any]:
 def leaves(value: Any) -> list[Any]:
     """Return the dense tensors in a result, in order: a sparse one as indices and values, what is
     no tensor as the bytes of a text."""
-    found: list[Any] = []
+    dense: list[Any] = []
     for leaf in tree_leaves(value):
         if isinstance(leaf, torch.Tensor):
-            found += _dense(leaf.detach())
+            dense += _dense(leaf.detach())
         else:
             text = leaf.hex() if isinstance(leaf, float) else repr(leaf)[:200]
-            found.append(torch.tensor(list(text.encode()), dtype=torch.uint8))
-    return found
+            dense.append(torch.tensor(list(text.encode()), dtype=torch.uint8))
+    return dense
 
 
 def _dense(tensor: Any) -> list[Any]:
@@ -61,21 +60,20 @@ def _dense(tensor: Any) -> list[Any]:
 def equal(first: list[Any], second: list[Any]) -> bool:
     """Return whether two results have the same leaves, bit for bit: -0.0 is not +0.0, and a NaN
     equals its own bits."""
-    return len(first) == len(second) and all(map(_same, first, second))
+    kinds = ([(leaf.dtype, leaf.shape) for leaf in side] for side in (first, second))
+    return operator.eq(*kinds) and all(map(_same_bytes, first, second))
 
 
-def _same(a: Any, b: Any) -> bool:
-    return (
-        a.dtype == b.dtype
-        and a.shape == b.shape
-        and bool(torch.equal(*(side.reshape(-1).view(torch.uint8) for side in (a, b))))
+def _same_bytes(a: Any, b: Any) -> bool:
+    return bool(
+        torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
     )
 
 
-def digest(found: list[Any]) -> str:
+def digest(dense: list[Any]) -> str:
     """Return SHA-256, cut to 128 bits, over the dtype, shape and bytes of each leaf."""
     total = hashlib.sha256()
-    for leaf in found:
+    for leaf in dense:
         total.update(f"{leaf.dtype} {list(leaf.shape)}\0".encode())
         here = leaf.cpu().contiguous()
         length = here.numel() * here.element_size()
@@ -87,98 +85,60 @@ def digest(found: list[Any]) -> str:
 def largest_ulp(first: list[Any], second: list[Any]) -> int | None:
     """Return the largest number of representable values between two elements; None if no float
     differs, or if one side is NaN or missing."""
-    largest: int | None = None
+    distances = []
     for a, b in zip(first, second):
-        if a.shape != b.shape or not ulp.exists(a.dtype) or not a.numel():
+        is_same_kind = (a.dtype, a.shape) == (b.dtype, b.shape)
+        if not is_same_kind or not ulp.exists(a.dtype) or not a.numel():
             continue
         absent = torch.isnan(a)
         if not torch.equal(absent, torch.isnan(b)):
             return None
-        numbers = (side.masked_fill(absent, 0.0) for side in (a, b))
-        largest = max(
-            largest or 0, min(ulp.largest(ulp.gaps(torch, *numbers)), _MOST_ULP)
-        )
-    return largest
+        gaps = ulp.gaps(torch, a.masked_fill(absent, 0.0), b.masked_fill(absent, 0.0))
+        distances.append(min(ulp.largest(gaps), _MOST_ULP))
+    return max(distances, default=None)
 
 
-@dataclass
-class Call:
-    """One operator as it was dispatched, with the digests of what went in and what came out, where
-    they are asked for."""
+class Call(NamedTuple):
+    """One operator as it was dispatched."""
 
     name: str = ""
     form: str = ""
-    view: bool = False
-    inputs: str = ""
-    outputs: str = ""
-    raised: bool = False
+    is_view: bool = False
 
 
-def kernel(calls: list[Call]) -> Call:
-    """Return the operator that does the work: the first that is neither a view nor common to all;
-    in a backward, one that says so."""
-    working = [call for call in calls if not call.view]
+def kernels(calls: list[Call]) -> list[Call]:
+    """Return the operators that do the work, each once: neither views nor common to all; in a
+    backward, those that say so."""
+    working = [call for call in dict.fromkeys(calls) if not call.is_view]
     own = [
         call
         for call in working
         if not _COMMON.fullmatch(base(call.name)) and not gives_unwritten(call.name)
     ]
     backward = [call for call in own if "backward" in call.name]
-    return (backward or own or working or calls or [Call()])[0]
+    return backward or own or working[:1] or calls[:1]
 
 
-def record(
-    run: Callable[[], Any], byte: int | None = None, digests: bool = False
-) -> tuple[list[Call], Any]:
+def record(run: Callable[[], Any], byte: int | None = None) -> tuple[list[Call], Any]:
     """Run once; return each operator in the order of its dispatch, and the result. `byte`: fill
-    with it whatever `empty` and its like give. An operator's exception ends the record."""
+    with it whatever `empty` and its like give."""
     calls: list[Call] = []
 
     def dispatched(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = str(function)
         if name.startswith(ASIDE):
             return function(*args, **kwargs)
-        call = Call(name, form(function, args, kwargs), is_view(function))
-        calls.append(call)
-        if digests:
-            call.inputs = _digest((args, kwargs))
+        calls.append(Call(name, form(function, args, kwargs), is_view(function)))
         written = _bytes_of(args[0]) if base(name) in ("resize_", "resize_as_") else 0
-        try:
-            result = function(*args, **kwargs)
-        except Exception:
-            call.raised = True
-            raise
+        result = function(*args, **kwargs)
         if byte is not None and gives_unwritten(name):
             for tensor in tensors(result):
                 if _bytes_of(tensor) > written:
                     tensor.untyped_storage()[written:].fill_(byte)
-        if digests:
-            call.outputs = _digest(
-                (result, args) if function._schema.is_mutable else result
-            )
         return result
 
-    try:
-        with mode(torch, dispatched):
-            return calls, run()
-    except Exception:
-        if not any(call.raised for call in calls):
-            raise
-    return calls, None
-
-
-def first_differing(run: Callable[[], Any], seconds: float) -> Call | None:
-    """Return the first operator that, in one of many executions, gave other bits than in the first
-    for equal ones; None if none did."""
-    first, _ = record(run, digests=True)
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        for call, before in zip(record(run, digests=True)[0], first):
-            if (call.name, call.inputs) != (before.name, before.inputs):
-                break  # what went in differs already: the cause was no operator's
-            if call.outputs != before.outputs:
-                return before
-    return None
+    with mode(torch, dispatched):
+        return calls, run()
 
 
 def uninitialised(run: Callable[[], Any]) -> bool:
@@ -193,11 +153,3 @@ def _bytes_of(tensor: Any) -> int:
     if tensor.is_sparse or tensor.is_nested or tensor.device.type == "meta":
         return 0
     return int(tensor.untyped_storage().nbytes())
-
-
-def _digest(value: Any) -> str:
-    try:
-        return digest(leaves(value))
-    except (RuntimeError, NotImplementedError):
-        # a layout that cannot be read here: never told from another
-        return ""

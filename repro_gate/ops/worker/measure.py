@@ -29,9 +29,6 @@ _LIMIT = {  # what the rows cannot show
     "show, nor does its price",
     "cpu": "torch computes with one thread here: no kernel of the CPU can race",
 }
-_CULPRIT_SECONDS = (
-    1.0  # of recorded executions in which the operator that differs is looked for
-)
 _CHEAPEST, _DEAREST = (
     0.87,
     1.15,
@@ -157,7 +154,7 @@ class Measurement:
         # a race that shows in few executions needs more of them
         self.risky = case.risky or bool(self.documented)
         self.off, self.on = Arm(), Arm()
-        self.kernel = bits.Call("inductor" if case.compiled else "")
+        self.kernels = [bits.Call("inductor")] if case.compiled else []
         self.inputs = ""
         self.off_ms: list[float] = []
         self.on_ms: list[float] = []
@@ -182,14 +179,17 @@ class Measurement:
             switch(False)
         if off.outcome == "no-kernel" and not on.runs:
             on.outcome, on.message = off.outcome, off.message
+        # which of several operators differs is not known
+        known = off.outcome != "differs" or len(self.kernels) == 1
+        kernel = (*(self.kernels if known else ()), bits.Call())[0]
         return {
             "case": self.case.name,
             "dtype": self.dtype,
             "direction": self.direction,
             "documented": self.documented,
             "inputs": self.inputs,
-            "kernel": self.kernel.name,
-            "form": self.kernel.form,
+            "kernel": kernel.name,
+            "form": kernel.form,
             "off": vars(off),
             "on": vars(on),
             "off_ms": self.off_ms,
@@ -214,22 +214,15 @@ class Measurement:
                 elif arm is self.off:
                     return
         settings = self.settings
-        watched = None
-        if settings.first and not self.case.compiled and running and not running[0].on:
-            watched = running[0].run
-        if watched is not None and not size:
-            self._describe(watched)
+        is_off = bool(running) and not running[0].on
+        if settings.first and is_off and not size and not self.case.compiled:
+            self._describe(running[0].run)
         seconds = settings.seconds / 2 * (_MORE if self.risky else 1)
         self._repeat(running, self._often(settings.repeats, size), seconds)
         if settings.contended and (last or self.risky):
             with load(self.device):
                 count = self._often(settings.contended, size)
                 self._repeat(running, count, seconds, timed=False)
-        if watched is not None and self.off.outcome == "differs":
-            # one that differs too seldom for a few recorded executions keeps the row's kernel
-            with contextlib.suppress(Exception):
-                found = bits.first_differing(watched, _CULPRIT_SECONDS)
-                self.kernel = found or self.kernel
         if (
             settings.price
             and not size
@@ -255,11 +248,6 @@ class Measurement:
         except Exception as error:
             if not arm.digests:
                 arm.fail(error)
-                if arm.outcome == "raises" and not self.case.compiled:
-                    # it may be refused before anything is dispatched
-                    with contextlib.suppress(Exception):
-                        calls, _ = bits.record(runner.anew)
-                        self.kernel = next(call for call in calls if call.raised)
             return False
         refused = "the forward, which the flags refuse, ran without them"
         arm.message = refused if runner.unflagged else ""
@@ -272,10 +260,10 @@ class Measurement:
         # it may run, but not under a dispatch mode: its names stay unknown
         with contextlib.suppress(Exception):
             calls, _ = bits.record(run)
-            self.kernel = bits.kernel(calls)
+            self.kernels = bits.kernels(calls)
             empty = [call for call in calls if gives_unwritten(call.name)]
             if empty and bits.uninitialised(run):
-                self.off.outcome, self.kernel = "uninitialised", empty[0]
+                self.off.outcome, self.kernels = "uninitialised", empty[:1]
 
     def _often(self, count: int, size: int) -> int:
         """Return how often one size of this row is executed for `count` of the settings."""

@@ -208,8 +208,8 @@ def versions(sample: Sample) -> list[int]:
     ]
 
 
-def copied(found: list[Any]) -> list[Any]:
-    return [item.clone() if isinstance(item, torch.Tensor) else item for item in found]
+def copied(values: list[Any]) -> list[Any]:
+    return [item.clone() if isinstance(item, torch.Tensor) else item for item in values]
 
 
 def _cotangent(output: Any, generator: Any) -> Any:
