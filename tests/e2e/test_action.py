@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.e2e.test_native import check_out, job_of
 from tests.support.composite import Job
 from tests.support.gates import LOOP, ROOT, with_line
 from tests.support.github.server import GitHub
-from tests.support.github.stage import obeyed
+from tests.support.github.stage import obeyed, pull_request, workflow_run
 from tests.support.repositories import git
 
 BROKEN = with_line("x = random.SystemRandom().random()")
@@ -38,15 +37,11 @@ class Runner:
         self.head, ours = check_out(self.job, source), self.github.repository
         head = "stranger/trainer" if fork else ours
         self.github.add_pull(7, self.head, head_repository=head if fork else "")
-        side = {"sha": self.head, "ref": "topic", "repo": {"full_name": head}}
-        base = {"ref": "main", "repo": {"full_name": ours}}
-        pull = {"number": 7, "state": "open", "draft": False, "head": side, "base": base}
-        payload = {"action": "synchronize", "number": 7, "pull_request": pull}
-        self.event("pull_request", payload)
+        self.event("pull_request", pull_request(ours, fork=fork, sha=self.head))
 
-    def event(self, name: str, payload: dict[str, Any]) -> None:
+    def event(self, name: str, payload: bytes) -> None:
         """What the job runs for."""
-        (self.job.folder / "event.json").write_text(json.dumps(payload))
+        (self.job.folder / "event.json").write_bytes(payload)
         self.job.environment["GITHUB_EVENT_NAME"] = name
 
     def step(self, phase: str, token: str | None = None, **inputs: str) -> Done:
@@ -141,22 +136,9 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
     assert told.returncode == 0, told.stdout + told.stderr
     assert runner.github.comments(7) == [] and runner.job.outputs["action"]["verdict"] == "pass"
 
-    repository = {"full_name": runner.github.repository}
-    run = {
-        "id": 4711,
-        "run_attempt": 1,
-        "name": "gate",
-        "event": "pull_request",
-        "status": "completed",
-        "conclusion": "success",
-        "head_sha": runner.head,
-        "head_branch": "topic",
-        "head_repository": {"full_name": "stranger/trainer"},
-        "repository": repository,
-        "pull_requests": [],
-    }
-    event = {"action": "completed", "workflow_run": run, "repository": repository}
-    runner.event("workflow_run", event)
+    run = workflow_run(runner.github.repository, head_sha=runner.head)
+    event = {"action": "completed", "workflow_run": run, "repository": run["repository"]}
+    runner.event("workflow_run", json.dumps(event).encode())
     runner.job.environment |= {"GITHUB_RUN_ID": "4800", "GITHUB_SHA": "a" * 40}
     relayed = runner.step("comment", runner.token, comment="always")
     assert relayed.returncode == 0, relayed.stdout + relayed.stderr

@@ -27,7 +27,7 @@ for _ in range(4):
 def package(folder: Path, *how: str) -> tuple[Path, str]:
     """A checkout whose training, in a folder of its own, imports its package; HEAD~1 has twice
     HEAD's RATE. And the PATH of an environment in which pip installed it."""
-    code = project(folder / "code", value="0.5")
+    code = project(folder / "code")
     training(code, "", files={"scripts/train.py": TRAIN}, run="python scripts/train.py")
     for rate, message in (("1.0", "twice the rate"), ("0.5", "the rate")):
         text = f"from odepack.deep.inner import HERE\nRATE = {rate}\n"

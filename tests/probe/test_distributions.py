@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.probe import distributions
-from tests.support.tracing import trace_script, trained
-
-TRAIN = """
-import torch
-net = torch.nn.Linear(3, 1)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-net(torch.randn(4, 3)).sum().backward()
-opt.step()
-"""
+from tests.support.tracing import ONE, trace_script, trained
 
 
 @pytest.fixture
@@ -100,7 +92,7 @@ def test_an_old_egg_info_counts_by_its_names_and_broken_metadata_not(site: Path)
 @pytest.mark.slow
 def test_a_training_that_is_asked_names_what_is_installed(short_path: Path) -> None:
     child = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import numpy'])\n"
-    run = trace_script(short_path, TRAIN + child, observe=True)
+    run = trace_script(short_path, ONE + child, observe=True)
     # the child did not train
     assert [trace.distributions is not None for trace in run.traces] == [True, False]
     found = trained(run).distributions

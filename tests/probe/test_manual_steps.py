@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from repro_gate.compare.traces import compare_runs
-from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
-from tests.support.tracing import blocks, names, trace_cases, trace_script
+from tests.support.tracing import Case, blocks, names, trace_shapes
 
-HEAD = """
-import multiprocessing, sys
+SHAPES = """
+import multiprocessing
 import torch, torch._dynamo
 from torch import nn
 
@@ -33,10 +32,7 @@ def fit(net, optimizer, parts=1):
 def update(parameters, grads=None):
     for index, p in enumerate(parameters):
         p.data.add_(p.grad if grads is None else grads[index], alpha=-0.1)
-"""
-SHAPES = (
-    HEAD
-    + """
+
 def backward():  # pytorch/examples: word_language_model, regression
     net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
     for _ in range(3):
@@ -62,7 +58,7 @@ def func():
     for _ in range(3):
         grads, value = torch.func.grad_and_value(loss)(params, data())
         params = {name: params[name] - 0.1 * grads[name] for name in params}
-        print("loss", float(value).hex())
+        print(float(value).hex())
 
 def per_sample():
     params, loss = functional()
@@ -204,16 +200,7 @@ def steps_twice():  # made after a gradient as well, but steps without one too
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         optimizer.step()
         optimizer.step()
-
-if __name__ == "__main__":
-    for case in (*SHAPES, "analytic"):
-        process = multiprocessing.get_context("fork").Process(target=globals()[case], name=case)
-        process.start()
-        process.join()
-        if process.exitcode:
-            sys.exit("%s failed" % case)
 """
-)
 BY_BACKWARD = (
     "backward unused_optimizer checkpointed renewed far_behind one_each one_each_backwards"
 )
@@ -225,20 +212,18 @@ Shapes = Mapping[str, Trace]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    found = trace_script(tmp_path_factory.mktemp("by-hand"), f"SHAPES = {CASES!r}\n" + SHAPES)
-    assert found.outcome == "finished", (found.problem, found.ended.tail)
-    return found
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
+    return trace_shapes(tmp_path_factory.mktemp("by-hand"), SHAPES, [*CASES, "analytic"])
 
 
 @pytest.fixture(scope="module")
-def shapes(run: RunResult) -> Shapes:
-    return {trace.key: trace for trace in run.traces if trace.trained}
+def shapes(cases: Mapping[str, Case]) -> Shapes:
+    return {name: case.trace for name, case in cases.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_shape_has_its_steps_and_says_what_they_are(shapes: Shapes, case: str) -> None:
-    assert "analytic" not in shapes, "it takes no gradient"
+    assert not shapes["analytic"].trained, "it takes no gradient"
     trace, notes = shapes[case], [message for _, message in shapes[case].notes]
     assert (len(trace.steps), trace.end) == (STEPS[case], "exit")
     if case in OTHERS.split():
@@ -258,7 +243,9 @@ def test_each_shape_has_its_steps_and_says_what_they_are(shapes: Shapes, case: s
         assert kept[-1].step == STEPS[case] and kept[-1].digests != kept[0].digests
 
 
-def test_names_are_those_of_modules_and_losses_the_scripts(shapes: Shapes, run: RunResult) -> None:
+def test_names_are_those_of_modules_and_losses_the_scripts(
+    shapes: Shapes, cases: Mapping[str, Case]
+) -> None:
     trace = shapes["backward"]
     net = [f"{layer}.{name}" for layer in range(3) for name in ("weight", "bias")]
     assert names(trace, "parameter", -1) == net
@@ -267,7 +254,7 @@ def test_names_are_those_of_modules_and_losses_the_scripts(shapes: Shapes, run: 
     buffers = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
     assert set(names(trace, "buffer", 1)) == buffers
     assert names(shapes["func"], "parameter", 0) == names(shapes["func"], "gradient", 2)
-    printed = [line.split()[1] for line in run.ended.tail if line.startswith("loss ")]
+    printed = cases["func"].printed
     recorded = [blocks(shapes["func"], "loss", step)[0].values[0] for step in range(3)]
     assert [*map(float.fromhex, printed)] == [*map(float.fromhex, recorded)] != []
 
@@ -293,8 +280,7 @@ def test_what_is_trained_beside_an_optimizer_is_recorded(shapes: Shapes) -> None
 
 @pytest.mark.slow
 def test_a_training_by_hand_ends_after_its_last_wanted_step(tmp_path: Path) -> None:
-    source = SHAPES.replace("range(3)", "range(1000)").partition("if __name__")[0]
-    scripts = {case: source + f"\n{case}()\n" for case in ("backward", "func", "grad")}
-    for case in trace_cases(tmp_path, scripts, steps=2).values():
+    source = SHAPES.replace("range(3)", "range(1000)")
+    for case in trace_shapes(tmp_path, source, ("backward", "func", "grad"), steps=2).values():
         found = case.trace.stopped, len(case.trace.steps), case.exit_code
         assert found == (True, 2, 0), case.printed

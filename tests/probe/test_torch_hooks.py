@@ -7,12 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
-from tests.support.tracing import blocks, names, trace_script
+from tests.support.tracing import Case, blocks, names, trace_shapes
 
 SHAPES = """
-import multiprocessing, sys, warnings
 import torch, torch._dynamo
 from torch import nn
 
@@ -92,7 +90,7 @@ def amp():
         scaler.scale(loss).backward()
         scaler.step(opt)
         scaler.update()
-        print("amp", float(loss).hex())
+        print(float(loss).hex())
 
 def compiled():
     net = Net()
@@ -118,27 +116,8 @@ def optimizer_made_first_weights_changed_after():
 def unused_in_loss():
     net = nn.ModuleDict({"used": nn.Linear(4, 1), "idle": nn.Linear(4, 1)})
     fit(torch.optim.SGD(net.parameters(), lr=0.1), squared(net["used"]))
-
-if __name__ == "__main__":
-    for case in SHAPES:
-        process = multiprocessing.get_context("fork").Process(target=globals()[case], name=case)
-        process.start()
-        process.join()
-        if process.exitcode:
-            sys.exit("%s failed" % case)
 """
-CASES = [
-    "plain",
-    "lbfgs",
-    "lightning_closure",
-    "gan",
-    "accumulation",
-    "amp",
-    "compiled",
-    "compiled_step",
-    "sparse",
-]
-CASES += ["optimizer_made_first_weights_changed_after", "unused_in_loss"]
+CASES = ["plain", "lbfgs", "lightning_closure", "gan", "accumulation", "amp", "compiled", "compiled_step", "sparse", "optimizer_made_first_weights_changed_after", "unused_in_loss"]
 NET = [f"{layer}.{name}" for layer in ("first", "norm", "last") for name in ("weight", "bias")]
 BUFFERS = ["norm.running_mean", "norm.running_var", "norm.num_batches_tracked"]
 STEP = ["rng", "loss", "gradient", "parameter", "optimizer", "optimizer"]
@@ -146,15 +125,13 @@ Shapes = Mapping[str, Trace]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    found = trace_script(tmp_path_factory.mktemp("shapes"), f"SHAPES = {CASES!r}\n" + SHAPES)
-    assert found.outcome == "finished", (found.problem, found.ended.tail)
-    return found
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
+    return trace_shapes(tmp_path_factory.mktemp("shapes"), SHAPES, CASES)
 
 
 @pytest.fixture(scope="module")
-def shapes(run: RunResult) -> Shapes:
-    return {trace.key: trace for trace in run.traces if trace.trained}
+def shapes(cases: Mapping[str, Case]) -> Shapes:
+    return {name: case.trace for name, case in cases.items()}
 
 
 def story(trace: Trace, step: int) -> list[str]:
@@ -212,9 +189,9 @@ def test_two_optimizers_have_steps_each_and_a_step_all_its_losses(shapes: Shapes
 
 
 def test_a_loss_is_that_before_scaling_and_the_first_state_the_real_one(
-    shapes: Shapes, run: RunResult
+    shapes: Shapes, cases: Mapping[str, Case]
 ) -> None:
-    printed = [line.split()[1] for line in run.ended.tail if line.startswith("amp ")]
+    printed = [line for line in cases["amp"].printed if line.startswith("0x")]
     recorded = [blocks(shapes["amp"], "loss", step)[0].values[0] for step in (0, 1)]
     assert [*map(float.fromhex, recorded)] == [*map(float.fromhex, printed)] != []
     trace = shapes["optimizer_made_first_weights_changed_after"]
