@@ -121,7 +121,7 @@ def test_a_fault_is_found_and_its_clean_twin_passes(case: str, tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["cache", "end"])
 def test_weights_that_change_after_the_last_step_count(tmp_path: Path, place: str) -> None:
-    """With noise in one place. Parameters of torch.func: tests/probe/test_manual_steps.py."""
+    """With noise in one place. Parameters of torch.func: tests/probe/test_torch_hooks.py."""
     source = HEAD + MIXED
     for other in ("cache", "end"):
         source = source.replace(f"{{{other}}}", " + noise()" if other == place else "")

@@ -225,30 +225,32 @@ def test_what_could_not_be_copied_in_one_run_is_no_difference_and_not_the_same(r
 TEN, TWENTY = ("1" + "0" * 40, "2" + "0" * 40)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "leaf", "values", "far"),
-    [
-        ('{"a": "abcdef12"}', '{"a": "abcdee12"}', "a", ("abcdef12", "abcdee12"), None),
-        ('{"a": 0.5}', '{"a": 0.75}', "a", (0.5, 0.75), 0.25),
-        ('{"a": 12}', '{"a": 10}', "a", (12, 10), 2.0),
-        ('{"a": 12}', '{"a": "12"}', "a", (12, "12"), None),
-        ('{"a": 1.0}', '{"a": 1}', "a", (1.0, 1), None),
-        ('{"a": true}', '{"a": false}', "a", (True, False), None),
-        ('{"a": 1}', '{"a": 1, "b": 2}', "b", None, None),
-        ('{"a": [1]}', '{"a": {"0": 1}}', "(structure)", None, None),
-        ('{"a": NaN}', '{"a": 1.0}', "a", (float("nan"), 1.0), None),
-        (f'{{"a": {TEN}}}', f'{{"a": {TWENTY}}}', "a", (TEN, TWENTY), None),
-    ],
-)
+# two texts, the leaf that differs, its values, and their distance
+LEAVES: list[tuple[str, str, str, object, float | None]] = [
+    ('{"a": "abcdef12"}', '{"a": "abcdee12"}', "a", ("abcdef12", "abcdee12"), None),
+    ('{"a": 0.5}', '{"a": 0.75}', "a", (0.5, 0.75), 0.25),
+    ('{"a": 12}', '{"a": 10}', "a", (12, 10), 2.0),
+    ('{"a": 12}', '{"a": "12"}', "a", (12, "12"), None),
+    ('{"a": 1.0}', '{"a": 1}', "a", (1.0, 1), None),
+    ('{"a": true}', '{"a": false}', "a", (True, False), None),
+    ('{"a": 1}', '{"a": 1, "b": 2}', "b", None, None),
+    ('{"a": [1]}', '{"a": {"0": 1}}', "(structure)", None, None),
+    ('{"a": NaN}', '{"a": 1.0}', "a", (float("nan"), 1.0), None),
+    (f'{{"a": {TEN}}}', f'{{"a": {TWENTY}}}', "a", (TEN, TWENTY), None),
+]
+
+
 def test_a_difference_has_the_values_by_their_type_and_a_distance_for_numbers_alone(
-    first: str, second: str, leaf: str, values: object, far: float | None, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    a, b = tmp_path / "a.json", tmp_path / "b.json"
-    a.write_text(first)
-    b.write_text(second)
-    (difference,) = differences(*read_files(a, b))
-    found = reading.as_divergence(difference, 3)
-    assert (found.name, found.max_abs, repr(found.values)) == (leaf, far, repr(values))
+    paths = [(tmp_path / f"{row}a.json", tmp_path / f"{row}b.json") for row in range(len(LEAVES))]
+    for (a, b), (first, second, *_) in zip(paths, LEAVES, strict=True):
+        a.write_text(first)
+        b.write_text(second)
+    read = read_files(*(path for pair in paths for path in pair))
+    for a, b, (*_, leaf, values, far) in zip(read[::2], read[1::2], LEAVES, strict=True):
+        found = reading.as_divergence(*differences(a, b), 3)
+        assert (found.name, found.max_abs, repr(found.values)) == (leaf, far, repr(values))
 
 
 def compared(a: Mapping[str, Collected], b: Mapping[str, Collected]) -> reading.ArtifactComparison:

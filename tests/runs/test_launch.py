@@ -10,6 +10,7 @@ import pytest
 from repro_gate.runs import arms, launch, watching
 from repro_gate.runs.launch import RunRequest, RunResult, Site
 from repro_gate.spec.model import Spec, Train
+from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace
 from tests.support.tracing import PATH, blocks, trace_script, trained
 
@@ -126,3 +127,59 @@ def test_a_snippet_and_the_seed_in_a_command_are_filled_in(tmp_path: Path) -> No
     assert (run.outcome, blocks(trained(run), "loss", 0)[0].values) == ("finished", ((1.5).hex(),))
     echoed = trace_script(tmp_path / "two", "", command="echo seed={seed}", seed=7)
     assert echoed.ended.tail == ("seed=7",)
+
+
+# What is done to the trace afterwards does not depend on who recorded.
+WRITTEN = f"""{TRAIN}
+import glob, json, resource, signal, time
+one()
+config = json.load(open(os.environ["REPRO_GATE_PROBE"]))
+[path] = [item for item in glob.glob(config["traces"] + "/*.jsonl") if os.path.basename(item).startswith("%d-" % os.getpid())]
+def append(content):
+    with open(path, "ab") as file:
+        file.write(content)
+"""
+
+
+def untraced(run: RunResult) -> str:
+    """The problem of a run whose trace cannot be used: one line, and nothing of it is a result."""
+    found = (run.outcome, run.reason_id, run.good)
+    assert found == ("untraced", "trace/unreadable", False), (run.problem, run.ended)
+    assert "\n" not in run.problem and len(run.problem) < 500
+    return run.problem
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "remedy"),
+    [
+        ('append(b\'{"e":"reward"}\\n\')', "is no event of the format", "must not write to"),
+        ("append(b' ' * 200_000)", "more than 100,000 bytes", "raise capture.every"),
+    ],
+    ids=["a forged line", "more than a run may write"],
+)
+def test_a_trace_that_is_forged_or_too_large_is_named_and_ends_the_run_at_once(
+    code: str, said: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fmt.MAX_OF_RUN, fmt.BYTES, 100_000)
+    run = trace_script(tmp_path, WRITTEN + code + "\ntime.sleep(60)\n")
+    assert said in untraced(run) and ".trace.jsonl:" in run.problem and remedy in run.remedy
+    assert run.ended.stopped == "trace" and run.ended.seconds < 40
+
+
+LIMITED = """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+try:
+    for _ in range(500):
+        one()
+except BaseException:
+    pass
+print('went on unseen')
+"""
+
+
+def test_a_trace_that_cannot_be_written_ends_the_training(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, WRITTEN + LIMITED)
+    assert "File too large" in untraced(run) and "capture.every" in run.remedy
+    # of its own accord, or by the gate, which saw the broken trace first
+    assert run.ended.exit_code in (74, -9) and "went on unseen" not in run.ended.tail

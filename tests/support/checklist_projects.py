@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import os
 import random
 import struct
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.gates import training
-from tests.support.repositories import git
+from tests.support.repositories import commit, git
 
 RECORDS, COLUMNS = 64, 9
 TRAIN = """
@@ -53,30 +51,6 @@ for epoch in range(2):
         optimizer.step()
     with torch.no_grad():
         print(sum(((model(batch[:, :8]) - batch[:, 8:]) ** 2).sum().item() for (batch,) in validation_loader))
-"""
-
-# Two processes that train, as a launcher starts them: rank 1 by another interpreter and with more
-# threads where the environment says so.
-RANKS = """
-import os
-import subprocess
-import sys
-
-if "RANK" not in os.environ:
-    pythons = [sys.executable, os.environ.get("OTHER_PYTHON", sys.executable)]
-    environments = [{**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
-    ranks = [subprocess.Popen([python, "train.py"], env=each) for python, each in zip(pythons, environments)]
-    sys.exit(max(rank.wait() for rank in ranks))
-
-import torch
-
-torch.set_num_threads(1 + int(os.environ.get("MORE_THREADS", "0")) * int(os.environ["RANK"]))
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(3):
-    optimizer.zero_grad()
-    model(torch.randn(8, 4)).square().mean().backward()
-    optimizer.step()
 """
 
 
@@ -146,23 +120,7 @@ def project(
     code = training(folder, text, spec, files)
     (code / "data.bin").write_bytes(data())
     git(code, "init", "-q")
-    git(code, "add", "-A")
-    git(code, "commit", "-qm", "training")
+    commit(code)
     for name, content in (untracked or {}).items():
         (code / name).write_text(content)
     return code
-
-
-def second_interpreter(folder: Path) -> Path:
-    """A virtual environment of its own that has what this one has: the same Python and torch at
-    another path."""
-    real = Path(os.path.realpath(sys.executable))
-    packages = Path(importlib.metadata.distribution("torch").locate_file(""))  # type: ignore[arg-type]
-    library = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for inner in (folder / "bin", library):
-        inner.mkdir(parents=True)
-    settings = f"home = {real.parent}\ninclude-system-site-packages = false\n"
-    (folder / "pyvenv.cfg").write_text(settings)
-    (folder / "bin" / "python").symlink_to(real)
-    (library / "site-packages").symlink_to(packages)
-    return folder / "bin" / "python"
