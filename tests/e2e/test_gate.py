@@ -19,7 +19,6 @@ from tests.support.gates import (
     environment,
     gate,
     gate_training,
-    leftovers,
     temporary_folders,
     tiered,
     training,
@@ -88,7 +87,7 @@ def test_a_run_that_takes_too_long_is_ended_whole(tmp_path: Path) -> None:
     gated = gate_training(tmp_path, source, SPEC.replace("train.py}", "train.py, timeout: 1s}"))
     gated.must(3, "run/timeout")
     assert "train.timeout" in gated.stdout
-    assert leftovers(before) == []
+    assert temporary_folders() == before
     commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     assert not any("98765" in words for words in commands)
 

@@ -12,7 +12,7 @@ import pytest
 
 from repro_gate.compare.traces import compare_runs
 from repro_gate.trace.model import Trace
-from tests.support.tracing import Case, blocks, names, trace_shapes
+from tests.support.tracing import Case, blocks, names, trace_cases
 
 SHAPES = """
 import multiprocessing
@@ -329,9 +329,16 @@ STEP = ["rng", "loss", "gradient", "parameter", "optimizer", "optimizer"]
 Shapes = Mapping[str, Trace]
 
 
+def forked(tmp_path: Path, source: str, *shapes: str, **options: int) -> Mapping[str, Case]:
+    """These functions of a source, each in a fork of one run, which must end well."""
+    found = trace_cases(tmp_path, {name: f"{name}()" for name in shapes}, source, **options)
+    assert {name: case.printed for name, case in found.items() if case.exit_code} == {}
+    return found
+
+
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
-    return trace_shapes(tmp_path_factory.mktemp("shapes"), SHAPES, [*CASES, *BY_HAND, "analytic"])
+    return forked(tmp_path_factory.mktemp("shapes"), SHAPES, *CASES, *BY_HAND, "analytic")
 
 
 @pytest.fixture(scope="module")
@@ -481,6 +488,6 @@ def test_what_is_trained_beside_an_optimizer_is_recorded(shapes: Shapes) -> None
 @pytest.mark.slow
 def test_a_training_by_hand_ends_after_its_last_wanted_step(tmp_path: Path) -> None:
     source = SHAPES.replace("range(3)", "range(1000)")
-    for case in trace_shapes(tmp_path, source, ("backward", "func", "grad"), steps=2).values():
+    for case in forked(tmp_path, source, "backward", "func", "grad", steps=2).values():
         found = case.trace.stopped, len(case.trace.steps), case.exit_code
         assert found == (True, 2, 0), case.printed

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,13 +162,4 @@ def trace_cases(
         printed = output.partition("nanobind: leaked")[0]  # after `gc.freeze()`
         [trace] = [trace for trace in run.traces if trace.pid == pid and trace.forked]
         found[name] = Case(trace, tuple(printed.splitlines()), exit_code, run)
-    return found
-
-
-def trace_shapes(
-    tmp_path: Path, source: str, shapes: Iterable[str], **options: Any
-) -> dict[str, Case]:
-    """Functions of one source in one run, each in a fork of its own, which must end well."""
-    found = trace_cases(tmp_path, {name: f"{name}()" for name in shapes}, source, **options)
-    assert {name: case.printed for name, case in found.items() if case.exit_code} == {}
     return found
