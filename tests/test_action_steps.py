@@ -2,7 +2,7 @@
 kept from, and what outlives it.
 
 `native` and `comment` make their real environment; the gate in it is one that writes down what it
-was given. `docker` is a program that does the same. `e2e/test_native` has the real gate and a
+was given. `docker` is a program that does the same. `e2e/test_action` has the real gate and a
 hostile training.
 """
 

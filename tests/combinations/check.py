@@ -18,7 +18,7 @@ from repro_gate.report.document import read_json
 from repro_gate.report.model import EXIT_CODES
 from tests.combinations.cases import Case, ends_early, expected
 from tests.support.gates import Gated, call
-from tests.support.repositories import git
+from tests.support.repositories import commit, git
 
 PROJECT = Path(__file__).parent / "project"
 _FORMATS = {
@@ -103,8 +103,7 @@ def _gate(case: Case, folder: Path) -> Gated:
         done = _repro_gate(folder, sound, "baseline", repository, "--quiet")
         assert (repository / "repro.baseline.yml").is_file(), done.stdout + done.stderr
     _write(repository, spec)
-    git(repository, "add", "-A")
-    git(repository, "commit", "-qm", "everything")
+    commit(repository)
     arguments = ["--json", out / "report.json", *_written_to(out)]
     arguments += ["--against", "HEAD"] if options.against == "HEAD" else []
     arguments += ["--base", "HEAD", "--policy", options.policy] if options.policy != "none" else []

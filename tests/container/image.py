@@ -27,8 +27,15 @@ from tests.container.engine import Engine, engine
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
-CONTEXT = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "entrypoint", "pyproject.toml")
-CONTEXT += ("requirements", "docs/causes", "docs/checks", "docs/reasons.md", "repro_gate")
+CONTEXT: tuple[str, ...] = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "entrypoint")
+CONTEXT += (
+    "pyproject.toml",
+    "requirements",
+    "docs/causes",
+    "docs/checks",
+    "docs/reasons.md",
+    "repro_gate",
+)
 NAME, BASE = "localhost/repro-gate-test", "localhost/repro-gate-base"
 # given to the build as a release gives it, and looked for in the labels
 REVISION = "0123456789abcdef0123456789abcdef01234567"

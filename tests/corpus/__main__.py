@@ -26,7 +26,7 @@ import yaml
 
 from repro_gate.trace import notebook
 from tests.support.gates import ROOT, call
-from tests.support.repositories import git
+from tests.support.repositories import commit, git
 
 HERE = Path(__file__).resolve().parent
 KINDS = {
@@ -105,8 +105,7 @@ def run(case: Case) -> dict[str, Any]:
                 (folder / twin["file"]).write_text(_text_of_twin(twin), encoding="utf-8")
             (folder / "repro.yml").write_text(yaml.safe_dump(_spec(case)), encoding="utf-8")
             git(folder, "init", "--quiet")
-            git(folder, "add", "--all")
-            git(folder, "commit", "--quiet", "--message", "training")
+            commit(folder)
         with _surroundings(case.entry):
             start = time.monotonic()
             done = call("run", folder, "--json", report, *_OPTIONS, timeout=3600)

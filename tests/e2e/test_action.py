@@ -1,27 +1,75 @@
 """The action's two halves as its composite steps start them, with real processes, against a GitHub
-of our own: a pull request, a fork, and what a training can see of the job around it."""
+of our own: a pull request, a fork, what a training can see of the job around it, and what a hostile one
+takes with it from a job of `native`."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.e2e.test_native import check_out, job_of
-from tests.support.composite import Job
-from tests.support.gates import LOOP, ROOT, with_line
+from tests.support.composite import Job, steps
+from tests.support.gates import LOOP, ROOT, environment, training, with_line
 from tests.support.github.server import GitHub
-from tests.support.github.stage import obeyed
-from tests.support.repositories import git
+from tests.support.github.stage import obeyed, pull_request, workflow_run
+from tests.support.repositories import commit, git
 
+TOKEN = "ghs_" + "S3cr3t" * 6
 BROKEN = with_line("x = random.SystemRandom().random()")
 Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository as GitHub unpacks an action, but with the gate's packages beside it: nothing
+    has to be downloaded."""
+    root = tmp_path_factory.mktemp("action")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if path.suffix != ".pth" and not path.name.startswith(("torch", "nvidia", "repro_gate")):
+            (root / path.name).symlink_to(path)
+    for name in ("repro_gate", "docs"):
+        (root / name).symlink_to(ROOT / name)
+    for name in ("native", "comment"):
+        shutil.copytree(ROOT / name, root / name)
+    (root / "requirements").mkdir()
+    (root / "requirements/gate.lock").write_text("# nothing\n")
+    return root
+
+
+def job_of(folder: Path, root: Path, action: str, github: GitHub) -> Job:
+    """A job of a push on a runner without a container, by a user who is not root to the files'
+    modes."""
+    told = environment(
+        CI="true",
+        GITHUB_REPOSITORY=github.repository,
+        GITHUB_EVENT_NAME="push",
+        GITHUB_REF="refs/heads/topic",
+        GITHUB_RUN_ID="4711",
+        GITHUB_RUN_ATTEMPT="1",
+        GITHUB_SERVER_URL="https://github.com",
+        GITHUB_API_URL=github.url,
+        GITHUB_GRAPHQL_URL=github.graphql_url,
+        GITHUB_WORKFLOW="gate",
+        GITHUB_JOB=action,
+    )
+    start = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+    return Job(folder, told, root / action, start=start)
+
+
+def check_out(job: Job, source: str) -> str:
+    """A commit with this training; its hash."""
+    workspace = training(job.folder / "workspace", source)
+    git(workspace, "init", "-q")
+    job.environment["GITHUB_SHA"] = commit(workspace)
+    return job.environment["GITHUB_SHA"]
 
 
 @dataclass
@@ -38,15 +86,11 @@ class Runner:
         self.head, ours = check_out(self.job, source), self.github.repository
         head = "stranger/trainer" if fork else ours
         self.github.add_pull(7, self.head, head_repository=head if fork else "")
-        side = {"sha": self.head, "ref": "topic", "repo": {"full_name": head}}
-        base = {"ref": "main", "repo": {"full_name": ours}}
-        pull = {"number": 7, "state": "open", "draft": False, "head": side, "base": base}
-        payload = {"action": "synchronize", "number": 7, "pull_request": pull}
-        self.event("pull_request", payload)
+        self.event("pull_request", pull_request(ours, fork=fork, sha=self.head))
 
-    def event(self, name: str, payload: dict[str, Any]) -> None:
+    def event(self, name: str, payload: bytes) -> None:
         """What the job runs for."""
-        (self.job.folder / "event.json").write_text(json.dumps(payload))
+        (self.job.folder / "event.json").write_bytes(payload)
         self.job.environment["GITHUB_EVENT_NAME"] = name
 
     def step(self, phase: str, token: str | None = None, **inputs: str) -> Done:
@@ -114,13 +158,12 @@ assert "GITHUB_OUTPUT" not in os.environ and "GITHUB_ENV" not in os.environ
 """
     ends = "if number == 3: raise SystemExit('end ::error::forged at the end')"
     runner.check_out(spy + with_line(ends))
-    secret = "ghs_" + "S3cr3t" * 6
-    told = runner.step("action", secret, comment="never")
+    told = runner.step("action", TOKEN, comment="never")
     assert told.returncode == 3, told.stdout + told.stderr  # it ends by an exception
     assert "secrets seen: 0" in told.stderr
     shown = [path.read_text() for path in runner.report.iterdir()]
     shown += [told.stdout, told.stderr, runner.job.command_file("action", "STEP_SUMMARY")]
-    assert not [text for text in shown if secret in text]
+    assert not [text for text in shown if TOKEN in text]
     own = ("::group::run", "::endgroup::", "::error ", "::warning ", "::notice ")
     for line in [*obeyed(told.stdout), *obeyed(told.stderr)]:
         assert line.startswith(own), line
@@ -141,22 +184,9 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
     assert told.returncode == 0, told.stdout + told.stderr
     assert runner.github.comments(7) == [] and runner.job.outputs["action"]["verdict"] == "pass"
 
-    repository = {"full_name": runner.github.repository}
-    run = {
-        "id": 4711,
-        "run_attempt": 1,
-        "name": "gate",
-        "event": "pull_request",
-        "status": "completed",
-        "conclusion": "success",
-        "head_sha": runner.head,
-        "head_branch": "topic",
-        "head_repository": {"full_name": "stranger/trainer"},
-        "repository": repository,
-        "pull_requests": [],
-    }
-    event = {"action": "completed", "workflow_run": run, "repository": repository}
-    runner.event("workflow_run", event)
+    run = workflow_run(runner.github.repository, head_sha=runner.head)
+    event = {"action": "completed", "workflow_run": run, "repository": run["repository"]}
+    runner.event("workflow_run", json.dumps(event).encode())
     runner.job.environment |= {"GITHUB_RUN_ID": "4800", "GITHUB_SHA": "a" * 40}
     relayed = runner.step("comment", runner.token, comment="always")
     assert relayed.returncode == 0, relayed.stdout + relayed.stderr
@@ -171,3 +201,44 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
     assert refused.returncode == 2 and "not of the run it came with" in refused.stdout
     assert "pass" not in runner.job.outputs["comment"].get("verdict", "")
     assert runner.github.comments(7) == [comment]
+
+
+# Finds the file of the step's shell, as any process of the same user can, and makes it read-only.
+# What stands in it meets each later step: bash then runs PS4 before each command, and a function in
+# place of `exit`. As root, bash takes PS4 from nobody.
+ATTACK = r"""
+import glob, os
+for name in glob.glob("/proc/[0-9]*/environ"):
+    try:
+        found = open(name, "rb").read().split(b"\0")
+    except OSError:
+        continue
+    for item in found:
+        path = item.removeprefix(b"GITHUB_ENV=")
+        if path != item and path.startswith(b"{folder}/") and os.access(path, os.W_OK):
+            with open(path, "w") as file:
+                file.write("SHELLOPTS=xtrace\nPS4=$(cp /proc/self/environ {stolen}/ps4-$$)+ \n")
+                file.write("BASH_FUNC_exit%%=() {{ cp /proc/self/environ {stolen}/exit-$$; builtin exit $1; }}\n")
+            os.chmod(path, 0o400)
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("setpriv"),
+    reason="/proc, and setpriv of util-linux",
+)
+def test_a_training_that_takes_over_its_job_finds_no_token(root: Path, tmp_path: Path) -> None:
+    stolen = tmp_path / "stolen"
+    stolen.mkdir()
+    with GitHub() as github:
+        job = job_of(tmp_path / "runner", root, "native", github)
+        check_out(job, ATTACK.format(folder=job.folder, stolen=stolen) + LOOP)
+        for name in steps("native"):
+            ended = job.run("native", name, {"python": sys.executable, "token": TOKEN})
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert job.outputs["gate"]["verdict"] == "pass" and github.requests == []
+        assert list(stolen.iterdir()) == []
+        job.run_step("later", {"run": "exit 0", "env": {"CANARY": "of a later step"}}, {})
+    taken = "".join(path.read_text() for path in stolen.iterdir())
+    assert "of a later step" in taken, "the attack itself works: put nothing behind `native`"
+    assert TOKEN not in taken

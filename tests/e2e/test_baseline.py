@@ -11,7 +11,7 @@ import pytest
 
 from repro_gate.baseline.file import read_baseline
 from tests.support.gates import LOOP, call, gate, training
-from tests.support.repositories import git
+from tests.support.repositories import commit, git
 
 SPEC = """
 version: 1
@@ -49,12 +49,6 @@ def write_library(folder: Path, version: str, factor: float) -> None:
         f"{name}/top_level.txt": "scaling\n",
     }.items():
         (folder / path).write_text(text)
-
-
-def commit(code: Path, message: str) -> None:
-    """Commit everything in `code`."""
-    git(code, "add", "-A")
-    git(code, "commit", "-qm", message)
 
 
 def record(code: Path) -> None:

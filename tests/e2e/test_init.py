@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from repro_gate.spec.loader import load_spec
 from tests.support.gates import call, gate
 
@@ -24,28 +22,19 @@ for step in range(5):
     optimizer.step()
 """
 NET = "import torch\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(3, 1)\n"
-OPTION = {
+FILES = {
     "my code/nets.py": NET,
     "my code/train.py": "import torch\nfrom nets import Net\n" + SEED + TRAIN,
 }
-PACKAGE = {"pkg/nets.py": NET, "pkg/train.py": "import torch\nfrom .nets import Net\n" + TRAIN}
 
 
-@pytest.mark.parametrize(
-    ("files", "run"),
-    [
-        (OPTION, "python 'my code/train.py' --seed {seed}"),
-        pytest.param(PACKAGE, "python -m pkg.train", marks=pytest.mark.slow),
-    ],
-    ids=["option", "package"],
-)
-def test_what_init_writes_runs_as_it_is(files: dict[str, str], run: str, tmp_path: Path) -> None:
+def test_what_init_writes_runs_as_it_is(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
-    for name, text in files.items():
+    for name, text in FILES.items():
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text(text)
     assert call("init", checkout).returncode == 0
-    assert load_spec(checkout).train.run == run
+    assert load_spec(checkout).train.run == "python 'my code/train.py' --seed {seed}"
     gated = gate(checkout, "--steps", "3", "--set", "cost.measure=false", out=tmp_path)
     gated.must(0)
     assert gated.check("random-state/seed-reach")["status"] == "pass"

@@ -7,12 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_gate import CLEAN, CLOCK, line_number
 from tests.support.gates import Gated, gate_training, with_line
 
+# It asks for torch before it imports it, leaves a file beside its workspace, and transforms by a
+# module in forked workers.
+CLEAN = """
+import importlib.util, os
+assert importlib.util.find_spec("torch") and importlib.util.find_spec("numpy")
+assert not os.path.exists("../cache"), os.listdir("..")
+open("../cache", "w").close()
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+class Shifted(TensorDataset):
+    shift = torch.nn.Dropout(0.5)
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return self.shift(x), y
+torch.manual_seed(torch.initial_seed())
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.Adam(model.parameters(), fused=True)
+data = Shifted(torch.randn(64, 8), torch.randn(64, 1))
+loader = DataLoader(data, batch_size=16, shuffle=True, num_workers=2)
+for step, (x, y) in enumerate(batch for _ in range(3) for batch in loader):
+    # here
+    loss = ((model(x) - y) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+CLOCK = "__import__('time').time_ns() % 10**6"
 ALONE = CLEAN.replace("num_workers=2", "num_workers=0")
 CRASH = with_line("""if number == 3: print('\\x1b[31mred\\n::error::forged')
     if number == 3: raise RuntimeError('out of ' + 'luck ' * 30)""")
+
+
+def line_number(source: str, text: str) -> int:
+    """The line that holds `text`, from 1."""
+    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
 
 
 @pytest.fixture(scope="module")

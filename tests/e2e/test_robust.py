@@ -214,14 +214,6 @@ def test_a_run_that_fails_whenever_it_is_varied_is_not_robust(tmp_path: Path) ->
     assert "deterministic-2 ended with: the end" in evidence
 
 
-def test_a_plain_repeat_that_fails_too_is_told_with_the_varied_run(tmp_path: Path) -> None:
-    line = f"{IN_RUN}if number == 2 and name in ('deterministic-2', 'deterministic-3'): sys.exit(3)"
-    found = gated(tmp_path, line, PLAIN)
-    found.must(1, *CRASHED)
-    message = found.report["reasons"][1]["message"]
-    assert "deterministic-2" in message and "deterministic-3" in message
-
-
 @pytest.mark.slow
 def test_a_varied_run_that_fails_for_one_seed_only_never_passes(tmp_path: Path) -> None:
     """The first seed depends on the path; the second one's varied run fails by chance."""

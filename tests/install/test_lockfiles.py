@@ -119,12 +119,35 @@ def test_what_a_hash_checks_is_pinned_and_installed_by_one_line(
     assert not any(pin.requirement for pin in lock.pins[:-1])  # options
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize(
-    "text", ["", "\0", "[" * 100_000, "(" * 3_900], ids=["empty", "nul", "deep", "requirement"]
+TOML = ("uv.lock", "pylock.toml")
+WHEELS = f'version = "1"\nwheels = [{{ hashes = {{ sha256 = "{A[7:]}" }} }}]'
+NO_LOCKS = ("", "\0", "[" * 100_000, "(" * 3_900)
+WRONG_KEYS = (
+    ("[[package]]\nname = 3\n[[packages]]\nname = 3\n", r"\$.package\[0\].name"),
+    ("a" + ".a" * 10_000 + " = 1\n", "takes more time or memory to parse"),
+    ('lock-version = "2.0"\n', "lock-version|pins nothing"),
 )
-def test_what_is_no_lock_is_refused_with_its_name(name: str, text: str, tmp_path: Path) -> None:
-    with pytest.raises(LockfileError, match=f"^{name.replace('.', '[.]')}[:0-9]*: "):
+NO_REQUIREMENTS = ("-rmore.txt", "--requirement=more.txt", "import torch", "a==1; " + "(" * 3_900)
+OTHERS = ("environment.yml", "Pipfile.lock", "poetry.lock", "setup.py")
+WRITE = "`uv pip compile"
+REFUSED = [  # name, text, what is said
+    *((name, text, f"^{name}[:0-9]*: ") for name in ALL for text in NO_LOCKS),
+    *((name, text, f"^{name}: .*({said})") for name in TOML for text, said in WRONG_KEYS),
+    *(
+        ("a.lock", f"six\n{line}\n", f"^a.lock:2: .*: write it with {WRITE}")
+        for line in NO_REQUIREMENTS
+    ),
+    *((name, "a: b\n", f"^{name}: is no requirements, .*{WRITE}") for name in OTHERS),
+    ("pylock.toml", f'[[packages]]\nname = "x\\n-e /y"\n{WHEELS}', "is no requirement"),
+    ("a.lock", "-i x\n" * (MAX_PACKAGES + 1), f"more than {MAX_PACKAGES}"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "said"), REFUSED, ids=map(str, range(len(REFUSED))))
+def test_what_is_no_lock_is_refused_with_its_name(
+    name: str, text: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(LockfileError, match=said):
         read(tmp_path, name, text)
 
 
@@ -136,28 +159,10 @@ def test_lines_that_join_or_say_nothing_cost_no_time(tmp_path: Path) -> None:
     assert time.process_time() - began < 2
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[[package]]\nname = 3\n[[packages]]\nname = 3\n", r"\$.package\[0\].name"),
-        ("a" + ".a" * 10_000 + " = 1\n", "takes more time or memory to parse"),
-        ('lock-version = "2.0"\n', "lock-version|pins nothing"),
-    ],
-    ids=["type", "time", "version"],
-)
-def test_the_key_that_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None:
-    for name in ("uv.lock", "pylock.toml"):
-        with pytest.raises(LockfileError, match=f"^{name}: .*({message})"):
-            read(tmp_path, name, text)
-
-
 def test_a_name_that_uv_would_take_for_an_option_is_no_requirement(tmp_path: Path) -> None:
-    wheels = f'version = "1"\nwheels = [{{ hashes = {{ sha256 = "{A[7:]}" }} }}]'
     for name in ("-e /x", "x --hash"):
-        lock = read(tmp_path, "pylock.toml", f'[[packages]]\nname = "{name}"\n{wheels}')
+        lock = read(tmp_path, "pylock.toml", f'[[packages]]\nname = "{name}"\n{WHEELS}')
         assert [pin.requirement for pin in lock.pins] == [""]
-    with pytest.raises(LockfileError, match="is no requirement"):
-        read(tmp_path, "pylock.toml", f'[[packages]]\nname = "x\\n-e /y"\n{wheels}')
 
 
 def test_bytes_size_number_and_place_of_a_file_are_bounded(tmp_path: Path) -> None:
@@ -180,17 +185,6 @@ def test_bytes_size_number_and_place_of_a_file_are_bounded(tmp_path: Path) -> No
     path.mkdir()
     with pytest.raises(LockfileError, match="is not a regular file"):
         read_lock(path, tmp_path)
-    with pytest.raises(LockfileError, match=f"more than {MAX_PACKAGES}"):
-        read(tmp_path, "a.lock", "-i x\n" * (MAX_PACKAGES + 1))
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["-rmore.txt", "--requirement=more.txt", "import torch", "a==1; " + "(" * 3_900],
-)
-def test_other_files_and_no_requirements_are_refused(line: str, tmp_path: Path) -> None:
-    with pytest.raises(LockfileError, match=r"^a.lock:2: .*: write it with `uv pip compile"):
-        read(tmp_path, "a.lock", f"idna==3.10 --hash={A}\n{line}\n")
 
 
 def test_a_header_inside_a_text_moves_no_line(tmp_path: Path) -> None:
@@ -199,22 +193,11 @@ def test_a_header_inside_a_text_moves_no_line(tmp_path: Path) -> None:
     assert {pin.place for pin in lock.pins} == {"uv.lock"}
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("requirements.lock", "requirements"),
-        ("poetry-requirements.txt", "requirements"),
-        ("uv.lock", "uv"),
-        ("pylock.train.toml", "pylock"),
-        *((name, None) for name in ("environment.yml", "Pipfile.lock", "poetry.lock", "setup.py")),
-    ],
-)
-def test_the_kind_follows_from_the_name(name: str, kind: str | None, tmp_path: Path) -> None:
-    assert kind_of(name) == kind
-    if kind is None:
-        said = f"^{name}: is no requirements, pylock.toml or uv.lock: .*`uv pip compile"
-        with pytest.raises(LockfileError, match=said):
-            read(tmp_path, name, "dependencies: [python]\n")
+def test_the_kind_follows_from_the_name() -> None:
+    named = {"requirements.lock": "requirements", "poetry-requirements.txt": "requirements"}
+    named |= {"uv.lock": "uv", "pylock.train.toml": "pylock"}
+    kinds = {**named, **dict.fromkeys(OTHERS)}
+    assert {name: kind_of(name) for name in kinds} == kinds
 
 
 @pytest.mark.parametrize(

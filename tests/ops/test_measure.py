@@ -1,5 +1,5 @@
 """A row tells what repeats from what differs, what draws, what is uninitialised, what the flag
-refuses, and what does not run."""
+refuses, and what does not run; results are compared by their bits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from repro_gate.ops.worker import cases  # noqa: E402
+from repro_gate.ops.worker import bits, cases  # noqa: E402
 from repro_gate.ops.worker.cases import Case, Sample  # noqa: E402
 from repro_gate.ops.worker.measure import Measurement, Settings  # noqa: E402
 
@@ -178,3 +178,30 @@ def test_an_operator_that_differs_is_named_if_it_can_be_no_other() -> None:
     for function, kernel in ((alone, "aten.index_put_.default"), (lambda x: alone(x.exp()), "")):
         found = row(function, settings=long)
         assert outcomes(found) == ("differs", "repeats") and found["kernel"] == kernel
+
+
+def test_zeros_of_two_signs_differ_and_one_nan_equals_itself() -> None:
+    zero, nan = torch.zeros(3), torch.tensor([float("nan")])
+    assert not bits.equal([zero], [-zero]) and bits.equal([nan], [nan.clone()])
+    assert not bits.equal([zero], [zero.int()]), "the same bits, read otherwise"
+    assert bits.digest([zero]) != bits.digest([-zero])
+
+
+def test_a_distance_that_does_not_fit_is_cut_and_nan_on_one_side_has_none() -> None:
+    number = torch.tensor([1.5, 0.0])
+    after = (number.view(torch.int32) + torch.tensor([3, 1], dtype=torch.int32)).view(torch.float32)
+    assert bits.largest_ulp([number], [after]) == 3
+    large = torch.tensor([torch.finfo(torch.float64).max], dtype=torch.float64)
+    assert bits.largest_ulp([large], [-large]) == 1 << 62
+    assert bits.largest_ulp([large], [large * float("nan")]) is None
+    assert bits.largest_ulp([torch.tensor([1])], [torch.tensor([2])]) is None
+    assert bits.largest_ulp([number], [number.double()]) is None, "of two dtypes"
+
+
+def test_every_result_has_dense_leaves() -> None:
+    places, values = torch.tensor([[0, 0, 2]]), torch.ones(3)
+    sparse = torch.sparse_coo_tensor(places, values, (3,), check_invariants=True)
+    conjugate = torch.ones(2, dtype=torch.complex64).conj()
+    found = bits.leaves([sparse, {"a": [conjugate, 1.5], "b": torch.ones(2) > 0}])
+    assert [list(leaf.shape) for leaf in found[:3] + found[4:]] == [[1, 2], [2], [2, 2], [2]]
+    assert bytes(found[3].tolist()).decode() == (1.5).hex()

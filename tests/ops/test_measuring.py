@@ -1,5 +1,5 @@
 """`repro-gate ops` with the worker's double: every outcome is found and its clean twin is not, what
-ends a process is a row, and an interrupted measurement goes on."""
+ends a process is a row, and an interrupted measurement goes on; as the training's user, too."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ import pytest
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.ops import process
 from repro_gate.ops.catalog import Catalog
+from repro_gate.ops.command import Choice, measure
 from repro_gate.ops.process import Line, ask
 from repro_gate.runs.interpreter import Interpreter
 from repro_gate.runs.progress import Watch
-from repro_gate.sandbox.identity import Sandbox
+from repro_gate.sandbox.confinement import confined
+from repro_gate.sandbox.identity import UID, Sandbox
+from repro_gate.sandbox.start import processes_of
 from tests.support.operators import Double
+from tests.support.starting import OWN, alone, needs_own_user, open_folder, python
 
 
 def outcomes(found: Catalog) -> dict[str, tuple[str, str]]:
@@ -214,3 +218,25 @@ def test_a_request_follows_no_planted_link(
     for _ in range(3):
         ask(worker, {"victim": str(victim)}, lines.append)
     assert victim.read_text() == "as it was" and [line.done for line in lines] == [True] * 3
+
+
+@needs_own_user
+@pytest.mark.slow
+def test_operators_are_measured_as_a_user_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with alone(), open_folder() as folder:
+        as_own_user(Double(folder, monkeypatch))
+
+
+def as_own_user(double: Double) -> None:
+    double.set("repeats", "crash", "process")
+    script = double.folder / "ops_worker.py"
+    script.write_text(
+        script.read_text().replace("HERE =", f"assert os.getuid() == {UID}\nHERE =", 1)
+    )
+    (double.folder / "measured.txt").touch()
+    os.chown(double.folder / "measured.txt", UID, -1)
+    with confined(OWN, os.environ, Path.cwd(), within_reach=[double.folder]):
+        found = measure(Choice(device="cpu", python=python()), os.environ, OWN, Watch())
+    assert processes_of(UID) == []
+    came = [row.off.outcome for row in found.rows]
+    assert came == ["repeats", "crash", "differs"] and found.complete

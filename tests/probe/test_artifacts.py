@@ -153,6 +153,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     np.save(folder / "record.npy", np.zeros(2, [("a", "f4"), ("b", "i8")]))
     np.save(folder / "object.npy", np.array([Malicious()], object), allow_pickle=True)
     (folder / "wrong.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00__import__('os')")
+    # a header that asks for forty gigabytes, and a tensor that is one number ten million times
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10000000000,), }"
+    head = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    (folder / "asks.npy").write_bytes(head + header)
+    torch.save({"v": torch.ones(1).expand(10**7, 1)}, folder / "asks-little.pt")
     with (
         zipfile.ZipFile(folder / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("v.npy", "w") as entry,
@@ -206,7 +211,7 @@ def test_leaves_have_known_names_and_an_ulp_is_named(files: Files) -> None:
         ("bomb.npz", "far larger"),
         ("twice.npz", "two of its entries have the same name"),
         *((name, "") for name in ("pickle.pt", "object.npy", "raw.bin", "empty.pt", "cut.pt")),
-        *((name, "") for name in ("bomb.pt", "wrong.npy", "nameless.pt")),
+        *((name, "") for name in ("bomb.pt", "wrong.npy", "nameless.pt", "asks.npy")),
     ],
 )
 def test_what_is_refused_runs_nothing(files: Files, name: str, why: str) -> None:
@@ -224,7 +229,7 @@ def test_arrays_are_compared_one_by_one(files: Files) -> None:
     found = [(item.leaf, item.what) for item in differences(a, c)]
     assert found == [("w", "value"), ("step", "dtype")]
     assert files["big-endian.npy"].leaves["array"].dtype == ">i4"
-    assert files["record.npy"].format == "npy"
+    assert files["record.npy"].format == "npy" and files["asks-little.pt"].format == "torch"
     assert [*files["nameless.npz"].leaves] == ["(root)"]
 
 

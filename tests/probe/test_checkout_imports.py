@@ -43,14 +43,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def linked(place: Path) -> Path:
-    """A checkout whose package lies in src/ and is installed as a link."""
-    code = project(place / "code", "src")
-    pip_install(place / "venv" / "bin", "-e", code)
-    return code
-
-
 def traced(place: Path, code: Path, source: str = SHOW, **options: Any) -> RunResult:
     """One run of a script in a workspace that is a copy of what git tracks, with another RATE in
     it, by the environment's interpreter."""
@@ -114,12 +106,14 @@ def test_the_metadata_of_an_old_link_is_found_beside_the_code(place: Path) -> No
     assert traced(place, code, source).ended.tail == ("0.25 1.0",)
 
 
-def test_what_git_ignores_comes_from_the_checkout_and_is_named(place: Path, linked: Path) -> None:
-    folder, library = linked / "src" / "odepack", Path(str(extension.__file__))
+def test_what_git_ignores_comes_from_the_checkout_and_is_named(place: Path) -> None:
+    code = project(place / "code", "src")
+    pip_install(place / "venv" / "bin", "-e", code)
+    folder, library = code / "src" / "odepack", Path(str(extension.__file__))
     (folder / "_version.py").write_text("version = '1.1'\n")
     shutil.copy(library, folder)
     source = "import odepack._version as own, odepack._speedups\nprint(own.version, odepack.RATE)\n"
-    run = traced(place, linked, source)
+    run = traced(place, code, source)
     assert run.ended.tail == ("1.1 0.25",)
     assert imports(run) == [
         Imported("odepack._speedups", str(folder / library.name)),

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from pathlib import Path
 
 import pytest
 
 from repro_gate.probe import distributions
-from tests.support.tracing import trace_script, trained
-
-TRAIN = """
-import torch
-net = torch.nn.Linear(3, 1)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-net(torch.randn(4, 3)).sum().backward()
-opt.step()
-"""
 
 
 @pytest.fixture
@@ -95,15 +85,3 @@ def test_an_old_egg_info_counts_by_its_names_and_broken_metadata_not(site: Path)
     found, before = mine("rg_egg", "rg_good"), set(sys.modules)
     assert found == mine() == {"rg-egg": "1.5", "rg-good": "1"}
     assert set(sys.modules) == before, "nothing is imported for it"
-
-
-@pytest.mark.slow
-def test_a_training_that_is_asked_names_what_is_installed(short_path: Path) -> None:
-    child = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import numpy'])\n"
-    run = trace_script(short_path, TRAIN + child, observe=True)
-    # the child did not train
-    assert [trace.distributions is not None for trace in run.traces] == [True, False]
-    found = trained(run).distributions
-    assert found is not None and list(found) == sorted(found)
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
-    assert versions.items() <= found.items() and not {"pytest", "hypothesis"} & found.keys()

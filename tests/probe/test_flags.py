@@ -9,23 +9,13 @@ import torch
 
 from repro_gate.runs import arms, flags
 from repro_gate.runs.launch import RunResult
-from tests.support.tracing import trace_script, trained
+from tests.support.tracing import ONE, STEP, trace_script, trained
 
-TRAIN = """
-import torch
-net = torch.nn.Linear(3, 1)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-def one():
-    net(torch.randn(4, 3)).sum().backward()
-    opt.step()
-"""
 MKL = "mkl.early_first_call"
 ALGORITHMS = "torch.use_deterministic_algorithms"
 CUDNN = "torch.backends.cudnn.deterministic"
 MKLDNN = "torch.backends.mkldnn.deterministic"
 FILL = "torch.utils.deterministic.fill_uninitialized_memory"
-# without what an optimizer imports
-ONE = "import torch\nfrom repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"
 
 
 def test_every_flag_reads_back_as_it_was_set(undoing: RunResult) -> None:
@@ -114,10 +104,10 @@ def undoing(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """One run whose step number N undoes the N-th flag, in lib/setup.py at the line 10 * N + 10,
     and sets all again afterwards."""
     lines = ["import torch"] + [""] * 8
-    body = TRAIN + "import again\nfrom lib import setup\none()\n"
+    body = f"{ONE}import again\nfrom lib import setup\n"
     for number, code in enumerate(UNDONE):
         lines += [f"def undo{number}():", f"    {code}"] + [""] * 8
-        body += f"setup.undo{number}()\none()\nagain.on()\n"
+        body += f"setup.undo{number}()\n{STEP}again.on()\n"
     files = {"train.py": body, "again.py": AGAIN, "lib/setup.py": "\n".join(lines)}
     run = trace_script(tmp_path_factory.mktemp("undoing"), files)
     assert run.outcome == "finished", (run.problem, run.ended.tail)

@@ -1,13 +1,19 @@
-"""`probe.distance`: a first run keeps its tensors, the second measures against them."""
+"""Tensors that a first run keeps and the second measures against (`probe.distance`); tensors made of
+others (as torchao's), which have no memory: what they hold is digested; and modules that no optimizer
+moves, of which an odd one costs its own rows; and shards of FSDP2, of which each rank records its own."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests.support.tracing import Case, kept_tensors, names, trace_cases
+from repro_gate.trace.model import Trace
+from tests.support.tracing import Case, blocks, kept_tensors, names, trace_cases, trace_script
 
 SCRIPT = """
 import multiprocessing, torch
@@ -27,21 +33,136 @@ class Little:
     f_bavail, f_frsize = 10, 4096
 os.statvfs = lambda path: Little
 """
+TWO = """
+import sys
+import torch
+from torch import nn
+
+def plain(value):
+    return value.dequantize() if isinstance(value, Int8) else value
+
+class Int8(torch.Tensor):  # numbers of eight bits and a scale for each row, in the form of torchao's
+    @staticmethod
+    def __new__(cls, data, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, data.shape, dtype=torch.float32, device=data.device)
+    def __init__(self, data, scale):
+        self.data8, self.scale = data, scale
+    def __tensor_flatten__(self):
+        return ["data8", "scale"], None
+    @classmethod
+    def __tensor_unflatten__(cls, inner, context, size, stride):
+        return cls(inner["data8"], inner["scale"])
+    @classmethod
+    def of(cls, value):
+        scale = value.abs().amax(1, keepdim=True).clamp(min=1e-6) / 127
+        return cls((value / scale).round().to(torch.int8), scale)
+    def dequantize(self):
+        return self.data8.float() * self.scale
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        op = function.overloadpacket
+        if op in (torch.ops.aten.detach, torch.ops.aten.alias):
+            return cls(args[0].data8, args[0].scale)
+        result = function(*torch.utils._pytree.tree_map(plain, args), **torch.utils._pytree.tree_map(plain, kwargs or {}))
+        if function.__name__.partition(".")[0].endswith("_") and isinstance(args[0], cls):
+            fresh = cls.of(result)
+            args[0].data8.copy_(fresh.data8), args[0].scale.copy_(fresh.scale)
+            return args[0]
+        return result
+
+class Opaque(Int8):  # one that cannot be taken apart
+    __tensor_flatten__ = property(lambda self: (_ for _ in ()).throw(RuntimeError("no")))
+
+class Net(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.trained = nn.Parameter(Int8.of(torch.randn(3, 4)))
+        self.frozen = nn.Parameter(kind.of(torch.randn(4, 4)), requires_grad=False)
+        self.register_buffer("table", kind.of(torch.randn(4, 4)))
+        self.last = nn.Linear(3, 1)
+        self.idle = nn.Parameter(torch.empty(2, 2, device="meta"), requires_grad=False)
+        self.none = nn.Parameter(torch.empty(0, 4))
+    def forward(self, x):
+        return self.last(nn.functional.linear(x @ self.frozen.dequantize() + self.table.dequantize()[0], self.trained))
+
+net = Net(Opaque if "opaque" in sys.argv else Int8)
+if "another" in sys.argv:
+    net.frozen.scale[2, 0] *= 1.0001
+optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+for _ in range(2):
+    optimizer.zero_grad()
+    net(torch.randn(6, 4)).square().mean().backward()
+    optimizer.step()
+"""
+LOADER = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+{head}
+net = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in DataLoader(list(torch.randn(8, 4)), batch_size=4, collate_fn=lambda rows: Int8.of(torch.stack(rows))):
+    optimizer.zero_grad()
+    net(x.dequantize()).mean().backward()
+    optimizer.step()
+"""
+ODD = """
+import torch
+from torch import nn
+net = nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+class Average(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.ones(3))
+        self.count = 7
+class Raises(Average):
+    def parameters(self, recurse=True):
+        if trained:
+            raise RuntimeError("not here")
+        return super().parameters(recurse)
+class Failing(nn.Module):
+    @property
+    def named_modules(self):
+        if trained:
+            raise ZeroDivisionError
+        return super().named_modules
+class Guarded(nn.Module):
+    def __getattribute__(self, name):
+        if trained:
+            raise LookupError(name)
+        return super().__getattribute__(name)
+trained = False
+odd = [Raises(), Failing(), Guarded(), nn.LazyLinear(2)]
+kept = Average()
+for step in range(2):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+trained = True
+"""
 Cases = Mapping[str, Case]
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Cases:
-    cases = {"same": SCRIPT, "other": SCRIPT, "full": FULL + SCRIPT}
-    found = trace_cases(tmp_path_factory.mktemp("keep"), cases, keep_final=True, keep_steps=(1,))
+    cases: dict[str, Any] = {"same": SCRIPT, "other": SCRIPT, "full": FULL + SCRIPT}
+    cases |= {name: (TWO, name) for name in ("one", "one-again", "another", "opaque")}
+    cases["loader"] = LOADER.replace("{head}", TWO.partition("class Opaque")[0])
+    without = "".join(line for line in ODD.splitlines(True) if not line.startswith("odd = "))
+    cases |= {"odd": ODD, "clean": without}
+    place, keep = tmp_path_factory.mktemp("keep"), {"keep_final": True, "keep_steps": (1,)}
+    found = trace_cases(place, cases, observe=True, **keep)
     assert found["same"].run.outcome == "finished", found["same"].run.problem
     return found
 
 
 @pytest.fixture(scope="module")
 def second(first: Cases, tmp_path_factory: pytest.TempPathFactory) -> Cases:
-    """Measured against the first: one with its seed and one with another."""
-    cases = {"same": SCRIPT, "other": "import torch\ntorch.manual_seed(43)\n" + SCRIPT}
+    """Measured against the first: one with its seed, one with another, and one whose tensors are
+    made of others."""
+    cases: dict[str, Any] = {"same": SCRIPT, "one": (TWO, "another")}
+    cases["other"] = "import torch\ntorch.manual_seed(43)\n" + SCRIPT
     reference, place = first["same"].run.traces, tmp_path_factory.mktemp("measure")
     return trace_cases(place, cases, keep_final=True, reference=reference)
 
@@ -99,3 +220,92 @@ def test_too_little_room_is_a_note_and_no_failure(first: Cases) -> None:
     assert case.exit_code == 0 and kept_files(case) == {}
     assert {identifier for identifier, _ in case.trace.notes} == {"state-not-kept"}
     assert "too little room" in case.trace.notes[0][1]
+
+
+def digests(trace: Trace, step: int) -> dict[str, bytes]:
+    found = [block for kind in ("parameter", "buffer") for block in blocks(trace, kind, step)]
+    return {row[0]: block.digest(at) for block in found for at, row in enumerate(block.rows)}
+
+
+def test_tensors_are_digested_by_what_they_hold(first: Cases) -> None:
+    one, same, other = (digests(first[name].trace, -1) for name in ("one", "one-again", "another"))
+    assert one == same and {name for name in one if one[name] != other[name]} == {"frozen"}
+    assert {"trained", "frozen", "table", "last.weight", "idle", "none"} <= one.keys()
+    first, second = (digests(first["one"].trace, step) for step in (-1, 0))
+    assert first["trained"] != second["trained"] and first["frozen"] == second["frozen"]
+
+
+def test_what_cannot_be_read_is_said_and_a_batch_is_digested(first: Cases) -> None:
+    said = {
+        name: [message for identifier, message in case.trace.notes if identifier == "not-digested"]
+        for name, case in first.items()
+    }
+    # the meta tensor's alone; and the opaque one's
+    assert [len(said[name]) for name in ("one", "opaque")] == [1, 2]
+    assert any("Opaque" in message for message in said["opaque"])
+    trace = first["loader"].trace
+    assert len(blocks(trace, "batch", 1)) == 1 and trace.notes == []
+
+
+@pytest.mark.slow
+def test_only_what_has_memory_is_kept(second: Cases) -> None:
+    trace = second["one"].trace
+    kept = {item.name for item in trace.distances if item.kind == "parameter"}
+    assert kept == {"last.weight", "last.bias"}
+    assert "trained" in names(trace, "gradient", 0)
+
+
+def test_an_odd_module_hides_no_other_and_is_counted_in_a_note(first: Cases) -> None:
+    odd, clean = first["odd"].trace, first["clean"].trace
+    rows, among = ({(what, name) for what, name, _ in item.unmoved} for item in (clean, odd))
+    assert {("module", "Average"), ("attribute", "Average.count")} <= rows <= among
+    assert not clean.notes and [name for name, _ in odd.notes] == ["modules-not-read"]
+
+
+FSDP2 = """
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+torch.manual_seed(1)
+net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2))
+mesh = init_device_mesh("cpu", (2,))
+for layer in (net[0], net[2]):
+    fully_shard(layer, mesh=mesh)
+fully_shard(net, mesh=mesh)
+opt = torch.optim.Adam(net.parameters())
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.randn(5, 4)).square().mean().backward()
+    opt.step()
+torch.save([item.to_local().detach() for item in net.parameters()], "rank%d.pt" % dist.get_rank())
+dist.destroy_process_group()
+"""
+SHARDS = (
+    ("0.weight", "float32", (3, 4)),
+    ("0.bias", "float32", (3,)),
+    ("2.weight", "float32", (1, 6)),
+    ("2.bias", "float32", (1,)),
+)
+
+
+@pytest.mark.slow
+def test_each_rank_records_its_shards_under_the_models_names(short_path: Path) -> None:
+    command = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
+    run = trace_script(short_path, FSDP2, command=command, keep_final=True)
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    ranks = sorted((trace for trace in run.traces if trace.trained), key=lambda trace: trace.key)
+    told = [(trace.key, len(trace.steps), trace.notes) for trace in ranks]
+    assert told == [("rank0", 2, []), ("rank1", 2, [])]
+    for trace in ranks:
+        for step in (-1, 1):
+            assert blocks(trace, "parameter", step)[0].rows == SHARDS
+        assert set(blocks(trace, "gradient", 0)[0].rows) == set(SHARDS)
+        assert "2.weight.exp_avg_sq" in names(trace, "optimizer", 1)
+        place, stem = short_path / "place" / "workspace", trace.path.name.partition(".")[0]
+        saved = torch.load(place / f"{trace.key}.pt", weights_only=True)
+        [kept] = map(kept_tensors, run.folder.glob(f"{stem}.final.parameter*.kept"))
+        for (name, _, _), shard in zip(SHARDS, saved, strict=True):
+            assert torch.equal(kept[name], shard)
+    one, two = (blocks(trace, "parameter", 1)[0].digests for trace in ranks)
+    assert one != two

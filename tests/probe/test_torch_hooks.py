@@ -1,18 +1,21 @@
 """Claims about `probe.torch_hooks`: what is recorded of each shape of training, in which order and
-under which names. The shapes are forks of one run, each with a trace that carries its name."""
+under which names; also of training that no torch optimizer steps, or that is done by hand beside one.
+The shapes are forks of one run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from repro_gate.runs.launch import RunResult
+from repro_gate.compare.traces import compare_runs
 from repro_gate.trace.model import Trace
-from tests.support.tracing import blocks, names, trace_script
+from tests.support.tracing import Case, blocks, names, trace_cases
 
 SHAPES = """
-import multiprocessing, sys, warnings
+import multiprocessing
 import torch, torch._dynamo
 from torch import nn
 
@@ -92,7 +95,7 @@ def amp():
         scaler.scale(loss).backward()
         scaler.step(opt)
         scaler.update()
-        print("amp", float(loss).hex())
+        print(float(loss).hex())
 
 def compiled():
     net = Net()
@@ -119,13 +122,186 @@ def unused_in_loss():
     net = nn.ModuleDict({"used": nn.Linear(4, 1), "idle": nn.Linear(4, 1)})
     fit(torch.optim.SGD(net.parameters(), lr=0.1), squared(net["used"]))
 
-if __name__ == "__main__":
-    for case in SHAPES:
-        process = multiprocessing.get_context("fork").Process(target=globals()[case], name=case)
-        process.start()
-        process.join()
-        if process.exitcode:
-            sys.exit("%s failed" % case)
+def loss_of(net, seed=0):
+    return net(data(seed)).square().mean()
+
+def several(net, optimizer, parts=1):
+    optimizer.zero_grad()
+    for part in range(parts):
+        loss_of(net, part).backward()
+    optimizer.step()
+
+def update(parameters, grads=None):
+    for index, p in enumerate(parameters):
+        p.data.add_(p.grad if grads is None else grads[index], alpha=-0.1)
+
+def backward():  # pytorch/examples: word_language_model, regression
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    for _ in range(3):
+        net.zero_grad()
+        loss_of(net).backward()
+        update(net.parameters())
+
+def grad():
+    net = nn.Linear(4, 1)
+    for _ in range(3):
+        x = data().requires_grad_()
+        slope, = torch.autograd.grad(net(x).square().mean(), x, create_graph=True)  # a penalty: no step
+        update(net.parameters(), torch.autograd.grad(loss_of(net) + net(x + slope).mean(), net.parameters()))
+
+def functional():
+    net = nn.Linear(4, 1)
+    def loss(params, x):
+        return torch.func.functional_call(net, params, (x,)).square().mean()
+    return {name: p.detach() for name, p in net.named_parameters()}, loss
+
+def func():
+    params, loss = functional()
+    for _ in range(3):
+        grads, value = torch.func.grad_and_value(loss)(params, data())
+        params = {name: params[name] - 0.1 * grads[name] for name in params}
+        print(float(value).hex())
+
+def per_sample():
+    params, loss = functional()
+    for _ in range(3):
+        grads = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(params, data())
+        params = {name: params[name] - 0.1 * grads[name].mean(0) for name in params}
+
+def far_behind():  # what is updated lies behind the elements that are looked at
+    w = nn.Parameter(torch.zeros(300, 300))
+    for _ in range(3):
+        w.grad = None
+        (w - 1)[299].square().mean().backward()
+        with torch.no_grad():
+            w[299] -= 0.1 * w.grad[299]
+
+def analytic():  # no gradient is taken
+    w = torch.zeros(4, 1)
+    for _ in range(3):
+        w -= 0.1 * data().T @ (data() @ w - 1)
+
+def unused_optimizer():
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss_of(net).backward()
+        update(net.parameters())
+
+def late_step():  # the optimizer's first step comes after some calls of backward()
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        several(net, optimizer, parts=3)
+
+def attacked():  # ten updates of an input for each step of the optimizer
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        noise = torch.zeros(6, 4, requires_grad=True)
+        for _ in range(10):
+            net(data() + noise).square().mean().backward()
+            noise.data.add_(noise.grad.sign(), alpha=0.01)
+            noise.grad.zero_()
+        optimizer.zero_grad()
+        net(data() + noise.detach()).square().mean().backward()
+        optimizer.step()
+
+def looked_at():  # gradients of inputs and of a batch before the optimizer is made: nothing is updated
+    net = nn.Linear(4, 1)
+    for part in range(5):
+        x = data(part).requires_grad_()
+        torch.autograd.grad(net(x).sum(), x)
+        loss_of(net, part).backward()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        several(net, optimizer)
+
+def gradient_of(state):
+    net = nn.Linear(4, 1)
+    net.load_state_dict(state)
+    loss_of(net).backward()
+    return [p.grad for p in net.parameters()]
+
+def pooled():  # the pool's worker takes gradients, this process steps
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        for _ in range(3):
+            for p, grad in zip(net.parameters(), pool.map(gradient_of, [net.state_dict()] * 3, chunksize=1)[-1]):
+                p.grad = grad
+            optimizer.step()
+        pool.close()
+        pool.join()
+
+def renewed():  # new parameters for each step: old ones must not stay in memory
+    import gc
+    net = nn.Linear(4, 1)
+    for _ in range(12):
+        net.zero_grad()
+        loss_of(net).backward()
+        net.weight, net.bias = (nn.Parameter((p - 0.1 * p.grad).detach()) for p in (net.weight, net.bias))
+    left = sum(isinstance(item, nn.Parameter) for item in gc.get_objects())
+    assert left <= 8, left
+
+def checkpointed():
+    from torch.utils.checkpoint import checkpoint
+    net = nn.Linear(4, 1)
+    for _ in range(3):
+        net.zero_grad()
+        checkpoint(net, data().requires_grad_(), use_reentrant=True).square().mean().backward()
+        update(net.parameters())
+
+def sdk():
+    from repro_gate import record, step
+    net = nn.Linear(4, 1)
+    for _ in range(3):
+        for part in range(2):
+            net.zero_grad()
+            loss = loss_of(net, part)
+            loss.backward()
+            update(net.parameters())
+            record("loss", loss.item())
+        step()
+
+def beside_func():
+    small, (params, loss) = nn.Linear(4, 1), functional()
+    optimizer = torch.optim.SGD(small.parameters(), lr=0.1)
+    for _ in range(3):
+        several(small, optimizer)
+        grads = torch.func.grad(loss)(params, data())
+        params = {name: (params[name] - 0.1 * grads[name]).detach() for name in params}
+
+def beside_backward():
+    small, net = nn.Linear(4, 1), nn.Bilinear(4, 4, 1)
+    optimizer = torch.optim.SGD(small.parameters(), lr=0.1)
+    for _ in range(3):
+        several(small, optimizer)
+        net.zero_grad()
+        net(data(), data()).mean().backward()
+        update(net.parameters())
+
+def one_each(backwards=False):  # Pyro: an optimizer for each parameter, made when it first has a gradient, stepped in any order
+    net, scale, optimizers = nn.Linear(4, 1), torch.ones(1, requires_grad=True), {}
+    for _ in range(3):
+        (loss_of(net) * scale).sum().backward()
+        for p in [*net.parameters(), scale][:: -1 if backwards else 1]:
+            if p not in optimizers:
+                optimizers[p] = torch.optim.Adam([p])
+            optimizers[p].step()
+            optimizers[p].zero_grad()
+
+def one_each_backwards():
+    one_each(backwards=True)
+
+def steps_twice():  # made after a gradient as well, but steps without one too
+    net = nn.Linear(4, 1)
+    for _ in range(3):
+        loss_of(net).backward()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        optimizer.step()
+        optimizer.step()
 """
 CASES = [
     "plain",
@@ -137,24 +313,37 @@ CASES = [
     "compiled",
     "compiled_step",
     "sparse",
+    "optimizer_made_first_weights_changed_after",
+    "unused_in_loss",
 ]
-CASES += ["optimizer_made_first_weights_changed_after", "unused_in_loss"]
+BY_BACKWARD = (
+    "backward unused_optimizer checkpointed renewed far_behind one_each one_each_backwards"
+)
+BY_GRAD = "grad func per_sample"
+OTHERS = "late_step sdk beside_func beside_backward attacked looked_at pooled steps_twice"
+BY_HAND = f"{BY_BACKWARD} {BY_GRAD} {OTHERS}".split()
+STEPS = {**dict.fromkeys(BY_HAND, 3), "renewed": 12, "steps_twice": 5}
 NET = [f"{layer}.{name}" for layer in ("first", "norm", "last") for name in ("weight", "bias")]
 BUFFERS = ["norm.running_mean", "norm.running_var", "norm.num_batches_tracked"]
 STEP = ["rng", "loss", "gradient", "parameter", "optimizer", "optimizer"]
 Shapes = Mapping[str, Trace]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    found = trace_script(tmp_path_factory.mktemp("shapes"), f"SHAPES = {CASES!r}\n" + SHAPES)
-    assert found.outcome == "finished", (found.problem, found.ended.tail)
+def forked(tmp_path: Path, source: str, *shapes: str, **options: int) -> Mapping[str, Case]:
+    """These functions of a source, each in a fork of one run, which must end well."""
+    found = trace_cases(tmp_path, {name: f"{name}()" for name in shapes}, source, **options)
+    assert {name: case.printed for name, case in found.items() if case.exit_code} == {}
     return found
 
 
 @pytest.fixture(scope="module")
-def shapes(run: RunResult) -> Shapes:
-    return {trace.key: trace for trace in run.traces if trace.trained}
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
+    return forked(tmp_path_factory.mktemp("shapes"), SHAPES, *CASES, *BY_HAND, "analytic")
+
+
+@pytest.fixture(scope="module")
+def shapes(cases: Mapping[str, Case]) -> Shapes:
+    return {name: case.trace for name, case in cases.items()}
 
 
 def story(trace: Trace, step: int) -> list[str]:
@@ -212,9 +401,9 @@ def test_two_optimizers_have_steps_each_and_a_step_all_its_losses(shapes: Shapes
 
 
 def test_a_loss_is_that_before_scaling_and_the_first_state_the_real_one(
-    shapes: Shapes, run: RunResult
+    shapes: Shapes, cases: Mapping[str, Case]
 ) -> None:
-    printed = [line.split()[1] for line in run.ended.tail if line.startswith("amp ")]
+    printed = [line for line in cases["amp"].printed if line.startswith("0x")]
     recorded = [blocks(shapes["amp"], "loss", step)[0].values[0] for step in (0, 1)]
     assert [*map(float.fromhex, recorded)] == [*map(float.fromhex, printed)] != []
     trace = shapes["optimizer_made_first_weights_changed_after"]
@@ -237,3 +426,68 @@ def test_what_is_recorded_of_a_kind_has_the_models_names(
     shapes: Shapes, case: str, kind: str, step: int, expected: list[str]
 ) -> None:
     assert sorted(names(shapes[case], kind, step)) == sorted(expected)
+
+
+@pytest.mark.parametrize("case", BY_HAND)
+def test_each_shape_has_its_steps_and_says_what_they_are(shapes: Shapes, case: str) -> None:
+    assert not shapes["analytic"].trained, "it takes no gradient"
+    trace, notes = shapes[case], [message for _, message in shapes[case].notes]
+    assert (len(trace.steps), trace.end) == (STEPS[case], "exit")
+    if case in OTHERS.split():
+        assert notes == []
+        return
+    call = "backward()" if case in BY_BACKWARD.split() else "autograd.grad"
+    assert len(notes) == 1 and notes[0].startswith(f"steps are calls of {call}: ")
+    assert ("capture.artifacts" in notes[0]) == (case in ("func", "per_sample"))
+    steps, kept = range(STEPS[case]), [item for item in trace.blocks if item.kind == "parameter"]
+    # before, its optimizer's step was waited for
+    late = steps[1:] if case == "unused_optimizer" else steps
+    losses = [block for step in steps for block in blocks(trace, "loss", step)]
+    assert len(losses) == len(steps) or case == "per_sample"
+    assert all(blocks(trace, "gradient", step) for step in late)
+    assert len({block.digests for block in kept}) >= len(steps)
+    if call == "backward()":  # the state after the last update
+        assert kept[-1].step == STEPS[case] and kept[-1].digests != kept[0].digests
+
+
+def test_names_are_those_of_modules_and_losses_the_scripts(
+    shapes: Shapes, cases: Mapping[str, Case]
+) -> None:
+    trace = shapes["backward"]
+    net = [f"{layer}.{name}" for layer in range(3) for name in ("weight", "bias")]
+    assert names(trace, "parameter", -1) == net
+    for kind in ("gradient", "parameter"):
+        assert sorted(names(trace, kind, 1)) == sorted(net)
+    buffers = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    assert set(names(trace, "buffer", 1)) == buffers
+    assert names(shapes["func"], "parameter", 0) == names(shapes["func"], "gradient", 2)
+    printed = cases["func"].printed
+    recorded = [blocks(shapes["func"], "loss", step)[0].values[0] for step in range(3)]
+    assert [*map(float.fromhex, printed)] == [*map(float.fromhex, recorded)] != []
+
+
+def test_the_order_of_an_optimizer_for_each_parameter_is_free(shapes: Shapes) -> None:
+    both = ("one_each", "one_each_backwards")
+    first, second = (replace(shapes[case], key="main") for case in both)
+    assert compare_runs([first], [second]).identical
+    found = {row[0] for block in first.blocks for row in block.rows}
+    assert {"weight.exp_avg", "bias.exp_avg_sq", "param_groups.0.0.exp_avg"} <= found
+
+
+def test_what_is_trained_beside_an_optimizer_is_recorded(shapes: Shapes) -> None:
+    assert [len(blocks(shapes["late_step"], "loss", step)) for step in range(3)] == [3, 3, 3]
+    assert len(blocks(shapes["late_step"], "gradient", 0)) == 1
+    by_func, trace = shapes["beside_func"].blocks, shapes["beside_backward"]
+    weights = [item for item in by_func if item.kind == "parameter" and item.rows[0][2] == (1, 4)]
+    assert len({item.digests for item in weights}) >= 6  # three states of each of the two
+    assert "Bilinear.weight" in names(trace, "parameter", 3)  # at the end
+    other = [item for item in trace.blocks if "Bilinear.weight" in {row[0] for row in item.rows}]
+    assert len({item.digests for item in other if item.kind == "parameter"}) > 1
+
+
+@pytest.mark.slow
+def test_a_training_by_hand_ends_after_its_last_wanted_step(tmp_path: Path) -> None:
+    source = SHAPES.replace("range(3)", "range(1000)")
+    for case in forked(tmp_path, source, "backward", "func", "grad", steps=2).values():
+        found = case.trace.stopped, len(case.trace.steps), case.exit_code
+        assert found == (True, 2, 0), case.printed

@@ -18,7 +18,7 @@ from repro_gate.runs.environment import (
     write_shims,
 )
 from repro_gate.trace.format import CONFIG_VARIABLE
-from tests.support.tracing import trace_script
+from tests.support.tracing import ONE, trace_script
 
 PLACE = Path("/place")
 SECRETS = ("GITHUB_TOKEN", "HF_TOKEN", "SSH_AUTH_SOCK", "HTTPS_PROXY", "GITHUB_OUTPUT")
@@ -77,20 +77,11 @@ def test_omp_num_threads_chooses_the_threads() -> None:
     assert counts == [str(usable_processors()), "3", "3 and 4"]
 
 
-TRAIN = """
-import torch
-net = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-net(torch.randn(4, 3)).sum().backward()
-optimizer.step()
-"""
-
-
 @pytest.mark.slow
 def test_every_process_trains_with_the_chosen_threads(tmp_path: Path) -> None:
     two = str(min(2, usable_processors()))  # MKL takes no more than there are
     command = "torchrun --standalone --nproc-per-node 2 train.py"
-    run = trace_script(tmp_path, TRAIN, command=command, env={"OMP_NUM_THREADS": two})
+    run = trace_script(tmp_path, ONE, command=command, env={"OMP_NUM_THREADS": two})
     threads = [trace.facts["threads"] for trace in run.traces if trace.trained]
     assert threads == [two, two], run.ended.tail
 

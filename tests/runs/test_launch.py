@@ -12,18 +12,16 @@ from repro_gate.runs import arms, launch, watching
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.workspaces import GateFolder, Workspace
 from repro_gate.spec.model import Spec, Train
+from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace
 from tests.support.tracing import PATH, blocks, trace_script, trained
 
 TRAIN = """
-import os, sys, time
-import torch
-net = torch.nn.Linear(3, 1)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
+import os
+from repro_gate import record, step
 def one():
-    opt.zero_grad()
-    net(torch.randn(4, 3)).square().mean().backward()
-    opt.step()
+    record("x", 1)
+    step()
 """
 
 
@@ -80,7 +78,6 @@ def test_a_training_killed_after_a_step_is_killed_and_never_a_result(tmp_path: P
     assert "by signal 9 from outside" in run.problem and "too little memory" not in run.remedy
 
 
-@pytest.mark.slow
 def test_a_rank_that_dies_leaves_a_truncated_trace_and_no_result(tmp_path: Path) -> None:
     dies = "one()\nif os.fork() == 0:\n    one()\n    os.kill(os.getpid(), 9)\nos.wait()\none()\n"
     run = trace_script(tmp_path, TRAIN + dies)
@@ -92,7 +89,7 @@ def test_a_rank_that_dies_leaves_a_truncated_trace_and_no_result(tmp_path: Path)
     ("source", "command"),
     [
         ("print('no torch here')", "python train.py"),
-        pytest.param(TRAIN, "python train.py", marks=pytest.mark.slow),
+        pytest.param("import torch.optim", "python train.py", marks=pytest.mark.slow),
         ("", "echo hello"),
     ],
 )
@@ -105,14 +102,7 @@ def test_without_a_step_there_is_nothing_to_compare(
     assert "add two lines to the training loop" in run.remedy
 
 
-ENDLESS = """
-import time
-from repro_gate import record, step
-while True:
-    record("x", 1)
-    step()
-    time.sleep(0.05)
-"""
+ENDLESS = TRAIN + "import time\nwhile True:\n    one()\n    time.sleep(0.05)\n"
 
 
 def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
@@ -140,3 +130,59 @@ def test_a_snippet_and_the_seed_in_a_command_are_filled_in(tmp_path: Path) -> No
     assert (run.outcome, blocks(trained(run), "loss", 0)[0].values) == ("finished", ((1.5).hex(),))
     echoed = trace_script(tmp_path / "two", "", command="echo seed={seed}", seed=7)
     assert echoed.ended.tail == ("seed=7",)
+
+
+# What is done to the trace afterwards does not depend on who recorded.
+WRITTEN = f"""{TRAIN}
+import glob, json, resource, signal, time
+one()
+config = json.load(open(os.environ["REPRO_GATE_PROBE"]))
+[path] = [item for item in glob.glob(config["traces"] + "/*.jsonl") if os.path.basename(item).startswith("%d-" % os.getpid())]
+def append(content):
+    with open(path, "ab") as file:
+        file.write(content)
+"""
+
+
+def untraced(run: RunResult) -> str:
+    """The problem of a run whose trace cannot be used: one line, and nothing of it is a result."""
+    found = (run.outcome, run.reason_id, run.good)
+    assert found == ("untraced", "trace/unreadable", False), (run.problem, run.ended)
+    assert "\n" not in run.problem and len(run.problem) < 500
+    return run.problem
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "remedy"),
+    [
+        ('append(b\'{"e":"reward"}\\n\')', "is no event of the format", "must not write to"),
+        ("append(b' ' * 200_000)", "more than 100,000 bytes", "raise capture.every"),
+    ],
+    ids=["a forged line", "more than a run may write"],
+)
+def test_a_trace_that_is_forged_or_too_large_is_named_and_ends_the_run_at_once(
+    code: str, said: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fmt.MAX_OF_RUN, fmt.BYTES, 100_000)
+    run = trace_script(tmp_path, WRITTEN + code + "\ntime.sleep(60)\n")
+    assert said in untraced(run) and ".trace.jsonl:" in run.problem and remedy in run.remedy
+    assert run.ended.stopped == "trace" and run.ended.seconds < 40
+
+
+LIMITED = """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+try:
+    for _ in range(500):
+        one()
+except BaseException:
+    pass
+print('went on unseen')
+"""
+
+
+def test_a_trace_that_cannot_be_written_ends_the_training(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, WRITTEN + LIMITED)
+    assert "File too large" in untraced(run) and "capture.every" in run.remedy
+    # of its own accord, or by the gate, which saw the broken trace first
+    assert run.ended.exit_code in (74, -9) and "went on unseen" not in run.ended.tail

@@ -21,6 +21,9 @@ import pytest
 from repro_gate.runs import process
 from repro_gate.runs.process import Ended, supervise
 
+Tick = Callable[[list[psutil.Process]], str | None]
+Run = Callable[..., Ended]
+
 
 @pytest.fixture
 def mark() -> Iterator[str]:
@@ -40,34 +43,25 @@ def left(mark: str) -> list[list[str]]:
     return found
 
 
-def run(
-    tmp_path: Path,
-    mark: str,
-    source: str,
-    *,
-    timeout: float = 60.0,
-    tick: Callable[[list[psutil.Process]], str | None] = lambda alive: None,
-) -> Ended:
-    """Run Python source (isolated, so without site: it starts in 20 ms) to its end."""
+@pytest.fixture
+def run(tmp_path: Path, mark: str) -> Run:
+    """Runs Python source (isolated, so without site: it starts in 20 ms) to its end."""
     script = tmp_path / f"{mark}.py"
     head = f"import os, signal, subprocess, sys, time\nMARK = {mark!r}\n"
-    sleep = "SLEEP = [sys.executable, '-IS', '-c', 'import time; time.sleep(300)', MARK]\n"
-    script.write_text(head + sleep + textwrap.dedent(source))
-    return supervise(
-        [sys.executable, "-IS", str(script)],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"]},
-        timeout=timeout,
-        tick=tick,
-    )
+    head += "SLEEP = [sys.executable, '-IS', '-c', 'import time; time.sleep(300)', MARK]\n"
+    command, env = [sys.executable, "-IS", str(script)], {"PATH": os.environ["PATH"]}
+
+    def run(source: str, timeout: float = 60.0, tick: Tick = lambda alive: None) -> Ended:
+        script.write_text(head + textwrap.dedent(source))
+        return supervise(command, cwd=tmp_path, env=env, timeout=timeout, tick=tick)
+
+    return run
 
 
 @pytest.mark.parametrize("status", [0, 1, 255])
-def test_an_exit_code_is_given_on_and_there_is_no_input(
-    tmp_path: Path, mark: str, status: int
-) -> None:
+def test_an_exit_code_is_given_on_and_there_is_no_input(run: Run, status: int) -> None:
     prints = "print(repr(sys.stdin.read()), flush=True); print('err', file=sys.stderr)"
-    ended = run(tmp_path, mark, f"{prints}; sys.exit({status})")
+    ended = run(f"{prints}; sys.exit({status})")
     assert 0 < ended.seconds < 30
     known = replace(ended, seconds=0.0, machine_kills=None)
     assert known == Ended(exit_code=status, tail=("''", "err"))
@@ -75,9 +69,9 @@ def test_an_exit_code_is_given_on_and_there_is_no_input(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_a_signal_is_known_through_a_shell(
-    tmp_path: Path, mark: str, number: signal.Signals
+    run: Run, tmp_path: Path, mark: str, number: signal.Signals
 ) -> None:
-    assert run(tmp_path, mark, f"os.kill(os.getpid(), {int(number)})").signal == number
+    assert run(f"os.kill(os.getpid(), {int(number)})").signal == number
     script = tmp_path / f"{mark}.py"
     command = ["/bin/sh", "-c", f"{sys.executable} -IS {script}; exit $?"]
     ended = supervise(command, cwd=tmp_path, env={}, timeout=60, tick=lambda alive: None)
@@ -98,27 +92,27 @@ print("started", flush=True)
 """
 
 
-def test_a_timeout_ends_the_whole_family_daemons_included(tmp_path: Path, mark: str) -> None:
-    ended = run(tmp_path, mark, FAMILY + "time.sleep(300)", timeout=3)
+def test_a_timeout_ends_the_whole_family_daemons_included(run: Run) -> None:
+    ended = run(FAMILY + "time.sleep(300)", timeout=3)
     assert ended.timed_out and ended.seconds >= 3 and ended.tail in ((), ("started",))
 
 
 def test_what_a_finished_command_left_running_is_ended_and_counted(
-    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "GRACE", 0.5)
-    ended = run(tmp_path, mark, FAMILY + "time.sleep(0.8)")
+    ended = run(FAMILY + "time.sleep(0.8)")
     assert (ended.exit_code, ended.left_running, ended.timed_out) == (0, 3, False)
 
 
 def test_helpers_that_leave_and_other_processes_are_not_counted(
-    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "GRACE", 60.0)  # is not waited for
     other = psutil.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(300)"])
     helper = "[sys.executable, '-IS', '-c', 'import time; time.sleep(0.5)', MARK]"
     try:
-        ended = run(tmp_path, mark, f"time.sleep(0.7); subprocess.Popen({helper})")
+        ended = run(f"time.sleep(0.7); subprocess.Popen({helper})")
         assert (ended.exit_code, ended.left_running) == (0, 0)
         assert other.is_running() and other.status() != psutil.STATUS_ZOMBIE
     finally:
@@ -127,19 +121,19 @@ def test_helpers_that_leave_and_other_processes_are_not_counted(
 
 
 def test_a_killed_child_is_the_commands_own_affair_and_a_killed_leader_takes_its_children_along(
-    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "GRACE", 0.3)
     kills = "child = subprocess.Popen(SLEEP); child.kill(); print(child.wait()); sys.exit(3)"
-    survived = run(tmp_path, mark, kills)
+    survived = run(kills)
     assert (survived.exit_code, survived.signal, survived.tail) == (3, None, ("-9",))
-    died = run(tmp_path, mark, "subprocess.Popen(SLEEP); os.kill(os.getpid(), 9)")
+    died = run("subprocess.Popen(SLEEP); os.kill(os.getpid(), 9)")
     assert (died.signal, died.left_running) == (9, 1)
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
 def test_a_reason_of_the_tick_and_an_exception_in_it_end_everything(
-    tmp_path: Path, mark: str, error: type[BaseException] | None
+    run: Run, mark: str, error: type[BaseException] | None
 ) -> None:
     def tick(alive: list[psutil.Process]) -> str | None:
         # leader, child, the one that left the group, the daemon, perhaps the daemon's dead parent
@@ -150,7 +144,7 @@ def test_a_reason_of_the_tick_and_an_exception_in_it_end_everything(
         return "enough"
 
     with pytest.raises(error) if error is not None else nullcontext():
-        ended = run(tmp_path, mark, FAMILY + "time.sleep(300)", tick=tick)
+        ended = run(FAMILY + "time.sleep(300)", tick=tick)
         assert (ended.stopped, ended.timed_out) == ("enough", False)
     assert left(mark) == []
 
@@ -167,17 +161,17 @@ sys.stdout.write("\\n" + "y" * 300_000)
 """
 
 
-def test_the_end_of_any_output_is_kept_in_bounded_memory(tmp_path: Path, mark: str) -> None:
+def test_the_end_of_any_output_is_kept_in_bounded_memory(run: Run) -> None:
     tracemalloc.start()
     try:
-        ended = run(tmp_path, mark, MUCH)
+        ended = run(MUCH)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 4 * 1024 * 1024
     assert ended.tail[-1] == "the end \ufffd" and len(ended.tail) == process.TAIL_LINES
     assert set(ended.tail[:-1]) == {"x" * 99}
-    ended = run(tmp_path, mark, ENDLESS)
+    ended = run(ENDLESS)
     assert sum(map(len, ended.tail)) <= process.TAIL_BYTES and set(ended.tail[-1]) == {"y"}
 
 
@@ -236,11 +230,11 @@ def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count() -> None:
     ],
 )
 def test_another_jobs_kill_for_want_of_memory_is_not_this_runs(
-    source: str, short: bool | None, tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+    source: str, short: bool | None, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter(range(9))
     monkeypatch.setattr(process, "_kills", lambda: (next(counts), None))
-    ended = run(tmp_path, mark, source)
+    ended = run(source)
     assert (ended.out_of_memory, ended.group_killed) == (bool(short), short is not None)
 
 

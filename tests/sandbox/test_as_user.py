@@ -121,19 +121,26 @@ def test_a_trace_swapped_as_it_is_opened_never_shows_the_secret(
 
 
 def test_artifacts_are_what_training_can_read(written: Path, secret: Path, tmp_path: Path) -> None:
-    (written / "out").mkdir()
-    os.symlink(written / "trace", written / "out" / "inside.pt")
-    os.symlink("/proc/self/environ", written / "out" / "environ.pt")
-    os.symlink("/root/.nowhere/x", written / "out" / "hidden.pt")
-    os.link(secret, written / "out" / "hard.pt")
-    found, _ = collect(written, ["out/*.pt"], tmp_path / "kept", partial(as_training_user, OWN))
-    out = "that leads out of the working directory"
+    """What a link leads to is judged before it is looked at: the training may not look there."""
+    (written / "out/shut").mkdir(parents=True)
+    (written / "out/own").touch()
+    os.link(secret, written / "out/hard.pt")
+    links = {"inside": written / "trace", "closed": "shut/x", "own": "own"}
+    links |= {"environ": "/proc/self/environ", "hidden": "/root/.nowhere/x"}
+    for name, target in links.items():
+        (written / f"out/{name}.pt").symlink_to(target)
+    for name in ("own", "shut"):
+        (written / "out" / name).chmod(0)
+    globs, as_owner = ["out/*.pt", "out/shut/*"], partial(as_training_user, OWN)
+    found, unmatched = collect(written, globs, tmp_path / "kept", as_owner)
+    out, unreadable = "that leads out of the working directory", "file without permission to read"
     assert {item.name: item.kind for item in found} == {
         "out/inside.pt": "file",
         "out/environ.pt": f"link to /proc/self/environ {out}",
         "out/hidden.pt": f"link to /root/.nowhere/x {out}",
-        "out/hard.pt": "file without permission to read",
+        **{f"out/{name}.pt": unreadable for name in ("hard", "closed", "own")},
     }
+    assert unmatched == ("out/shut/*",)
     assert not any(item.problem for item in found)
     assert [path.read_bytes() for path in (tmp_path / "kept").iterdir()] == [b"line\n"]
     with pytest.raises(PermissionError):

@@ -118,16 +118,30 @@ def test_without_a_trial_the_gate_ends(scratch: Path, monkeypatch: pytest.Monkey
             prove(OWN, Exposure(), {"PATH": SYSTEM}, scratch)
 
 
-def test_the_same_attempts_succeed_where_nobody_keeps_them_apart(tmp_path: Path) -> None:
-    """The program as root, so as a training that shares its user with the gate: every kind of
-    attempt can succeed, and is told."""
-    token = private_file(tmp_path, "token", 0o600)
+MOUNTS = 'cat /proc/self/mounts >"$1/before"; "$2" -I -S "$3"; cat /proc/self/mounts >"$1/after"'
+
+
+def test_the_same_attempts_succeed_and_do_no_harm_where_nobody_keeps_them_apart(
+    tmp_path: Path,
+) -> None:
+    """The program as root, so as a training that shares its user with the gate, but for a mount
+    namespace in which harm would stay: every kind of attempt can succeed, and is told; no mount, no
+    file, no mode is another afterwards."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = private_file(folder, "file", 0o600)
+    places = {"unreadable": [str(path)], "unwritable": [str(folder), str(path)]}
+    command = ["unshare", "--mount", "/bin/sh", "-c", MOUNTS, "sh", str(tmp_path), sys.executable]
+    before = os.stat(path)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as gate:
-        places = {"unreadable": [str(token)], "unwritable": [str(tmp_path)]}
         asked = trial(gate=gate.pid, forbidden=["MARK"], **places)
-        program = [sys.executable, "-I", "-S", str(ATTEMPTS)]
-        done = ran(program, {**os.environ, "MARK": "1"}, input=asked, check=True)
+        environment = {**os.environ, "MARK": "1"}
+        done = ran([*command, str(ATTEMPTS)], environment, input=asked, check=True)
         gate.kill()
+    assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text() != ""
+    now = os.stat(path)
+    assert (now.st_mode, now.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+    assert os.listdir(folder) == ["file"] and path.read_text() == "secret"
     said = json.loads(done.stdout)["succeeded"]
     assert len(said) == 100
     kinds = ("be uid", "hold CapEff", "set-user-id", "variable MARK", "/environ", "signal process")
@@ -157,23 +171,3 @@ def test_a_user_namespace_opens_nothing(scratch: Path, tmp_path: Path) -> None:
         pytest.skip("this kernel grants no user namespace")
     assert done.stdout == "0\n", done.stdout
     assert path.read_text() == "secret" and [*kept.iterdir()] == []
-
-
-def test_an_attempt_that_succeeds_does_no_harm(tmp_path: Path) -> None:
-    """The whole program as root, but for a mount namespace in which harm would stay: no mount, no
-    file, no mode is another afterwards."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    path = private_file(folder, "file", 0o600)
-    places = {"unreadable": [str(path)], "unwritable": [str(folder), str(path)]}
-    program = (
-        'cat /proc/self/mounts >"$1/before"; "$2" -I -S "$3"; cat /proc/self/mounts >"$1/after"'
-    )
-    command = ["unshare", "--mount", "/bin/sh", "-c", program, "sh", str(tmp_path)]
-    before = os.stat(path)
-    asked = trial(gate=2**22 + 1, **places)
-    ran([*command, sys.executable, str(ATTEMPTS)], input=asked, check=True)
-    assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text() != ""
-    now = os.stat(path)
-    assert (now.st_mode, now.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
-    assert os.listdir(folder) == ["file"] and path.read_text() == "secret"

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,10 +183,6 @@ def gate_training(
 def with_line(line: str) -> str:
     """The training without torch, with one more line in its loop."""
     return LOOP.replace("# here", line)
-
-
-def leftovers(before: Sequence[Path]) -> list[Path]:
-    return [path for path in temporary_folders() if path not in before]
 
 
 def temporary_folders() -> list[Path]:

@@ -37,13 +37,12 @@ def project(
     backend: str = "setuptools",
     more: str = "",
     name: str = "odepack",
-    value: str = "0.5",
 ) -> Path:
-    """A committed checkout with the package `odepack`, whose RATE is `value`, and room for scripts
+    """A committed checkout with the package `odepack`, whose RATE is 0.5, and room for scripts
     in `scripts/`."""
     base = folder / "src" if layout == "src" else folder
     (base / name / "deep").mkdir(parents=True)
-    top = f"from {name}.deep.inner import HERE\nRATE = {value}\n"
+    top = f"from {name}.deep.inner import HERE\nRATE = 0.5\n"
     (base / name / "__init__.py").write_text(top)
     # `deep` is a namespace: it has no __init__.py
     (base / name / "deep" / "inner.py").write_text("HERE = __file__\n")

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.support.repositories import git
+from tests.support.repositories import commit, git
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_suffix(".yml")
@@ -127,8 +127,7 @@ def copied(tree: Path) -> Iterator[Path]:
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(tree / name, Path(folder) / name, follow_symlinks=False)
         git(Path(folder), "init", "-q", "-b", "main")
-        git(Path(folder), "add", "--all")
-        git(Path(folder), "commit", "-q", "-m", "copy")
+        commit(Path(folder))
         yield Path(folder)
 
 

@@ -93,16 +93,11 @@ def modes(root: Path) -> Mapping[str, tuple[int, int, int]]:
     return {path: (state.st_mode, state.st_uid, state.st_mtime_ns) for path, state in found.items()}
 
 
-def attempt(
-    sandbox: Sandbox,
-    source: str,
-    *arguments: str | Path | int,
-    env: Mapping[str, str] | None = None,
-) -> str:
+def attempt(sandbox: Sandbox, source: str, *arguments: str | Path | int) -> str:
     """What `source` prints, run as `sandbox` says; the last line of its error where it ends
     badly."""
     program = [python(), "-I", "-S", "-c", source, *map(str, arguments)]
-    done = ran(*command(sandbox, program, {"PATH": SYSTEM} if env is None else env))
+    done = ran(*command(sandbox, program, {"PATH": SYSTEM}))
     return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 

@@ -24,6 +24,10 @@ from repro_gate.trace.model import Trace
 # `python` is the interpreter that runs the tests
 PATH = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 
+# one step with torch, without what an optimizer imports
+STEP = "record('loss', 1.0)\nstep()\n"
+ONE = f"import torch\nfrom repro_gate import record, step\n{STEP}"
+
 
 def trace_script(
     tmp_path: Path,

@@ -36,23 +36,13 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 SYSTEM = os.pathsep.join([os.path.dirname(sys.executable), os.defpath])
 
 
-def wheel(
-    folder: Path,
-    name: str,
-    version: str,
-    files: Mapping[str, str] | None = None,
-    scripts: Mapping[str, str] | None = None,
-) -> str:
-    """A wheel of one module that says its version; its line for a lock. `scripts` are console
-    scripts: name -> `module:function`."""
+def wheel(folder: Path, name: str, version: str) -> str:
+    """A wheel of one module that says its version; its line for a lock."""
     info = f"{name}-{version}.dist-info"
-    entries = "".join(f"{name} = {target}\n" for name, target in (scripts or {}).items())
     content = {
         f"{name}.py": f"VERSION = {version!r}\n",
-        **(files or {}),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        **({f"{info}/entry_points.txt": f"[console_scripts]\n{entries}"} if entries else {}),
     }
     rows = [f"{path},sha256={_digest(text)},{len(text.encode())}" for path, text in content.items()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,12 +80,11 @@ def line(name: str, version: str, file: Path) -> str:
     return f"{name}=={version} --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
 
 
-def checkout(
-    folder: Path, lock: str, name: str = "requirements.lock", run: str = "python train.py"
-) -> Spec:
+def checkout(folder: Path, lock: str, name: str = "requirements.lock") -> Spec:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(lock)
-    return Spec(path=folder / "repro.yml", train=Train(run=run), env=Env(name, install=True))
+    train = Train(run="python train.py")
+    return Spec(path=folder / "repro.yml", train=train, env=Env(name, install=True))
 
 
 def outer(index: Path, path: str = SYSTEM) -> dict[str, str]:
