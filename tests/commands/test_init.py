@@ -93,7 +93,14 @@ def test_none_is_taken_where_there_is_none_or_none_is_likelier(
     assert not (tmp_path / "repro.yml").exists()
 
 
-def test_a_person_on_a_terminal_is_asked(twins: Path) -> None:
+def test_the_script_is_named_or_asked_for(twins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, name in ((twins / "b", "../a/train.py"), (twins, "none.py"), (twins, "a")):
+        assert main(["init", str(folder), "--script", name]) == 2
+    assert main(["init", str(twins), "--script", "b/train.py"]) == 0
+    assert load_spec(twins).train.run == "python b/train.py"
+    monkeypatch.chdir(twins / "a")
+    assert main(["init", "..", "--force", "--script", "train.py"]) == 0
+    assert load_spec(twins).train.run == "python a/train.py"
     for answers, code in (("x\n0\n3\n2\n", 0), ("\x04", 2)):
         own, its = pty.openpty()
         command = [sys.executable, "-m", "repro_gate", "init", str(twins), "--force"]
@@ -107,21 +114,7 @@ def test_a_person_on_a_terminal_is_asked(twins: Path) -> None:
     assert load_spec(twins).train.run == "python b/train.py"
 
 
-def test_the_script_is_named_from_the_checkout_or_from_here_and_lies_inside(
-    twins: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder, name in ((twins / "b", "../a/train.py"), (twins, "none.py"), (twins, "a")):
-        assert main(["init", str(folder), "--script", name]) == 2
-    assert main(["init", str(twins), "--script", "b/train.py"]) == 0
-    assert load_spec(twins).train.run == "python b/train.py"
-    monkeypatch.chdir(twins / "a")
-    assert main(["init", "..", "--force", "--script", "train.py"]) == 0
-    assert load_spec(twins).train.run == "python a/train.py"
-
-
-def test_a_spec_is_written_anew_only_by_force_and_says_what_was_taken_and_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_spec_is_kept_unless_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path, {"train.py": TORCH, "b/run.py": TORCH, "poetry.lock": "", "repro.yml": "mine"})
     assert main(["init", str(tmp_path)]) == 2 and "--force" in capsys.readouterr().err
     assert main(["init", str(tmp_path), "--stdout"]) == 0
