@@ -119,22 +119,18 @@ def test_trouble_at_each_call_is_an_outcome_with_its_reason(github: GitHub, answ
     )
     assert say(github, marker_of()) == Posted("created", url=github.comments(PULL)[0]["html_url"])
     # what the token may not change is not tried again
-    written, refused = (
-        len(github.writes),
-        Answer(404, {"message": "Resource not accessible by integration"}),
-    )
+    written = len(github.writes)
+    refused = Answer(404, {"message": "Resource not accessible by integration"})
     github.before = lambda method, path: refused if method == "PATCH" else None
     assert say(github, marker_of(run=11)).outcome == "refused" and len(github.writes) == written + 1
 
 
 def test_the_text_is_told_its_room_and_of_the_newest_run_before_this_one(github: GitHub) -> None:
     def run(number: int, verdict: str) -> str:
-        marker = marker_of(run=number, verdict=verdict)
-        say(
-            github,
-            marker,
-            body=lambda room, earlier: str(earlier and earlier.verdict).ljust(room, "ä"),
-        )
+        def body(room: int, earlier: Marker | None) -> str:
+            return str(earlier and earlier.verdict).ljust(room, "ä")
+
+        say(github, marker_of(run=number, verdict=verdict), body=body)
         (text,) = github.bodies(PULL)
         assert len(text) == LIMIT
         return text.splitlines()[1].rstrip("ä")

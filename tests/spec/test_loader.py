@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from datetime import date
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -37,53 +38,34 @@ def test_two_keys_are_enough_and_a_diagnosis_is_bounded_and_can_be_left_out() ->
 
 
 def test_every_key_reaches_the_spec() -> None:
-    spec = load(f"""\
-version: 1
-train: {{snippet: 'import x', working-directory: a/.., steps: 5e1, warmup: 2, timeout: 1.5h}}
-random-state: {{seeds: [1, 0x10]}}
-determinism:
-  compare: {{loss: 1e-6, weights: 1.0e-5}}
-  allow: [{{flag: NCCL_ALGO, reason: why}}]
-  allow-nonfinite: true
-capture: {{every: 3, artifacts: [out/*.pt]}}
-cost: {{max-percent: 30}}
-code: {{}}
-data: [{{path: d, sha256: {"A1" * 32}}}]
-env: {{lockfile: uv.lock, image: 'x@sha256:1', install: true}}
-hardware: {{device: cuda, gpus: 2, gpu-model: H100}}
-checklist:
-  profile: strict
-  waive:
-  - {{check: env/image-digest, reason: r, until: 2027-06-30}}
-  - {{check: data/batches, reason: r}}
-diagnosis: {{runs: 4e0, timeout: 1.5m}}
-""")
-    tolerance, allowed = (
-        model.Tolerance(loss=1e-6, weights=1e-5),
-        (model.AllowedFlag("NCCL_ALGO", "why"),),
+    allowed = (model.AllowedFlag("NCCL_ALGO", "why"),)
+    dated = model.Waiver("env/image-digest", "r", date(2027, 6, 30))
+    waive = (
+        "{check: env/image-digest, reason: r, until: 2027-06-30}, {check: data/batches, reason: r}"
     )
-    waived = (
-        model.Waiver("env/image-digest", "r", date(2027, 6, 30)),
-        model.Waiver("data/batches", "r"),
-    )
-    train = model.Train(
-        snippet="import x", working_directory="a/..", steps=50, warmup=2, timeout=5400.0
-    )
-    assert spec == model.Spec(
-        path=spec.path,
-        train=train,
-        random_state=model.RandomState((1, 16)),
-        determinism=model.Determinism(tolerance, allow=allowed, allow_nonfinite=True),
-        capture=model.Capture(every=3, artifacts=("out/*.pt",)),
-        cost=model.CostBudget(True, 30),
-        data=(DataItem("d", "a1" * 32),),
-        env=model.Env("uv.lock", "x@sha256:1", True),
-        hardware=model.Hardware("cuda", 2, "H100"),
-        checklist=model.Checklist("strict", waived),
-        diagnosis=DiagnosisBounds(runs=4, timeout=90.0),
-    )
-    assert spec.diagnosis is not None
-    assert isinstance(spec.train.steps, int) and isinstance(spec.diagnosis.runs, int)
+    for key, text, value in (
+        ("train", "{snippet: 'import x'}", model.Train(snippet="import x")),
+        ("train.working-directory", "a/..", "a/.."),
+        ("train.steps", "5e1", 50),
+        ("train.warmup", "2", 2),
+        ("train.timeout", "1.5h", 5400.0),
+        ("random-state.seeds", "[1, 0x10]", (1, 16)),
+        ("determinism.compare", "{loss: 1e-6, weights: 1.0e-5}", model.Tolerance(1e-6, 1e-5)),
+        ("determinism.allow", "[{flag: NCCL_ALGO, reason: why}]", allowed),
+        ("determinism.allow-nonfinite", "true", True),
+        ("capture", "{every: 3, artifacts: [out/*.pt]}", model.Capture(3, ("out/*.pt",))),
+        ("cost.max-percent", "30", 30),
+        ("data", f"[{{path: d, sha256: {'A1' * 32}}}]", (DataItem("d", "a1" * 32),)),
+        ("env.image", "'x@sha256:1'", "x@sha256:1"),
+        ("env", "{lockfile: uv.lock, install: true}", model.Env("uv.lock", None, True)),
+        ("hardware", "{device: cuda, gpus: 2, gpu-model: H100}", model.Hardware("cuda", 2, "H100")),
+        ("checklist.waive", f"[{waive}]", (dated, model.Waiver("data/batches", "r"))),
+        ("checklist.profile", "strict", "strict"),
+        ("diagnosis", "{runs: 4e0, timeout: 1.5m}", DiagnosisBounds(4, 90.0)),
+    ):
+        place = key.replace("-", "_").replace("compare", "tolerance")
+        assert attrgetter(place)(load(BASE, f"{key}={text}")) == value, key
+    assert isinstance(load(BASE, "train.steps=5e1").train.steps, int)
 
 
 TIMES = {"90s": 90, "20m": 1200, "1.5h": 5400, "45": 45, "0.5": 0.5, "840h": 3024000, "'90s'": 90}
