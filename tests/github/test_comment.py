@@ -126,13 +126,17 @@ def test_trouble_at_each_call_is_an_outcome_with_its_reason(github: GitHub, answ
 
 
 def test_the_text_is_told_its_room_and_of_the_newest_run_before_this_one(github: GitHub) -> None:
-    def run(number: int, verdict: str) -> str:
-        def body(room: int, earlier: Marker | None) -> str:
-            return str(earlier and earlier.verdict).ljust(room, "ä")
+    asked: list[int] = []
 
+    def body(room: int, earlier: Marker | None) -> str:
+        asked.append(room)
+        return str(earlier and earlier.verdict).ljust(room, "ä")
+
+    def run(number: int, verdict: str) -> str:
+        asked.clear()
         say(github, marker_of(run=number, verdict=verdict), body=body)
         (text,) = github.bodies(PULL)
-        assert len(text) == LIMIT
+        assert len(asked) == 1 and len(text) == LIMIT
         return text.splitlines()[1].rstrip("ä")
 
     assert run(10, "fail") == "None"
