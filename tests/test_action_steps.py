@@ -80,7 +80,7 @@ each = pytest.mark.parametrize(
 
 
 @each
-def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
+def test_the_gate_runs_in_an_environment_of_its_own(
     action: str, step: str, phase: str, root: Path, tmp_path: Path
 ) -> None:
     job = job_of(tmp_path, root, action)
@@ -101,7 +101,7 @@ def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
 
 
 @each
-def test_an_interpreter_that_will_not_do_is_named_with_what_will(
+def test_an_interpreter_that_will_not_do_is_named(
     action: str, step: str, phase: str, root: Path, tmp_path: Path
 ) -> None:
     missing, old = "no such interpreter", "needs Python 3.10 or newer"

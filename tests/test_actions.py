@@ -35,26 +35,23 @@ def row(name: str, item: dict[str, str]) -> str:
     return f"| `{name}` | {f'`{default}`' if default else ''} | {item['description']} |"
 
 
-@pytest.mark.parametrize("name", EXTRAS)
-def test_inputs_and_outputs_are_those_of_the_container_action(name: str) -> None:
-    other, left_out = load(name), OF_THE_COMMENT if name == "native" else set()
-    inputs, outputs = (
-        {key: item for key, item in load("container")[part].items() if key not in left_out}
-        for part in ("inputs", "outputs")
-    )
-    assert {key: item for key, item in other["inputs"].items() if key in inputs} == inputs
-    assert list(other["inputs"]) == [*inputs, *EXTRAS[name]]
-    said = {key: {"description": item["description"]} for key, item in other["outputs"].items()}
-    assert said == outputs
-
-
-def test_inputs_defaults_and_outputs_are_those_of_the_code() -> None:
+def test_inputs_and_outputs_are_those_of_the_code_and_the_container_action() -> None:
     fields = {name.removeprefix("INPUT_").lower() for name in Inputs.__struct_encode_fields__}
     defaults = {name: item["default"] for name, item in load("container")["inputs"].items()}
     assert set(defaults) == fields and defaults.pop("token") == "${{ github.token }}"
     for name, value in defaults.items():
         assert read_inputs({f"INPUT_{name.upper()}": value}) == Inputs(), name
     assert list(load("container")["outputs"]) == list(outputs_of(PASS, Inputs(), Posted("skipped")))
+    for name in EXTRAS:
+        other, left_out = load(name), OF_THE_COMMENT if name == "native" else set()
+        inputs, outputs = (
+            {key: item for key, item in load("container")[part].items() if key not in left_out}
+            for part in ("inputs", "outputs")
+        )
+        assert {key: item for key, item in other["inputs"].items() if key in inputs} == inputs
+        assert list(other["inputs"]) == [*inputs, *EXTRAS[name]]
+        said = {key: {"description": item["description"]} for key, item in other["outputs"].items()}
+        assert said == outputs
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -67,7 +64,7 @@ def test_every_input_may_be_left_out_and_outputs_are_of_one_step(name: str) -> N
         assert item["value"] == f"${{{{ steps.{PUBLISHING[name]}.outputs.{key} }}}}"
 
 
-def test_the_page_tells_of_every_input_and_output_as_the_file_does() -> None:
+def test_the_page_tells_of_every_input_and_output_as_the_file_does_and_shows_no_other() -> None:
     container = load("container")
     assert table("inputs") == [row(key, item) for key, item in container["inputs"].items()]
     for name, keys in {**EXTRAS, "comment": load("comment")["inputs"]}.items():
@@ -75,9 +72,6 @@ def test_the_page_tells_of_every_input_and_output_as_the_file_does() -> None:
     assert table("outputs") == [
         f"| `{key}` | {item['description']} |" for key, item in container["outputs"].items()
     ]
-
-
-def test_every_input_that_the_page_shows_is_there() -> None:
     known = {key for name in ACTIONS for key in load(name)["inputs"]}
     blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     shown = [step for block in blocks for step in steps_in(yaml.safe_load(block))]
@@ -100,7 +94,7 @@ def inputs_of(action: str) -> set[str]:
     return {f"INPUT_{key.upper()}" for key in load(action)["inputs"]}
 
 
-def test_only_the_step_that_publishes_is_given_the_token_and_it_always_runs() -> None:
+def test_only_the_step_that_publishes_is_given_the_token() -> None:
     in_order = steps("docker-run")
     token = re.compile(r"inputs\.token\b")
     assert [key for key, step in in_order.items() if token.search(str(step.get("env")))] == [
@@ -111,17 +105,11 @@ def test_only_the_step_that_publishes_is_given_the_token_and_it_always_runs() ->
     assert in_order["gate"]["continue-on-error"] is True
     assert "always()" in in_order["publish"]["if"]
     assert "continue-on-error" not in in_order["publish"]
-
-
-def test_native_has_no_token_to_give_and_nothing_behind_the_training() -> None:
     expressions = set(re.findall(r"\$\{\{(.*?)\}\}", ACTIONS["native"].read_text()))
     allowed = re.compile(r" (inputs|steps\.gate\.outputs)\.(?!token)\w+ ")
     assert all(allowed.fullmatch(item) for item in expressions)
     assert list(steps("native")) == ["gate"]
     assert environment_of("native", "gate") == inputs_of("native") | {"INPUT_COMMENT"}
-
-
-def test_comment_gates_nothing_and_reads_the_inputs_that_it_has() -> None:
     inputs, container = load("comment")["inputs"], load("container")["inputs"]
     assert inputs_of("comment") == environment_of("comment", "comment")
     assert set(inputs) == {"comment", "pull_request", "report", "token", "python"}
@@ -135,16 +123,13 @@ def test_the_scripts_are_clean_and_no_expression_stands_in_them(name: str, tmp_p
     shellcheck({**scripts, "setup": (ROOT / "native/setup").read_text()}, tmp_path)
 
 
-def test_a_branch_builds_its_image_and_a_release_names_one_by_digest() -> None:
+def test_a_branch_builds_its_image_and_pinning_changes_that_alone(tmp_path: Path) -> None:
     runs, extra = load("container")["runs"], load("docker-run")["inputs"]["image"]["default"]
     if runs["image"] == "Dockerfile":
         assert (ROOT / "Dockerfile").is_file() and extra == "" and "env" not in runs
     else:
         assert re.fullmatch(r"docker://.+@sha256:[0-9a-f]{64}", runs["image"])
         assert runs["image"] == f"docker://{extra}" == f"docker://{runs['env']['REPRO_GATE_IMAGE']}"
-
-
-def test_pinning_changes_the_image_and_nothing_else(tmp_path: Path) -> None:
     if load("container")["runs"]["image"] != "Dockerfile":
         pytest.skip("this is a release: its image has been pinned already")
     files = {name: tmp_path / FOLDERS[name] / "action.yml" for name in EXTRAS | {"container": []}}

@@ -15,7 +15,7 @@ import pytest
 
 from repro_gate import __version__
 from repro_gate.cli import main
-from repro_gate.commands.arguments import FORMATS, Format
+from repro_gate.commands.arguments import FORMATS
 
 HEAVY = ["torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil"]
 HEAVY += ["subprocess", "asyncio"]
@@ -38,36 +38,30 @@ print("torch" in sys.modules, "numpy" in sys.modules)
     assert printed.splitlines()[-2:] == ["[]", "False False"]
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "printed"),
-    [
+def test_bad_or_empty_arguments_are_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for line, code, printed in (
         ("--version", 0, f"repro-gate {__version__}\n"),
         ("", 2, "usage: repro-gate"),
         ("run --sead 1", 2, "usage: repro-gate"),
         ("run --base ''", 2, "argument --base: is empty"),
         ("run --json ''", 2, "argument --json: is empty"),
-    ],
-)
-def test_the_version_is_the_packages_and_bad_or_empty_arguments_are_a_usage_error(
-    line: str, code: int, printed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(shlex.split(line))
-    assert left.value.code == code and printed in "".join(capsys.readouterr())
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(shlex.split(line))
+        assert left.value.code == code and printed in "".join(capsys.readouterr())
+    for arguments in (["schema"], ["schema", "--report"], ["schema", "--ops"]):
+        assert main(arguments) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=[form.option for form in FORMATS])
-def test_an_older_report_is_gone_before_anything_can_go_wrong(
-    form: Format, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    older, other = tmp_path / "older", tmp_path / "other"
-    for path in (older, other):
-        path.write_text("of another run")
-    assert main(["run", str(tmp_path), f"--{form.option}", str(older)]) == 2
-    assert "repro.yml" in capsys.readouterr().err and not older.exists() and other.exists()
-
-
-def test_an_unwritable_report_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_older_report_is_gone_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form in FORMATS:
+        older, other = tmp_path / "older", tmp_path / "other"
+        for path in (older, other):
+            path.write_text("of another run")
+        assert main(["run", str(tmp_path), f"--{form.option}", str(older)]) == 2
+        assert "repro.yml" in capsys.readouterr().err and not older.exists() and other.exists()
     older = tmp_path / "older"
     older.write_text("of another run")
     assert main(["run", str(tmp_path), "--json", str(older), "--junit", str(older)]) == 2
@@ -100,13 +94,6 @@ def test_a_missing_device_is_inconclusive_and_a_bad_baseline_a_usage_error(
         file.write(more)
     assert main(["run", str(tmp_path)]) == code
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [["schema"], ["schema", "--report"], ["schema", "--ops"]])
-def test_schema_prints_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
 def test_a_module_that_was_never_installed_is_one_clear_error_and_one_of_ours_is_our_mistake(

@@ -109,7 +109,7 @@ print(json.dumps({"bad": bad, "told": told, "whole": whole}))
         ),
     ],
 )
-def test_a_signal_at_any_moment_leaves_no_process_no_closed_file_and_no_folder(
+def test_a_signal_at_any_moment_leaves_nothing(
     tmp_path: Path,  # noqa: F811
     level: str,
 ) -> None:

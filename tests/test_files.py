@@ -13,7 +13,7 @@ from repro_gate.files import Unreadable, copy_file, is_inside, parse_toml, read_
 from tests.support.repositories import tree, write
 
 
-def test_a_hostile_tree_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_a_hostile_tree_or_link_is_removed_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     write(tmp_path / "kept", file="x")
     top = tmp_path / "top"
@@ -34,14 +34,11 @@ def test_a_hostile_tree_is_removed_and_nothing_else(tmp_path: Path) -> None:
     top.chmod(0o100)
     remove_tree(top)
     assert not top.exists() and tree(tmp_path / "kept") == ["file"]
-
-
-def test_a_link_is_removed_and_not_what_it_points_to(tmp_path: Path) -> None:
     write(tmp_path, real__file="x")
     (tmp_path / "link").symlink_to("real")
     remove_tree(tmp_path / "link")
     remove_tree(tmp_path / "never-there")
-    assert tree(tmp_path) == ["real/file"]
+    assert tree(tmp_path) == ["kept/file", "real/file"]
     with pytest.raises(Inconclusive, match="cannot remove /proc/self/fdinfo"):
         remove_tree(Path("/proc/self/fdinfo"))
 
@@ -101,7 +98,7 @@ def test_text_is_read_and_what_is_no_file_of_the_checkout_is_refused(tmp_path: P
     assert os.listdir("/proc/self/fd") == before  # no descriptor is left open
 
 
-def test_toml_is_parsed_to_what_json_can_hold_or_refused_with_its_line() -> None:
+def test_toml_is_parsed_to_what_json_can_hold_or_refused() -> None:
     parsed = {"a": None, "b": {"c": float("inf")}, "d": [1]}
     assert parse_toml("a = 1979-05-27\nb.c = inf\nd = [1]\n") == parsed
     with pytest.raises(Unreadable, match=r"is not TOML: .*line 2"):
@@ -110,13 +107,8 @@ def test_toml_is_parsed_to_what_json_can_hold_or_refused_with_its_line() -> None
         parse_toml("a = " + "[" * 100_000)
     large = '[[package]]\nname = "p"\nfiles = [{url = "https://example.com/p.whl"}]\n'
     assert len(parse_toml(large * 2_000)["package"]) == 2_000
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["a" + ".a" * 20_000 + " = 1\n", "a = " + "{b = " * 2_000 + "1" + "}" * 2_000],
-    ids=["key", "deep"],
-)
-def test_toml_that_takes_too_much_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable, match=r"takes more time or memory to parse|nested too deeply"):
-        parse_toml(text)
+    for text in ("a" + ".a" * 20_000 + " = 1\n", "a = " + "{b = " * 2_000 + "1" + "}" * 2_000):
+        with pytest.raises(
+            Unreadable, match=r"takes more time or memory to parse|nested too deeply"
+        ):
+            parse_toml(text)

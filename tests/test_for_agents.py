@@ -8,9 +8,8 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -50,50 +49,24 @@ def test_every_query_prints_cause_line_and_remedy(name: str, tmp_path: Path) -> 
         assert all(text in printed for text in (*told, "data/checksums"))
 
 
-def fields(program: str) -> Iterator[tuple[str, ...]]:
-    """The paths of the report that a jq program asks for. A stage that is one path is where the
-    next stages stand."""
-    here: tuple[str, ...] = ()
-    text = re.sub(r'"([^"\\]|\\[^(])*"', '""', program.replace("\\n", ""))
-    for stage in map(str.strip, text.split("|")):
-        paths = re.findall(r"(?<![\w)])\.([A-Za-z_][\w.]*)", re.sub(r"\[\]|\?", "", stage))
-        found = [tuple(path.strip(".").split(".")) for path in paths]
-        yield from (here + path for path in found)
-        if made := re.fullmatch(r"\{([\w, ]+)\}", stage):
-            yield from ((*here, name.strip()) for name in made[1].split(","))
-        if len(found) == 1 and re.fullmatch(r"[.\w\[\]?]+", stage):
-            here += found[0]
-
-
-def has(part: dict[str, Any], path: tuple[str, ...]) -> bool:
-    """Whether the schema has a field at `path`: through references, choices and lists."""
-    if "$ref" in part:
-        part = SCHEMA["$defs"][part["$ref"].removeprefix("#/$defs/")]
-    if not path:
-        return True
-    inner = [*part.get("anyOf", ()), part.get("items")]
-    if any(has(branch, path) for branch in inner if isinstance(branch, dict)):
-        return True
-    return path[0] in part.get("properties", {}) and has(part["properties"][path[0]], path[1:])
-
-
 def test_every_field_that_is_asked_for_is_in_the_schema_in_the_promised_order() -> None:
-    each = [[*fields(query[-2])] for query in QUERIES]
-    asked = [*dict.fromkeys(path for paths in each for path in paths)]
-    assert all(each) and [path for path in asked if not has(SCHEMA, path)] == []
-    assert not has(SCHEMA, ("diagnosis", "remedies")) and not has(SCHEMA, ("verdict", "x"))
-    tops = [*dict.fromkeys(path[0] for path in asked)]
+    parts = [SCHEMA, *SCHEMA["$defs"].values()]
+    known = {name for part in parts for name in part.get("properties", ())}
+    programs = [re.sub(r'"[^"\\]*"', "", query[-2]) for query in QUERIES]
+    for program in programs:
+        made = [
+            word for names in re.findall(r"\{([\w, ]+)\}", program) for word in names.split(", ")
+        ]
+        asked = {*re.findall(r"\.([a-z]\w*)", program), *made}
+        assert asked and asked <= known, program
+    tops = [*dict.fromkeys(program.split(".")[1].split()[0].strip("[]|") for program in programs)]
     assert tops[:6] == ["verdict", "reasons", "diagnosis", "determinism", "checklist", "baseline"]
-    assert {("diagnosis", "file"), ("determinism", "first_divergence", "max_ulp")} <= {*asked}
 
 
-def test_every_command_is_one_of_ours() -> None:
+def test_every_command_is_one_of_ours_and_exit_codes_and_causes_are_all_there() -> None:
     assert {command[1] for command in COMMANDS} == {"check", "run", "explain"}
     for command in COMMANDS:
         parser().parse_args(command[1:])
-
-
-def test_the_exit_codes_and_the_causes_are_all_there() -> None:
     table = re.findall(r"^\| (\d) \| `?(\w+)", PAGE, re.MULTILINE)
     codes = {str(code): verdict for verdict, code in EXIT_CODES.items()}
     assert dict(table) == {**codes, "2": "none"}

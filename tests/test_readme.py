@@ -48,6 +48,8 @@ def test_the_pages_are_small_and_name_no_folder_of_whoever_made_them() -> None:
     assert not [
         found for page in pages for found in re.findall(r"/(?:root|work|Users)/[^ <]*", page)
     ]
+    lines = README.splitlines()
+    assert len(lines) <= 155 and any("docs/images/comment-fail.png" in line for line in lines[:10])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -58,11 +60,6 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
         path = page.parent / target if target else page
         assert path.exists(), target
         assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
-
-
-def test_the_readme_is_short_and_has_a_picture_at_its_top() -> None:
-    lines = README.splitlines()
-    assert len(lines) <= 155 and any("docs/images/comment-fail.png" in line for line in lines[:10])
 
 
 def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,22 +124,24 @@ def posts(job: dict[str, Any], gate: dict[str, Any], path: str = "") -> bool:
     )
 
 
-def test_the_half_that_writes_runs_nothing_of_the_pull_request() -> None:
+def test_what_writes_runs_nothing_of_the_pull_request_and_no_training() -> None:
     gate, comment = example("fork-safe-gate.yml"), example("fork-safe-comment.yml")
     assert comment["on"]["workflow_run"] == {"workflows": [gate["name"]], "types": ["completed"]}
     assert list(gate["on"]) == ["pull_request"]
     (job,) = comment["jobs"].values()
     assert posts(job, gate["jobs"]["gate"], "/report.json")
-
-
-def test_what_native_leaves_is_posted_by_a_job_that_runs_nothing_of_the_pull_request() -> None:
     jobs = example("native.yml")["jobs"]
     *_, gate, upload = jobs["gate"]["steps"]
     assert ACTIONS[gate["uses"].partition("@")[0]] == "native"
     assert "upload-artifact" in upload["uses"] and posts(jobs["comment"], jobs["gate"])
+    jobs = example("nightly-baseline.yml")["jobs"]
+    assert jobs["gate"]["permissions"] == {"contents": "read"}
+    used = [step.get("uses", "") for step in jobs["propose"]["steps"]]
+    assert not any(name.partition("@")[0] in ACTIONS or "checkout" in name for name in used)
+    assert "repro-gate " not in jobs["propose"]["steps"][1]["run"].replace('title "Refresh', "")
 
 
-def test_each_cell_of_the_matrix_has_its_own_artifact_and_all_have_one_comment() -> None:
+def test_each_cell_has_its_own_artifact_and_all_one_comment(tmp_path: Path) -> None:
     jobs = example("gpu-matrix.yml")["jobs"]
     steps = jobs["gate"]["steps"]
     (gate,) = [step for step in steps if step["uses"].partition("@")[0] in ACTIONS]
@@ -151,10 +153,6 @@ def test_each_cell_of_the_matrix_has_its_own_artifact_and_all_have_one_comment()
     assert jobs["comment"]["needs"] == "gate"
     # what holds the token runs nothing of the pull request
     assert "checkout" not in json.dumps(jobs["comment"])
-
-
-def test_the_matrix_hands_every_report_to_one_command(tmp_path: Path) -> None:
-    """The script as bash runs it, with stand-ins that write down what they are given."""
     post = example("gpu-matrix.yml")["jobs"]["comment"]["steps"][1]["run"]
     made = tmp_path / "repro-gate-cli/bin"
     for folder in (tmp_path / "reports/a", tmp_path / "reports/b", made):
@@ -170,14 +168,6 @@ def test_the_matrix_hands_every_report_to_one_command(tmp_path: Path) -> None:
     options = parser().parse_args((made / "repro-gate.given").read_text().split())
     assert (options.command, options.pull_request, options.matrix) == ("comment", 7, "gpus")
     assert [str(path.parent) for path in options.report] == ["reports/a", "reports/b"]
-
-
-def test_the_nightly_job_that_writes_runs_no_training_and_the_other_cannot_write() -> None:
-    jobs = example("nightly-baseline.yml")["jobs"]
-    assert jobs["gate"]["permissions"] == {"contents": "read"}
-    used = [step.get("uses", "") for step in jobs["propose"]["steps"]]
-    assert not any(name.partition("@")[0] in ACTIONS or "checkout" in name for name in used)
-    assert "repro-gate " not in jobs["propose"]["steps"][1]["run"].replace('title "Refresh', "")
 
 
 def test_the_page_of_the_examples_names_each_of_them() -> None:

@@ -93,9 +93,7 @@ def _api(url: str, session: requests.Session) -> Api:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_prism_accepts_every_request_and_githubs_example_is_understood(
-    name: str, prism: str
-) -> None:
+def test_prism_accepts_every_request_and_its_answer_is_read(name: str, prism: str) -> None:
     ask, value = CALLS[name]
     session = Recorded()
     assert ask(_api(prism, session)) == value
@@ -145,9 +143,7 @@ def test_the_other_documented_refusals_are_understood(name: str, code: int, pris
     assert (caught.value.status, session.statuses) == (code, [code])
 
 
-def test_a_next_page_at_api_github_com_is_asked_for_at_this_server(
-    prism: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_next_page_is_asked_for_here(prism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MOST_PAGES", 2)
     session = Recorded(pages=True)
     with pytest.raises(ApiError, match="more than 2 pages"):
@@ -189,9 +185,7 @@ def _undocumented(document: Any, request: requests.PreparedRequest) -> Iterator[
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_nothing_is_sent_that_is_not_documented_on_github_and_on_every_enterprise_server(
-    name: str, prism: str, descriptions: Path
-) -> None:
+def test_nothing_undocumented_is_sent(name: str, prism: str, descriptions: Path) -> None:
     session = Recorded()
     CALLS[name][0](_api(prism, session))
     servers = [path for path in descriptions.glob("*.json") if ".deref" not in path.name]

@@ -69,9 +69,7 @@ def changed_inputs(a: dict[str, InputValue], b: dict[str, InputValue]) -> set[st
     ("override", "moved"),
     [*((text, {name}) for text, name in MOVING.items()), *((text, set()) for text in STILL)],
 )
-def test_a_key_moves_its_own_input_if_it_can_change_numbers(
-    tmp_path: Path, override: str, moved: set[str]
-) -> None:
+def test_a_key_moves_its_own_input(tmp_path: Path, override: str, moved: set[str]) -> None:
     assert changed_inputs(inputs(tmp_path), inputs(tmp_path, override)) == moved
 
 
@@ -84,20 +82,13 @@ def test_every_key_of_the_schema_is_one_or_the_other() -> None:
     assert {key for key in keys if not known & {key, key.partition(".")[0]}} == set()
 
 
-def test_every_flag_has_its_value_and_the_reason_to_leave_one_off_does_not_count(
-    tmp_path: Path,
-) -> None:
+def test_flags_have_their_values_and_texts_stay_apart(tmp_path: Path) -> None:
     found = inputs(tmp_path)
     flags = {f"flag/{name}": value for name, value in {**IN_PROCESS, **IN_ENVIRONMENT}.items()}
     assert {name: found[name] for name in found if name.startswith("flag/")} == flags
     allow = "determinism.allow=[{{flag: NCCL_ALGO, reason: {}}}]"
     one, other = (inputs(tmp_path, allow.format(reason)) for reason in "ab")
     assert one == other and one["flag/NCCL_ALGO"] is None
-
-
-def test_a_snippet_a_long_command_and_text_that_looks_like_a_number_stay_apart(
-    tmp_path: Path,
-) -> None:
     snippet = inputs(tmp_path, text="version: 1\ntrain:\n  snippet: python t.py\n")
     assert changed_inputs(inputs(tmp_path), snippet) == {"command"}
     one, other = (inputs(tmp_path, f"train.run={'x' * LONG_TEXT}{end}") for end in ("a", "b"))
@@ -138,9 +129,17 @@ OF_GPU |= {"nccl": "2.27.3"}
 OF_GPU |= {"driver": "570.86.15", "gpu-model": "NVIDIA H200", "gpu-sm-count": 132}
 
 
-def test_a_training_on_the_cpu_has_the_cpu_and_one_on_the_gpu_the_gpu() -> None:
+def test_a_training_has_the_facts_of_its_device_and_no_others() -> None:
     assert platform_inputs(CPU, MACHINE, None) == OF_CPU
     assert platform_inputs(GPU, MACHINE, "ghcr.io/o/t@sha256:" + "1" * 64) == OF_GPU
+    machine = {**MACHINE, "driver": "1", "kernel": "other", "gpu.0.uuid": "GPU-2"}
+    machine |= {"memory-bytes": "2", "cpu-count": "1"}
+    facts = {**CPU, "cuda": "13.0", "gpus": "8", "interpreter": "/elsewhere/python"}
+    assert platform_inputs(facts, machine, None) == OF_CPU
+    # an image is its digest, whatever the registry
+    for name in ("ghcr.io/o/t", "mirror.example:5000/t"):
+        found = platform_inputs(CPU, MACHINE, f"{name}@sha256:{'2' * 64}")
+        assert found["image"] == f"sha256:{'2' * 64}"
 
 
 @pytest.mark.parametrize(
@@ -148,9 +147,7 @@ def test_a_training_on_the_cpu_has_the_cpu_and_one_on_the_gpu_the_gpu() -> None:
     [(CPU, name) for name in OF_CPU if name != "image"]
     + [(GPU, name) for name in OF_GPU if name != "image"],
 )
-def test_each_fact_of_training_or_machine_moves_its_own_input(
-    facts: dict[str, str], fact: str
-) -> None:
+def test_each_fact_moves_its_own_input(facts: dict[str, str], fact: str) -> None:
     def of(facts: dict[str, str], machine: dict[str, str]) -> dict[str, InputValue]:
         return platform_inputs(facts, machine, None)
 
@@ -162,14 +159,3 @@ def test_each_fact_of_training_or_machine_moves_its_own_input(
     known = {name: value for name, value in MACHINE.items() if name != fact}
     without = of({**rest, "device": facts["device"].partition(":")[0]}, known)
     assert before.keys() == without.keys() and without[fact] is None
-
-
-def test_what_training_did_not_use_and_what_is_this_machine_alone_moves_none() -> None:
-    machine = {**MACHINE, "driver": "1", "kernel": "other", "gpu.0.uuid": "GPU-2"}
-    machine |= {"memory-bytes": "2", "cpu-count": "1"}
-    facts = {**CPU, "cuda": "13.0", "gpus": "8", "interpreter": "/elsewhere/python"}
-    assert platform_inputs(facts, machine, None) == OF_CPU
-    # an image is its digest, whatever the registry
-    for name in ("ghcr.io/o/t", "mirror.example:5000/t"):
-        found = platform_inputs(CPU, MACHINE, f"{name}@sha256:{'2' * 64}")
-        assert found["image"] == f"sha256:{'2' * 64}"

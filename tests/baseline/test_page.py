@@ -24,7 +24,7 @@ def block(language: str) -> str:
     return found.group(1)
 
 
-def test_the_program_on_the_page_recomputes_a_reports_address(tmp_path: Path) -> None:
+def test_the_page_names_every_input_and_its_programs_give_the_hashes(tmp_path: Path) -> None:
     inputs: dict[str, InputValue] = {"code": "sha256:ab", "seeds": [42, 2**60]}
     inputs |= {"x": {"\U0001f600": 1.5, "\ufb33": None}, "data/\udcff\\": True}
     made = hash_inputs(inputs, {"python": "3.11.9"})
@@ -33,17 +33,11 @@ def test_the_program_on_the_page_recomputes_a_reports_address(tmp_path: Path) ->
     command = [sys.executable, "recompute.py", "report.json"]
     printed = subprocess.check_output(command, cwd=tmp_path, text=True)
     assert printed.strip() == made.config_hash
-
-
-def test_the_shell_command_on_the_page_gives_the_digest_of_the_code(tmp_path: Path) -> None:
     write(tmp_path, train_dot_py="print(1)", pkg__model_dot_py="x = 1", run_dot_sh="#!/bin/sh")
     (tmp_path / "run.sh").chmod(0o755)
     (tmp_path / "link").symlink_to("pkg")
     printed = subprocess.check_output(["bash", "-c", block("bash")], cwd=tmp_path, text=True)
     assert code_digest(tmp_path, ()) == f"sha256:{printed.split()[0]}"
-
-
-def test_the_page_names_every_input() -> None:
     names = {*recipe_inputs(Spec(path=Path("/repro.yml")), "", (), None)}
     for device in ("cpu", "cuda"):
         names |= {*platform_inputs({"device": device}, {}, None)}

@@ -62,7 +62,7 @@ def at(step: int, kind: str, row: int = 0) -> Callable[[Trace], Trace]:
     return lambda trace: changed(trace, place_of(trace, step, kind), flip(row))
 
 
-def test_an_outcome_says_what_is_known_of_the_run() -> None:
+def test_an_outcome_says_what_is_known_of_the_run_by_names_and_types() -> None:
     found = result_of(run("deterministic-1", training(3)), {"out/a.json": FILE})
     assert (found.seed, found.steps, [*found.artifacts]) == (42, 3, ["out/a.json"])
     assert found.loss_curve == {0: 1.0, 1: 0.5, 2: 1 / 3}
@@ -70,33 +70,6 @@ def test_an_outcome_says_what_is_known_of_the_run() -> None:
     assert len(set(digests)) == 4
     assert all(re.fullmatch("sha256:[0-9a-f]{64}", str(item)) for item in digests)
 
-
-@pytest.mark.parametrize(
-    ("change", "moved"),
-    [
-        (at(2, "loss"), {"losses"}),
-        (at(2, "parameter", 0), {"weights"}),
-        (at(2, "parameter", 1), {"weights"}),
-        (at(2, "buffer"), {"weights"}),
-        (at(2, "optimizer"), {"optimizer"}),
-        (at(0, "parameter"), set()),
-        (at(2, "gradient"), set()),
-        (at(2, "batch"), set()),
-        (at(2, "rng"), set()),
-        (at(1, "optimizer"), set()),
-        (at(-1, "parameter"), set()),
-    ],
-)
-def test_each_final_bit_moves_its_own_digest_and_no_other_bit_moves_any(
-    change: Callable[[Trace], Trace], moved: set[str]
-) -> None:
-    before, after = of(training()), of(change(training()))
-    parts = ("losses", "weights", "optimizer")
-    assert {name for name in parts if getattr(before, name) != getattr(after, name)} == moved
-    assert moved or before == after
-
-
-def test_names_and_types_count_and_the_order_in_which_tensors_were_recorded_does_not() -> None:
     def turned(old: Block) -> Block:
         halves = [old.digests[place : place + 16] for place in range(0, len(old.digests), 16)]
         return replace(old, rows=tuple(reversed(old.rows)), content=b"".join(reversed(halves)))
@@ -111,47 +84,33 @@ def test_names_and_types_count_and_the_order_in_which_tensors_were_recorded_does
         assert (of(changed(training(), place, change)).weights == before.weights) is same
 
 
-@pytest.mark.parametrize("n", [3, 100])
-def test_how_often_digests_were_taken_does_not_count(n: int) -> None:
-    whole = with_end(training(10))
-    assert of(every(whole, n)) == of(whole)
-    other = with_end(training(10), seed="other")
-    assert of(every(other, n)).weights != of(whole).weights
+def test_each_final_bit_moves_its_own_digest_and_no_other_bit_moves_any() -> None:
+    for change, moved in (
+        (at(2, "loss"), {"losses"}),
+        (at(2, "parameter", 0), {"weights"}),
+        (at(2, "parameter", 1), {"weights"}),
+        (at(2, "buffer"), {"weights"}),
+        (at(2, "optimizer"), {"optimizer"}),
+        (at(0, "parameter"), set()),
+        (at(2, "gradient"), set()),
+        (at(2, "batch"), set()),
+        (at(2, "rng"), set()),
+        (at(1, "optimizer"), set()),
+        (at(-1, "parameter"), set()),
+    ):
+        before, after = of(training()), of(change(training()))
+        parts = ("losses", "weights", "optimizer")
+        assert {name for name in parts if getattr(before, name) != getattr(after, name)} == moved
+        assert moved or before == after
 
 
-def test_two_losses_of_one_step_both_count() -> None:
-    trace, second = training(), block(2, "loss", at=1, values=(0.25,))
-    found = {of(trace).losses}
-    for item in (second, flip(0)(second)):
-        found.add(of(replace(trace, blocks=[*trace.blocks, item])).losses)
-    assert len(found) == 3
+def test_digests_do_not_depend_on_how_often_and_in_what_order_they_were_taken() -> None:
+    for n in (3, 100):
+        whole = with_end(training(10))
+        assert of(every(whole, n)) == of(whole)
+        other = with_end(training(10), seed="other")
+        assert of(every(other, n)).weights != of(whole).weights
 
-
-def test_every_process_counts_by_its_name() -> None:
-    pair = [training(key="rank0"), training(key="rank1", seed=7)]
-    swapped = [training(key="rank0", seed=7), training(key="rank1")]
-    assert of(*pair) == of(*reversed(pair))
-    assert len({of(*pair).weights, of(*swapped).weights, of(pair[0]).weights}) == 3
-
-
-def test_values_recorded_by_hand_count_in_whichever_step_they_were_last() -> None:
-    first = block(0, "parameter", (("accuracy", "float", ()),))
-    second = block(1, "parameter", (("weights", "float64", (3,)),))
-    trace = replace(training(0), blocks=[first, second])
-    assert of(trace).weights != of(changed(trace, 0, flip(0))).weights
-    again = [flip(0)(first), replace(first, step=1), replace(second, at=1)]
-    assert of(replace(trace, blocks=again)).weights == of(trace).weights
-
-
-def test_nothing_of_a_kind_is_none_and_not_the_digest_of_nothing() -> None:
-    batches = [item for item in training().blocks if item.kind == "batch"]
-    found = of(replace(training(), blocks=batches))
-    assert (found.losses, found.weights, found.optimizer) == (None, None, None)
-    assert found.loss_curve == {} and of().steps == 0
-    assert of(with_loss(training(), 2, float("nan"))).loss_curve[2] == "nan"
-
-
-def test_an_artifact_is_digested_by_its_leaves_structure_and_format() -> None:
     def digest_of(**change: object) -> str:
         artifact = replace(FILE, **change)  # type: ignore[arg-type]
         return result_of(run("deterministic-1", training()), {"a": artifact}).artifacts["a"]
@@ -161,6 +120,29 @@ def test_an_artifact_is_digested_by_its_leaves_structure_and_format() -> None:
     others = ({"loss": leaf(2), "name": leaf("x")}, dict([loss]), dict([loss, ("title", name[1])]))
     digests = {digest_of(), digest_of(structure="t"), digest_of(format="opaque")}
     assert len(digests | {digest_of(leaves=leaves) for leaves in others}) == 6
+
+
+def test_every_loss_process_and_value_counts_and_nothing_is_none() -> None:
+    trace, second = training(), block(2, "loss", at=1, values=(0.25,))
+    found = {of(trace).losses}
+    for item in (second, flip(0)(second)):
+        found.add(of(replace(trace, blocks=[*trace.blocks, item])).losses)
+    assert len(found) == 3
+    pair = [training(key="rank0"), training(key="rank1", seed=7)]
+    swapped = [training(key="rank0", seed=7), training(key="rank1")]
+    assert of(*pair) == of(*reversed(pair))
+    assert len({of(*pair).weights, of(*swapped).weights, of(pair[0]).weights}) == 3
+    first = block(0, "parameter", (("accuracy", "float", ()),))
+    second = block(1, "parameter", (("weights", "float64", (3,)),))
+    trace = replace(training(0), blocks=[first, second])
+    assert of(trace).weights != of(changed(trace, 0, flip(0))).weights
+    again = [flip(0)(first), replace(first, step=1), replace(second, at=1)]
+    assert of(replace(trace, blocks=again)).weights == of(trace).weights
+    batches = [item for item in training().blocks if item.kind == "batch"]
+    found = of(replace(training(), blocks=batches))
+    assert (found.losses, found.weights, found.optimizer) == (None, None, None)
+    assert found.loss_curve == {} and of().steps == 0
+    assert of(with_loss(training(), 2, float("nan"))).loss_curve[2] == "nan"
 
 
 def curve_of(steps: int) -> Mapping[int, float | str]:
@@ -190,7 +172,7 @@ def facts_of(*traces: Trace, machine: Mapping[str, str] = MACHINE) -> Mapping[st
     return outside_facts(run("deterministic-1", *traces), machine)
 
 
-def test_imported_distributions_and_what_of_the_machine_is_no_input_are_facts() -> None:
+def test_facts_are_what_is_no_input_and_the_same_in_each_process() -> None:
     found = facts_of(replace(training(), distributions={"numpy": "2.1.0"}))
     kept = {name: MACHINE[name] for name in ("kernel", "libc", "os")}
     assert found == {"distribution/numpy": "2.1.0", **kept}
@@ -198,17 +180,11 @@ def test_imported_distributions_and_what_of_the_machine_is_no_input_are_facts() 
     machine = {**MACHINE, "gpu.0.model": "NVIDIA H100", "gpu.0.ecc": "Enabled"}
     of_cpu, of_gpu = facts_of(training()).keys(), facts_of(trace, machine=machine).keys()
     assert of_gpu - of_cpu == {"cpu-model", "gpu.0.uuid", "gpu.0.ecc"}
-
-
-def test_variables_are_facts_but_flags_and_what_is_of_one_run_are_not() -> None:
     kept = {"CUDA_MODULE_LOADING": "LAZY", "TRITON_CACHE_DIR": "/cache/repro-gate-project/x"}
     flags = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": "42", "OMP_NUM_THREADS": "2"}
     own = {"LOCAL_RANK": "1", "TORCHINDUCTOR_CACHE_DIR": "/tmp/repro-gate-a1b2c3d4/run/tmp/x"}
     found = facts_of(replace(training(), variables={**kept, **flags, **own}), machine={})
     assert found == {f"variable/{name}": value for name, value in kept.items()}
-
-
-def test_a_fact_on_which_processes_differ_is_left_out() -> None:
     assert facts_of(training(), machine={}) == {}
     variables = ({"NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": str(rank)} for rank in (0, 1))
     ranks = [replace(training(key=f"rank{n}"), variables=v) for n, v in enumerate(variables)]
@@ -231,9 +207,7 @@ SCRIPT = """
 
 
 @pytest.mark.slow
-def test_the_outcome_of_real_training_does_not_depend_on_how_often_digests_were_taken(
-    tmp_path: Path,
-) -> None:
+def test_real_training_has_one_outcome_however_often_it_is_digested(tmp_path: Path) -> None:
     always, seldom = (
         trace_script(tmp_path / str(every), SCRIPT, every=every, steps=6) for every in (1, 4)
     )

@@ -65,34 +65,48 @@ ROWS: list[tuple[Mapping[str, InputValue], RecordedResult, str, list[str], list[
 ]
 
 
-@pytest.mark.parametrize(("recipe", "now", "status", "changed", "unlike"), ROWS)
-def test_inputs_and_bits_decide_the_status(
-    recipe: Mapping[str, InputValue],
-    now: RecordedResult,
-    status: str,
-    changed: list[str],
-    unlike: list[str],
-) -> None:
-    found = judged(recipe, CPU, now)
-    assert (found.status, [*found.unlike], found.recorded) == (status, unlike, NOW)
-    assert [(item.root, item.name) for item in found.changed_inputs] == [
-        ("recipe", name) for name in changed
-    ]
-    assert all(name in found.message for name in (*changed, *unlike[:3]))
-    assert bool(found.remedy) is (status != "unchanged") and (
-        not found.remedy or "`repro-gate baseline`" in found.remedy
-    )
+def test_inputs_and_bits_decide_the_status() -> None:
+    for recipe, now, status, changed, unlike in ROWS:
+        found = judged(recipe, CPU, now)
+        assert (found.status, [*found.unlike], found.recorded) == (status, unlike, NOW)
+        assert [(item.root, item.name) for item in found.changed_inputs] == [
+            ("recipe", name) for name in changed
+        ]
+        assert all(name in found.message for name in (*changed, *unlike[:3]))
+        assert bool(found.remedy) is (status != "unchanged") and (
+            not found.remedy or "`repro-gate baseline`" in found.remedy
+        )
+    times: Mapping[TimedArm, tuple[float, ...]] = {"deterministic": (10.0, 10.1)}
+    before = entry(RECIPE, CPU, step_times={**times, "default": (9.0, 9.1)})
+    now = entry(REFACTORED, CPU, step_times={"deterministic": (12.0, 12.1)})
+    (found,) = compare_entry(baseline(before), now).speed
+    assert (found.arm, found.runs) == ("deterministic", 2)
+    assert 15 < found.ci95[0] < found.slower_pct == pytest.approx(19.9, abs=0.1)
+    assert found.slower_pct < found.ci95[1] < 25
+    elsewhere = entry(REFACTORED, GPU, step_times=now.step_times)
+    for recorded, given in ((entry(), now), (before, elsewhere)):
+        assert compare_entry(baseline(recorded), given).speed == ()
+    assert compare_entry(baseline(before), before).speed[0].slower_pct == 0
 
 
-def test_the_largest_gap_of_two_losses_is_said_or_that_there_is_none() -> None:
+def test_gaps_of_losses_are_taken_at_common_steps_and_the_largest_is_said() -> None:
     found = judged(LONGER, CPU, SECOND)
     assert found.loss_gap == pytest.approx(0.125) and "losses up to 0.12 apart" in found.message
     for now in (outcome(bits="second", loss_curve={0: 1.0, 49: "nan"}), outcome(7)):
         assert judged(REFACTORED, CPU, now).loss_gap is None
     assert judged().loss_gap == 0.0
+    for before, after, gap in (
+        ([(0, 1.0), (5, 2.0)], [(0, 1.0), (5, 2.5), (9, 9.0)], 0.5),
+        ([(0, NAN), (5, INF)], [(0, NAN), (5, INF)], 0.0),
+        ([(0, INF)], [(0, 1.0)], INF),
+        ([(0, NAN)], [(0, 1.0)], INF),
+        ([(0, 1.0)], [(1, 1.0)], None),
+    ):
+        sides = ([outcome(loss_curve=curve(*losses))] for losses in (before, after))
+        assert loss_gap(*sides) == gap
 
 
-def test_drift_names_what_changed_outside_the_inputs_or_that_nothing_did() -> None:
+def test_drift_names_what_changed_outside_the_inputs_and_every_seed_counts() -> None:
     assert "no recorded fact changed" in judged(RECIPE, CPU, SECOND).message
     outside = {"distribution/numpy": "2.2.0", "kernel": "Linux 6.8", "distribution/scipy": "1.14"}
     assert judged(RECIPE, CPU, SECOND, outside=outside).outside == (
@@ -103,15 +117,20 @@ def test_drift_names_what_changed_outside_the_inputs_or_that_nothing_did() -> No
     assert judged(outside=outside).status == "unchanged"  # other facts with equal bits are no drift
     found = judged(RECIPE, CPU, SECOND, outside={}, held=baseline(entry(outside={})))
     assert (found.status, found.outside) == ("drift", ())
+    held = baseline(entry(RECIPE, CPU, outcome(1), outcome(2)))
+    assert judged(RECIPE, CPU, outcome(1), outcome(2), held=held).status == "unchanged"
+    found = judged(RECIPE, CPU, outcome(1), outcome(2, "second"), held=held)
+    assert (found.status, found.unlike[0]) == ("drift", "losses")
+    found = judged(RECIPE, CPU, outcome(42), outcome(43))
+    assert (found.status, found.unlike) == ("drift", ("seed 43",))
+    found = judged({**RECIPE, "a\n" + "b" * 500: 1}, CPU)
+    assert "\n" not in found.message and len(found.message) < 250
 
 
-def test_a_platform_that_is_not_recorded_is_new() -> None:
+def test_an_unknown_platform_is_new_and_compared_with_the_nearest() -> None:
     found = judged(REFACTORED, GPU)
     assert (found.status, found.unknown_recipe) == ("new-platform", True)
     assert judged(held=Baseline({})).status == "new-platform"
-
-
-def test_a_new_platform_is_compared_with_the_nearest_one_with_the_same_recipe() -> None:
     newer, far = {**CPU, "torch": "2.14.0"}, entry(RECIPE, {"torch": "1.0"}, outcome(bits="third"))
     held = baseline(entry(), far)
     same, other = judged(RECIPE, newer, held=held), judged(RECIPE, newer, SECOND, held=held)
@@ -125,55 +144,10 @@ def test_a_new_platform_is_compared_with_the_nearest_one_with_the_same_recipe() 
     assert found.unknown_recipe and not same.unknown_recipe
 
 
-def test_every_seed_counts_and_one_that_only_one_side_has_is_not_unchanged() -> None:
-    held = baseline(entry(RECIPE, CPU, outcome(1), outcome(2)))
-    assert judged(RECIPE, CPU, outcome(1), outcome(2), held=held).status == "unchanged"
-    found = judged(RECIPE, CPU, outcome(1), outcome(2, "second"), held=held)
-    assert (found.status, found.unlike[0]) == ("drift", "losses")
-    found = judged(RECIPE, CPU, outcome(42), outcome(43))
-    assert (found.status, found.unlike) == ("drift", ("seed 43",))
-
-
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "gap"),
-    [
-        ([(0, 1.0), (5, 2.0)], [(0, 1.0), (5, 2.5), (9, 9.0)], 0.5),
-        ([(0, NAN), (5, INF)], [(0, NAN), (5, INF)], 0.0),
-        ([(0, INF)], [(0, 1.0)], INF),
-        ([(0, NAN)], [(0, 1.0)], INF),
-        ([(0, 1.0)], [(1, 1.0)], None),
-    ],
-)
-def test_loss_gaps_are_taken_at_common_steps(
-    before: list[tuple[int, float]], after: list[tuple[int, float]], gap: float | None
-) -> None:
-    sides = ([outcome(loss_curve=curve(*losses))] for losses in (before, after))
-    assert loss_gap(*sides) == gap
-
-
-def test_names_from_outside_are_cut_short_and_made_printable() -> None:
-    found = judged({**RECIPE, "a\n" + "b" * 500: 1}, CPU)
-    assert "\n" not in found.message and len(found.message) < 250
-
-
 # Step times
-
-
-def test_the_time_of_a_step_is_compared_where_both_sides_have_it() -> None:
-    times: Mapping[TimedArm, tuple[float, ...]] = {"deterministic": (10.0, 10.1)}
-    before = entry(RECIPE, CPU, step_times={**times, "default": (9.0, 9.1)})
-    now = entry(REFACTORED, CPU, step_times={"deterministic": (12.0, 12.1)})
-    (found,) = compare_entry(baseline(before), now).speed
-    assert (found.arm, found.runs) == ("deterministic", 2)
-    assert 15 < found.ci95[0] < found.slower_pct == pytest.approx(19.9, abs=0.1)
-    assert found.slower_pct < found.ci95[1] < 25
-    elsewhere = entry(REFACTORED, GPU, step_times=now.step_times)
-    for recorded, given in ((entry(), now), (before, elsewhere)):
-        assert compare_entry(baseline(recorded), given).speed == ()
-    assert compare_entry(baseline(before), before).speed[0].slower_pct == 0
 
 
 # Entries

@@ -91,15 +91,9 @@ def test_growth_is_fitted_for_the_probe_and_for_the_gate() -> None:
     figures, rounds = growth.measure(growth.QUICK), growth.QUICK.rounds
     assert [figure.unit for figure in figures] == ["exponent"] * 5
     assert all(len(item.values) == rounds and len(item.beside["ms"]) == 2 for item in figures)
-
-
-def test_the_interval_of_the_cost_is_put_to_the_test() -> None:
     figures = cost_coverage.measure(cost_coverage.QUICK)
     assert len(figures) == len(cost_coverage.SCENARIOS)
     assert all(figure.median > 0.8 and figure.beside["median_width_pct"] > 0 for figure in figures)
-
-
-def test_the_digest_is_compared_with_its_peers_at_each_size() -> None:
     figures = digest_speed.measure(digest_speed.QUICK)
     well_formed(figures, digest_speed.QUICK.rounds)
     peers = [figure.name.partition(" over ")[2] for figure in figures]

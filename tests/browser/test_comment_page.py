@@ -86,9 +86,7 @@ _CAUSES = "https://github.com/repro-gate/repro-gate/blob/main/docs/causes/"
 
 @pytest.mark.parametrize("show", [comment, summary])
 @pytest.mark.parametrize("evil", _EVIL, ids=range(len(_EVIL)))
-def test_nothing_that_a_report_says_is_an_element_a_link_or_a_mention(
-    evil: str, show: Callable[[Report, View], str]
-) -> None:
+def test_nothing_of_a_report_is_live(evil: str, show: Callable[[Report, View], str]) -> None:
     found = _found(show(reports.hostile(evil), View(run_url=_RUN)))
     assert set(found["tags"]) <= _OURS | {"a"} and found["title"] == "comment"
     assert [text for text in found["plain"] if _LIVE.search(text)] == []
@@ -131,23 +129,20 @@ def test_the_first_screen_holds_what_a_reviewer_needs_and_that_of_a_phone_too(na
     assert len(text.encode()) < 8_000
 
 
-def test_of_a_fork_both_commits_are_told_and_whose_spec_judged() -> None:
+def test_of_a_fork_both_commits_are_told_and_one_line_is_linked() -> None:
     seen = _found(comments()["fork"], height=2 * HEIGHT)["seen"]
     assert re.search(f"ffffffffffff.*tested as.*{_COMMIT[:12]}", seen, re.DOTALL), seen
     assert "no weakened checks; the verdict is by the spec of the base" in seen
+    links = _found(comments()["fail"])["links"]
+    code = f"https://github.com/octo/training/blob/{_COMMIT}/examples/quickstart/broken"
+    ours = {f"{code}/train.py#L81", _RUN, f"{_RUN}#artifacts"}
+    assert {link for link in links if "/octo/" in link} == ours
 
 
 def test_a_text_that_is_cut_off_is_not_seen() -> None:
     cut = f"| a | {'word' * 200} |\n| --- | --- |\n| b | c |"
     assert "word" not in _found(cut, PHONE)["seen"]
     assert _found("word " * 50, PHONE)["seen"].count("word") == 50
-
-
-def test_the_causes_line_is_the_only_link_into_the_code() -> None:
-    links = _found(comments()["fail"])["links"]
-    code = f"https://github.com/octo/training/blob/{_COMMIT}/examples/quickstart/broken"
-    ours = {f"{code}/train.py#L81", _RUN, f"{_RUN}#artifacts"}
-    assert {link for link in links if "/octo/" in link} == ours
 
 
 @pytest.mark.parametrize("report", [reports.enormous(tensors=100), reports.hostile("w" * 5_000)])

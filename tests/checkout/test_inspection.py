@@ -29,16 +29,13 @@ def repo(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo")
 
 
-def test_a_clean_checkout_has_a_commit_and_nothing_else_detached_or_not(repo: Path) -> None:
+def test_every_change_is_named(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = git(repo, "rev-parse", "HEAD")
     for branch in ("main", "--detach"):
         git(repo, "checkout", "-q", branch)
         checkout = inspect_checkout(repo / "pkg")
         assert (checkout.root, checkout.commit) == (repo.resolve(), head)
         assert checkout.is_git and not checkout.notes and checkout.uncommitted == ()
-
-
-def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:
     commit(repo, gone_dot_py="")
     write(repo, staged_dot_py="")
     git(repo, "add", "staged.py")
@@ -46,14 +43,16 @@ def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:
     write(repo, train_dot_py="print(2)", new__file_dot_py="", ignored_dot_log="")
     (repo / "line\nbreak").touch()
     (repo / os.fsdecode(b"\xff")).touch()
-    assert inspect_checkout(repo).uncommitted == (
-        "gone.py",
-        "line\nbreak",
-        "new/file.py",
-        "staged.py",
-        "train.py",
-        os.fsdecode(b"\xff"),
-    )
+    changed = ("gone.py", "line\nbreak", "new/file.py", "staged.py", "train.py")
+    changed = (*changed, os.fsdecode(b"\xff"))
+    assert inspect_checkout(repo).uncommitted == changed
+    # the caller's own variables do not count
+    other = repository(tmp_path / "other")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "none"))
+    found = inspect_checkout(repo)
+    assert (found.root, found.uncommitted) == (repo.resolve(), changed)
 
 
 PLAIN = [".gitignore", "pkg/model.py", "train.py"]
@@ -72,7 +71,7 @@ def test_a_worktree_and_one_without_a_commit_are_checkouts(repo: Path, tmp_path:
     assert tree(snapshot_of(place, tmp_path).root) == sorted(["new", *PLAIN])
 
 
-def test_a_folder_that_is_plain_or_ignored_or_without_git_is_taken_as_it_is(
+def test_a_folder_without_git_is_taken_as_it_is(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plain").mkdir()
@@ -92,21 +91,8 @@ def test_a_folder_that_is_plain_or_ignored_or_without_git_is_taken_as_it_is(
     assert set(PLAIN) <= {*tree(take_snapshot(checkout, tmp_path / "t").root)}
 
 
-def test_git_variables_of_the_caller_do_not_count(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = repository(tmp_path / "other")
-    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
-    monkeypatch.setenv("GIT_WORK_TREE", str(other))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "none"))
-    assert inspect_checkout(repo).root == repo.resolve()
-    assert inspect_checkout(repo).uncommitted == ()
-
-
 @root_only
-def test_a_repository_of_somebody_else_is_read_without_a_trace(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_owner_is_read(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     for path in [repo, *repo.rglob("*")]:
@@ -150,7 +136,7 @@ def test_nothing_that_is_configured_is_run(repo: Path, tmp_path: Path, evil: Pat
     assert not (tmp_path / "ran").exists()
 
 
-def test_an_lfs_file_is_not_modified_because_filters_are_off(repo: Path) -> None:
+def test_lfs_pointers_are_found_by_content_and_an_lfs_file_is_not_modified(repo: Path) -> None:
     content = b"weights" * 1000
     pointer = (
         "version https://git-lfs.github.com/spec/v1\noid "
@@ -160,6 +146,14 @@ def test_an_lfs_file_is_not_modified_because_filters_are_off(repo: Path) -> None
     (repo / "a.bin").write_bytes(content)
     (repo / "b.bin").write_bytes(content[:-1] + b"!")
     assert inspect_checkout(repo).uncommitted == ("b.bin",)
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12\n"
+    names = ("a_dot_bin", "b_dot_txt", "d_dot_bin", "new_dot_bin")
+    write(repo, **dict.fromkeys(names, pointer), c_dot_bin=pointer + "more\n")
+    write(repo, _dot_gitattributes="*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    git(repo, "add", "-A", ":!new.bin")
+    (repo / "d.bin").unlink()
+    (repo / "d.bin").symlink_to("a.bin")
+    assert lfs_pointers(repo) == ("a.bin",)
 
 
 def test_tracked_files_are_those_of_the_index_and_of_submodules(repo: Path, tmp_path: Path) -> None:
@@ -189,14 +183,3 @@ def test_submodules_say_what_is_recorded_and_what_is_there(repo: Path, tmp_path:
     assert submodules(repo) == (Submodule("libs/inner", recorded, moved),)
     git(repo, "update-index", "--force-remove", "libs/inner")
     assert submodules(repo) == ()
-
-
-def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -> None:
-    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12\n"
-    names = ("a_dot_bin", "b_dot_txt", "d_dot_bin", "new_dot_bin")
-    write(repo, **dict.fromkeys(names, pointer), c_dot_bin=pointer + "more\n")
-    write(repo, _dot_gitattributes="*.bin filter=lfs diff=lfs merge=lfs -text\n")
-    git(repo, "add", "-A", ":!new.bin")
-    (repo / "d.bin").unlink()
-    (repo / "d.bin").symlink_to("a.bin")
-    assert lfs_pointers(repo) == ("a.bin",)

@@ -26,21 +26,18 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_ref_is_a_commit_however_it_is_named(checkout: Path) -> None:
+def test_a_ref_is_a_commit_however_it_is_named_and_what_is_none_is_refused(checkout: Path) -> None:
     first = git(checkout, "rev-parse", "HEAD~1")
     git(checkout, "tag", "v1", "HEAD~1")
     for name in ("HEAD~1", "v1", first, first[:10], "main~1"):
         assert commit_of(checkout, name, "--base") == first
+    for name in ("nowhere", "", "--output=/tmp/x", "-h", "HEAD:train.py", "a\0b"):
+        with pytest.raises(UsageError, match=r"--base .*: no such commit") as caught:
+            commit_of(checkout, name, "--base")
+        assert "fetch" in caught.value.remedy
 
 
-@pytest.mark.parametrize("name", ["nowhere", "", "--output=/tmp/x", "-h", "HEAD:train.py", "a\0b"])
-def test_what_is_no_commit_is_refused_with_a_remedy(checkout: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"--base .*: no such commit") as caught:
-        commit_of(checkout, name, "--base")
-    assert "fetch" in caught.value.remedy
-
-
-def test_a_file_of_another_commit_is_read_as_it_was(checkout: Path) -> None:
+def test_files_of_another_commit_and_the_merge_base_are_read(checkout: Path) -> None:
     (checkout / "repro.yml").symlink_to("/etc/passwd")
     head = commit(checkout, **{"a*": "star"})
     first = commit_of(checkout, "HEAD~2", "--base")
@@ -50,9 +47,6 @@ def test_a_file_of_another_commit_is_read_as_it_was(checkout: Path) -> None:
     leaving = ("../outside", "/etc/passwd", "pkg/../train.py", ".git/config")
     for name in ("t*", "pkg", "gone.py", "repro.yml", "a\0b", "x" * 200_000, "\ud800", *leaving):
         assert file_at(checkout, head, name, 10_000) is None, name
-
-
-def test_the_merge_base_is_where_the_change_began(checkout: Path) -> None:
     start = git(checkout, "rev-parse", "HEAD")
     git(checkout, "switch", "-qc", "change")
     commit(checkout, new_dot_py="")
@@ -140,15 +134,14 @@ def blob(checkout: Path) -> str:
     return git(checkout, "rev-parse", "HEAD:train.py")
 
 
-@pytest.mark.parametrize("name", ["..", ".git", "git~1"])
-def test_a_forbidden_name_is_refused(checkout: Path, tmp_path: Path, blob: str, name: str) -> None:
-    inner, fine = forged(checkout, ("100644", "escaped.py", blob)), ("100644", "fine.py", blob)
-    with pytest.raises(UsageError, match="invalid path"):
-        exported(checkout, tmp_path / "deep/out", ("40000", name, inner), fine)
-    assert tree(tmp_path / "deep") == [] and not (tmp_path / "escaped.py").exists()
-
-
-def test_nothing_is_written_through_a_link(checkout: Path, tmp_path: Path, blob: str) -> None:
+def test_no_forbidden_name_is_written_and_nothing_through_a_link(
+    checkout: Path, tmp_path: Path, blob: str
+) -> None:
+    for name in ("..", ".git", "git~1"):
+        inner, fine = forged(checkout, ("100644", "escaped.py", blob)), ("100644", "fine.py", blob)
+        with pytest.raises(UsageError, match="invalid path"):
+            exported(checkout, tmp_path / "deep/out", ("40000", name, inner), fine)
+        assert tree(tmp_path / "deep") == [] and not (tmp_path / "escaped.py").exists()
     outside = tmp_path / "outside"
     outside.mkdir()
     link = ("120000", "a", made(checkout, "blob", os.fsencode(outside)))
@@ -159,25 +152,20 @@ def test_nothing_is_written_through_a_link(checkout: Path, tmp_path: Path, blob:
     assert os.readlink(out.root / "a") == str(outside)
 
 
-@pytest.mark.parametrize("kind", ["long name", "deep", "folder as file", "empty link"])
-def test_an_unwritable_tree_is_refused(
-    checkout: Path, tmp_path: Path, blob: str, kind: str
-) -> None:
-    inner = deep = forged(checkout, ("100644", "b", blob))
-    for _ in range(30):
-        deep = forged(checkout, ("40000", "d" * 200, deep))
-    entry = {
-        "long name": ("100644", "l" * 300, blob),
-        "deep": ("40000", "z", deep),
-        "folder as file": ("100644", "x", inner),
-        "empty link": ("120000", "x", made(checkout, "blob", b"")),
-    }[kind]
-    with pytest.raises(UsageError, match="the tree cannot be written as files") as caught:
-        exported(checkout, tmp_path / "out", entry)
-    assert len(str(caught.value)) < 600
-
-
-def test_a_missing_object_is_named(checkout: Path, tmp_path: Path, blob: str) -> None:
+def test_an_unwritable_tree_is_refused(checkout: Path, tmp_path: Path, blob: str) -> None:
+    for kind in ("long name", "deep", "folder as file", "empty link"):
+        inner = deep = forged(checkout, ("100644", "b", blob))
+        for _ in range(30):
+            deep = forged(checkout, ("40000", "d" * 200, deep))
+        entry = {
+            "long name": ("100644", "l" * 300, blob),
+            "deep": ("40000", "z", deep),
+            "folder as file": ("100644", "x", inner),
+            "empty link": ("120000", "x", made(checkout, "blob", b"")),
+        }[kind]
+        with pytest.raises(UsageError, match="the tree cannot be written as files") as caught:
+            exported(checkout, tmp_path / "out", entry)
+        assert len(str(caught.value)) < 600
     entries = (("100644", "lost", "12" * 20), ("100644", "train.py", blob))
     with pytest.raises(UsageError, match=r"cannot be written as files: .*lost"):
         exported(checkout, tmp_path / "out", *entries)

@@ -11,7 +11,7 @@ import pytest
 
 from repro_gate.checkout.inspection import inspect_checkout, tracked_files
 from repro_gate.checks import code
-from repro_gate.checks.interface import Check, Evidence
+from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import (
     ABSOLUTE,
     IGNORED,
@@ -56,7 +56,7 @@ def of(folder: Path, inside: str = ".", data: tuple[str, ...] = (), **changes: o
     return replace(facts, **changes)
 
 
-def test_code_in_no_commit_and_uncommitted_paths_are_missing() -> None:
+def test_code_in_no_commit_is_missing_and_a_path_of_a_run_is_one_of_the_checkout() -> None:
     assert statuses(code.commit_known, evidence(commit=None)) == ("warn", "fail")
     assert code.commit_known(evidence()).status == "pass"
     changed = evidence(uncommitted=("train.py",))
@@ -64,11 +64,14 @@ def test_code_in_no_commit_and_uncommitted_paths_are_missing() -> None:
     assert outcome(code.tree_clean, changed)[1] == ("train.py",)
     assert code.tree_clean(evidence()).status == "pass"
     assert code.tree_clean(replace(changed, commit=None)).status == "skip"
-
-
-@pytest.mark.parametrize("check", [code.submodules_present, code.lfs_resolved, code.spec_tracked])
-def test_without_git_there_is_nothing_to_track(check: Check) -> None:
-    assert check(evidence()).status == "skip"
+    for path, own in (
+        ("/tmp/repro-gate-x1/workspace/train.py", "train.py"),
+        ("/repro-gate-x1/place/workspace/a/workspace/b.py", "a/workspace/b.py"),
+        ("b.py", "exp/b.py"),
+        ("/tmp/repro-gate-x1/data/file", "../tmp/repro-gate-x1/data/file"),
+        ("/home/me/workspace/b.py", "../home/me/workspace/b.py"),
+    ):
+        assert from_root(path, Path("/root/exp"), Path("/root")) == own
 
 
 def test_submodules_must_be_there_at_the_recorded_commit(repo: Path, tmp_path: Path) -> None:
@@ -94,7 +97,13 @@ def test_submodules_must_be_there_at_the_recorded_commit(repo: Path, tmp_path: P
     assert outcome(code.submodules_present, of(repo)) == ("fail", (line,))
 
 
-def test_lfs_pointers_are_not_content_unless_they_are_meant_as_text(repo: Path) -> None:
+def test_the_spec_must_be_tracked_and_lfs_pointers_are_not_content(repo: Path) -> None:
+    write(repo, exp__repro_dot_yml="version: 1\n")
+    assert outcome(code.spec_tracked, of(repo, "exp"))[1] == ("exp/repro.yml",)
+    assert statuses(code.spec_tracked, of(repo, "exp")) == ("warn", "fail")
+    commit(repo)
+    assert code.spec_tracked(of(repo, "exp")).status == "pass"
+    assert code.spec_tracked(of(repo)).status == "warn"
     commit(repo, tests__pointer_dot_txt=POINTER)
     assert code.lfs_resolved(of(repo)).status == "pass"
     attributes = "*.bin filter=lfs diff=lfs merge=lfs -text\n"
@@ -103,15 +112,6 @@ def test_lfs_pointers_are_not_content_unless_they_are_meant_as_text(repo: Path) 
     assert statuses(code.lfs_resolved, of(repo)) == ("warn", "fail")
     write(repo, data__train_dot_bin="the content itself")
     assert code.lfs_resolved(of(repo)).status == "pass"
-
-
-def test_the_spec_must_be_tracked(repo: Path) -> None:
-    write(repo, exp__repro_dot_yml="version: 1\n")
-    assert outcome(code.spec_tracked, of(repo, "exp"))[1] == ("exp/repro.yml",)
-    assert statuses(code.spec_tracked, of(repo, "exp")) == ("warn", "fail")
-    commit(repo)
-    assert code.spec_tracked(of(repo, "exp")).status == "pass"
-    assert code.spec_tracked(of(repo)).status == "warn"
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,7 @@ def test_the_spec_must_be_tracked(repo: Path) -> None:
         ("pyproject.toml", '[project.license]\ntext = "MIT"\n', "pass"),
     ],
 )
-def test_a_licence_is_a_tracked_file_of_its_name_or_a_field_of_the_project(
-    name: str, text: str, status: str, repo: Path, tmp_path: Path
-) -> None:
+def test_a_licence_is_found(name: str, text: str, status: str, repo: Path, tmp_path: Path) -> None:
     file = {name.replace(".", "_dot_"): text}
     write(repo, **file)
     assert code.licence(of(repo, "exp")).status == "warn", "it is not tracked"
@@ -145,20 +143,11 @@ def test_a_licence_is_a_tracked_file_of_its_name_or_a_field_of_the_project(
     assert code.licence(of(tmp_path / "no-git", "exp")).status == status
 
 
-@pytest.mark.parametrize(
-    ("good", "bad", "status"), [(1, 0, "pass"), (0, 0, "skip"), (1, 1, "pass"), (0, 1, "skip")]
-)
-def test_a_workspace_is_shown_to_be_enough_by_runs_that_end(
-    good: int, bad: int, status: str
-) -> None:
-    runs = good * (run("deterministic-1", training()),) + bad * (run("default-1", **CRASHED),)
-    lines = bad * ("default-1: it exited with status 1",)
-    assert outcome(code.pristine_workspace, evidence(runs=runs)) == (status, lines)
-
-
-def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_want_of_it(
-    repo: Path,
-) -> None:
+def test_a_workspace_is_enough_if_runs_end(repo: Path) -> None:
+    for good, bad, status in ((1, 0, "pass"), (0, 0, "skip"), (1, 1, "pass"), (0, 1, "skip")):
+        runs = good * (run("deterministic-1", training()),) + bad * (run("default-1", **CRASHED),)
+        lines = bad * ("default-1: it exited with status 1",)
+        assert outcome(code.pristine_workspace, evidence(runs=runs)) == (status, lines)
     line = "FileNotFoundError: [Errno 2] No such file or directory: 'build/vocab.json'"
     runs = (run("run-1", **CRASHED, tail=[line]),)
     assert code.pristine_workspace(of(repo, runs=runs)).status == "skip"
@@ -167,36 +156,30 @@ def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_wan
     assert outcome(code.pristine_workspace, of(repo, runs=runs)) == ("fail", lines)
 
 
-@pytest.mark.parametrize(
-    ("path", "distribution", "expected", "is_unsound"),
-    [
+def test_a_copy_and_a_module_of_the_original_checkout_fail_in_both_profiles(repo: Path) -> None:
+    for name, distribution, expected, is_unsound in (
         ("", "", ("pass", "pass"), False),
         ("/venv/site-packages/pkg/__init__.py", "pkg", ("fail", "fail"), True),  # a copy
         ("ROOT/pkg/model.py", "", ("fail", "fail"), True),  # of the original checkout
         ("ROOT/pkg/_C.so", "", ("warn", "fail"), False),  # git ignores it
-    ],
-)
-def test_a_copy_and_a_module_of_the_original_checkout_fail_in_both_profiles(
-    path: str, distribution: str, expected: tuple[str, str], is_unsound: bool, repo: Path
-) -> None:
-    path = path.replace("ROOT", str(repo.resolve()))
-    imports = [Imported("pkg", path, distribution)] if path else []
-    facts = of(repo, runs=(run("deterministic-1", replace(training(), imports=imports)),))
-    assert statuses(code.imports_checkout, facts) == expected
-    lines = outcome(code.imports_checkout, facts)[1]
-    assert len(lines) == len(imports) and path in "".join(lines)
-    assert (path in why_runs_are_unusable(facts, facts.runs)) is (is_unsound or not path)
-    assert bool(why_runs_are_unusable(facts, facts.runs)) is is_unsound
-    assert code.imports_checkout(of(repo)).status == "skip"
+    ):
+        path = name.replace("ROOT", str(repo.resolve()))
+        imports = [Imported("pkg", path, distribution)] if path else []
+        facts = of(repo, runs=(run("deterministic-1", replace(training(), imports=imports)),))
+        assert statuses(code.imports_checkout, facts) == expected
+        lines = outcome(code.imports_checkout, facts)[1]
+        assert len(lines) == len(imports) and path in "".join(lines)
+        assert (path in why_runs_are_unusable(facts, facts.runs)) is (is_unsound or not path)
+        assert bool(why_runs_are_unusable(facts, facts.runs)) is is_unsound
+        assert code.imports_checkout(of(repo)).status == "skip"
 
 
 def opening(*files: Opened, **changes: Any) -> tuple[object, ...]:
     return (run("deterministic-1", replace(training(), opened=list(files), **changes)),)
 
 
-@pytest.mark.parametrize(
-    ("path", "line", "why"),
-    [
+def test_source_and_settings_that_no_clone_has_are_named(repo: Path) -> None:
+    for name, line, why in (
         ("pkg/model.py", 1, ""),
         ("data/train.csv", 3, ""),
         (f"exp/{SNIPPET}", 0, ""),
@@ -207,34 +190,24 @@ def opening(*files: Opened, **changes: Any) -> tuple[object, ...]:
         ("/opt/ops/_C.cpython-311-x86_64-linux-gnu.so", 0, "outside the checkout"),
         ("ROOT/pkg/model.py", 1, ABSOLUTE),
         ("ROOT/build/settings.yaml", 0, IGNORED),
-    ],
-)
-def test_source_and_settings_that_no_clone_has_are_named(
-    path: str, line: int, why: str, repo: Path
-) -> None:
-    path = path.replace("ROOT", str(repo.resolve()))
-    file = Opened(path, path[0] != "/", Location("train.py", line) if line else None)
-    runs = opening(Opened("train.py", True), file)
-    facts = of(repo, data=("data/train.csv", "data/parts"), runs=runs)
-    text = f"train.py:{line}: opens {path}: {why}" if line else f"{path}: {why}"
-    assert outcome(code.opened_files, facts)[1] == ((text,) if why else ())
-    assert statuses(code.opened_files, facts) == (("warn", "fail") if why else ("pass", "pass"))
+    ):
+        path = name.replace("ROOT", str(repo.resolve()))
+        file = Opened(path, path[0] != "/", Location("train.py", line) if line else None)
+        runs = opening(Opened("train.py", True), file)
+        facts = of(repo, data=("data/train.csv", "data/parts"), runs=runs)
+        text = f"train.py:{line}: opens {path}: {why}" if line else f"{path}: {why}"
+        assert outcome(code.opened_files, facts)[1] == ((text,) if why else ())
+        assert statuses(code.opened_files, facts) == (("warn", "fail") if why else ("pass", "pass"))
 
 
-def test_a_module_that_another_check_names_is_not_named_again(repo: Path) -> None:
+def test_opened_files_are_judged_once(repo: Path) -> None:
     path = f"{repo.resolve()}/build/_C.so"
     runs = opening(Opened("train.py", True), Opened(path, False), imports=[Imported("_C", path)])
     assert code.opened_files(of(repo, runs=runs)).status == "pass"
     assert code.imports_checkout(of(repo, runs=runs)).status == "warn"
-
-
-def test_declared_data_is_found_from_a_spec_in_a_folder(repo: Path) -> None:
     runs = opening(Opened("data/train.csv", True))
     assert code.opened_files(of(repo, "exp", runs=runs)).status == "warn"
     assert code.opened_files(of(repo, "exp", ("../data/train.csv",), runs=runs)).status == "pass"
-
-
-def test_opened_files_that_the_probe_did_not_list_are_missing(repo: Path) -> None:
     for file, lines in (("train.py", ()), ("own.py", ("own.py: not tracked by git",))):
         runs = opening(Opened(file, True), notes=[(NOT_ALL, "more than 20000 files")])
         facts = of(repo, runs=runs)
@@ -250,9 +223,6 @@ def test_without_git_only_files_outside_are_judged(tmp_path: Path) -> None:
         (2, ("warn", ("/x/y.py: outside the checkout",))),
     ):
         assert outcome(code.opened_files, of(tmp_path, runs=opening(*files[:count]))) == expected
-
-
-def test_each_file_is_named_once_with_the_line_that_is_known() -> None:
     lines = (None, Location("train.py", 3), Location("train.py", 9))
     files = [[Opened("a", True, by), Opened("/b", False)] for by in lines]
     runs = tuple(run("deterministic-1", replace(training(), opened=each)) for each in files)
@@ -274,17 +244,3 @@ def test_a_few_files_are_named_one_by_one_and_many_by_their_folders() -> None:
     assert texts(*deep) == [f"a.py:1: opens /srv/{n}/: 20 files: why" for n in range(3)]
     inside = [(Opened(f"{n}.txt", True), "not tracked by git") for n in range(21)]
     assert texts(*inside) == ["./: 21 files: not tracked by git"]
-
-
-@pytest.mark.parametrize(
-    ("path", "own"),
-    [
-        ("/tmp/repro-gate-x1/workspace/train.py", "train.py"),
-        ("/repro-gate-x1/place/workspace/a/workspace/b.py", "a/workspace/b.py"),
-        ("b.py", "exp/b.py"),
-        ("/tmp/repro-gate-x1/data/file", "../tmp/repro-gate-x1/data/file"),
-        ("/home/me/workspace/b.py", "../home/me/workspace/b.py"),
-    ],
-)
-def test_a_path_in_the_runs_temporary_folder_is_one_of_the_checkout(path: str, own: str) -> None:
-    assert from_root(path, Path("/root/exp"), Path("/root")) == own

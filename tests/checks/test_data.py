@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks import code, data
-from repro_gate.checks.interface import Check, Evidence
+from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import NOT_ALL
 from repro_gate.compare.traces import compare_runs
 from repro_gate.data.declared import DataFinding
@@ -34,48 +32,33 @@ def opening(*files: Opened, **changes: Any) -> RunResult:
     return run("default-1", replace(training(), opened=list(files), **changes))
 
 
-@pytest.mark.parametrize(
-    ("expected", "actual", "outcomes", "line"),
-    [
+def test_data_is_what_the_spec_states() -> None:
+    for expected, actual, outcomes, line in (
         ("a", "a", ("pass", "pass"), f"sha256 {'a' * 64}"),
         ("a", "b", ("fail", "fail"), f"sha256 expected {'a' * 64}, found {'b' * 64}"),
         ("a", None, ("fail", "fail"), "found nothing"),
         (None, None, ("fail", "fail"), "found nothing"),
         (None, "b", ("warn", "fail"), f"sha256 {'b' * 64}"),
-    ],
-)
-def test_data_is_what_the_spec_states(
-    expected: str | None, actual: str | None, outcomes: tuple[str, str], line: str
-) -> None:
-    sums = [value and value * 64 for value in (expected, actual)]
-    item = DataFinding(path="train.bin", expected=sums[0], actual=sums[1], size=3)
-    facts = evidence(spec=DECLARED, data=(item,))
-    assert statuses(data.checksums, facts) == outcomes
-    assert outcome(data.checksums, facts)[1] == (f"train.bin: {line}",)
-
-
-@pytest.mark.parametrize(
-    ("actual", "size", "status"), [("c", 3, "pass"), ("d", 3, "fail"), ("c", 4, "fail")]
-)
-def test_the_md5_and_the_size_of_a_declaration_file_count(
-    actual: str, size: int, status: str
-) -> None:
-    item = DataFinding(
-        path="train.bin",
-        expected=None,
-        actual="b" * 64,
-        size=size,
-        size_expected=3,
-        md5_expected="c" * 32,
-        md5_actual=actual * 32,
-        source=Location("train.bin.dvc", 3),
-    )
-    declared = spec(data=(DataItem("train.bin", md5="c" * 32),))
-    result = data.checksums(evidence(spec=declared, data=(item,)))
-    assert (result.status, result.evidence[0].location) == (status, item.source)
-
-
-def test_a_declaration_that_cannot_be_used_fails_with_its_line() -> None:
+    ):
+        sums = [value and value * 64 for value in (expected, actual)]
+        item = DataFinding(path="train.bin", expected=sums[0], actual=sums[1], size=3)
+        facts = evidence(spec=DECLARED, data=(item,))
+        assert statuses(data.checksums, facts) == outcomes
+        assert outcome(data.checksums, facts)[1] == (f"train.bin: {line}",)
+    for actual, size, status in (("c", 3, "pass"), ("d", 3, "fail"), ("c", 4, "fail")):
+        item = DataFinding(
+            path="train.bin",
+            expected=None,
+            actual="b" * 64,
+            size=size,
+            size_expected=3,
+            md5_expected="c" * 32,
+            md5_actual=actual * 32,
+            source=Location("train.bin.dvc", 3),
+        )
+        declared = spec(data=(DataItem("train.bin", md5="c" * 32),))
+        result = data.checksums(evidence(spec=declared, data=(item,)))
+        assert (result.status, result.evidence[0].location) == (status, item.source)
     problem = DataProblem(Location("data.dvc", 2), "`outs` is missing", "run `dvc add` again")
     wrong = DataFinding(path="train.bin", expected="a" * 64, actual=None)
     result = data.checksums(evidence(spec=DECLARED, data=(wrong,), data_problems=(problem,)))
@@ -84,18 +67,20 @@ def test_a_declaration_that_cannot_be_used_fails_with_its_line() -> None:
     assert data.checksums(evidence()).status == "skip"
 
 
-def test_data_that_a_run_changed_fails() -> None:
+def test_data_that_a_run_changed_or_left_fails_and_a_connection_is_named() -> None:
     declared = evidence(spec=DECLARED, runs=RUNS)
     assert data.unchanged(declared).status == "pass"
     assert outcome(data.unchanged, replace(declared, changed_data=("x",))) == ("fail", ("x",))
     assert data.unchanged(replace(declared, spec=spec())).status == "skip"
     assert data.unchanged(replace(declared, runs=())).status == "skip"
-
-
-@pytest.mark.parametrize(("is_left", "status"), [(True, "fail"), (False, "pass")])
-def test_a_file_that_an_earlier_run_left_fails(is_left: bool, status: str) -> None:
-    runs = (*RUNS, opening(Opened("/opt/x.bin", False, None, is_left)))
-    assert data.no_leftovers(evidence(runs=runs)).status == status
+    for is_left, status in ((True, "fail"), (False, "pass")):
+        runs = (*RUNS, opening(Opened("/opt/x.bin", False, None, is_left)))
+        assert data.no_leftovers(evidence(runs=runs)).status == status
+    online = run("deterministic-1", replace(training(), network=["192.0.2.1:443"]))
+    facts = evidence(runs=(RUNS[0], online))
+    assert outcome(data.no_network, facts)[1] == ("192.0.2.1:443",)
+    assert statuses(data.no_network, facts) == ("warn", "fail")
+    assert data.no_network(evidence(runs=RUNS)).status == "pass"
 
 
 def test_batches_that_differ_first_fail_and_later_warn() -> None:
@@ -115,21 +100,6 @@ def test_batches_that_differ_first_fail_and_later_warn() -> None:
     assert data.batches_equal(evidence()).status == "skip"
 
 
-def test_a_connection_to_another_machine_is_named() -> None:
-    online = run("deterministic-1", replace(training(), network=["192.0.2.1:443"]))
-    facts = evidence(runs=(RUNS[0], online))
-    assert outcome(data.no_network, facts)[1] == ("192.0.2.1:443",)
-    assert statuses(data.no_network, facts) == ("warn", "fail")
-    assert data.no_network(evidence(runs=RUNS)).status == "pass"
-
-
-@pytest.mark.parametrize(
-    "check", [data.no_network, data.no_undeclared_reads, data.no_leftovers, data.revisions_pinned]
-)
-def test_without_a_trace_nothing_is_known(check: Check) -> None:
-    assert check(evidence()).status == "skip"
-
-
 def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line() -> None:
     place = Location("train.py", 12)
     files = Opened("/srv/corpus/train.bin", False, place), Opened("/srv/a.txt", False)
@@ -140,21 +110,18 @@ def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line() -> N
     assert [file.path in line.text for file, line in zip(files, result.evidence[::-1], strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("name", "is_data"),
-    [
+def test_each_file_from_outside_is_judged_once() -> None:
+    for name, is_data in (
         *[(f"train{end}", True) for end in (".json", ".jsonl", ".csv", ".bin", "")],
         *[(name, False) for name in ("ops.py", "native.SO", "config.yaml", "run.sh", "setup.cfg")],
-    ],
-)
-def test_each_file_from_outside_is_judged_once(name: str, is_data: bool) -> None:
-    runs = (*RUNS, opening(Opened(f"/opt/{name}", False), Opened("train.py", True)))
-    facts = evidence(runs=runs, tracked=frozenset({"train.py"}))
-    judge, other = data.no_undeclared_reads, code.opened_files
-    if not is_data:
-        judge, other = other, judge
-    assert f"/opt/{name}" in outcome(judge, facts)[1][0]
-    assert other(facts).status == "pass"
+    ):
+        runs = (*RUNS, opening(Opened(f"/opt/{name}", False), Opened("train.py", True)))
+        facts = evidence(runs=runs, tracked=frozenset({"train.py"}))
+        judge, other = data.no_undeclared_reads, code.opened_files
+        if not is_data:
+            judge, other = other, judge
+        assert f"/opt/{name}" in outcome(judge, facts)[1][0]
+        assert other(facts).status == "pass"
 
 
 def reading(folder: Path, *commits: str, **changes: Any) -> Evidence:

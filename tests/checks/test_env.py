@@ -19,13 +19,7 @@ from tests.support.lockfiles import ALL, REQUIREMENTS, UV
 
 A = f"--hash=sha256:{'a' * 64}"
 AT_START = "cublas-workspace-at-cuda-start"
-GPU = {
-    **FACTS,
-    "device": "cuda: NVIDIA H200",
-    "cuda": "12.8",
-    "cudnn": "91002",
-    "nccl": "2.27.5",
-}
+GPU = {**FACTS, "device": "cuda: NVIDIA H200", "cuda": "12.8", "cudnn": "91002", "nccl": "2.27.5"}
 TOOLS = {"pip": "23.2.1", "setuptools": "80", "repro_gate": "0.1.0"}
 IMAGE, OTHER = (f"ghcr.io/org/train@sha256:{digit * 64}" for digit in "ab")
 SHOUTED = IMAGE.replace("a" * 64, "A" * 64)
@@ -39,7 +33,7 @@ def locked(
     return replace(evidence(spec=spec(folder, env=Env(name))), **changes)
 
 
-def test_no_lockfile_is_missing_and_one_that_is_there_is_named(tmp_path: Path) -> None:
+def test_a_lockfile_is_named_and_must_be_a_lock_that_is_pinned_and_tracked(tmp_path: Path) -> None:
     bare = evidence(spec=spec(tmp_path))
     assert statuses(env.lockfile, bare) == ("skip", "fail")
     (tmp_path / "yarn.lock").write_text('"@babel/core@^7.0.0":\n  version "7.1.0"\n')
@@ -50,34 +44,6 @@ def test_no_lockfile_is_missing_and_one_that_is_there_is_named(tmp_path: Path) -
     (tmp_path / "exp").mkdir()
     inside = evidence(spec=spec(tmp_path / "exp"), checkout=Checkout(root=tmp_path))
     assert outcome(env.lockfile, inside)[1] == ("../requirements.lock", "../uv.lock")
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_lock_of_every_kind_passes(name: str, tmp_path: Path) -> None:
-    assert env.lockfile(locked(tmp_path, name, ALL[name])).status == "pass"
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("requirements.lock", ""),
-        ("requirements.lock", "-r more.txt\n"),
-        ("uv.lock", "["),
-        ("../uv.lock", UV),
-        ("requirements.lock.gone", None),
-        (".", None),
-    ],
-)
-def test_a_declared_lockfile_must_be_there_and_be_a_lock(
-    name: str, text: str | None, tmp_path: Path
-) -> None:
-    (tmp_path / "repo").mkdir()
-    if text is not None:
-        (tmp_path / "repo" / name).write_text(text)
-    assert env.lockfile(evidence(spec=spec(tmp_path / "repo", env=Env(name)))).status == "fail"
-
-
-def test_what_is_not_pinned_by_hash_or_not_tracked_is_missing_and_named(tmp_path: Path) -> None:
     loose = locked(tmp_path, "loose.txt", REQUIREMENTS + "torch>=2\nnumpy==2.4.6\n")
     assert statuses(env.lockfile, loose) == ("warn", "fail")
     places = [line.split(": ")[:2] for line in outcome(env.lockfile, loose)[1]]
@@ -88,15 +54,34 @@ def test_what_is_not_pinned_by_hash_or_not_tracked_is_missing_and_named(tmp_path
     assert env.lockfile(locked(tmp_path, tracked=frozenset({"requirements.txt"}))).status == "pass"
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_lock_of_every_kind_passes(name: str, tmp_path: Path) -> None:
+    assert env.lockfile(locked(tmp_path, name, ALL[name])).status == "pass"
+
+
+def test_a_declared_lockfile_must_be_there_and_be_a_lock(tmp_path: Path) -> None:
+    for name, text in (
+        ("requirements.lock", ""),
+        ("requirements.lock", "-r more.txt\n"),
+        ("uv.lock", "["),
+        ("../uv.lock", UV),
+        ("requirements.lock.gone", None),
+        (".", None),
+    ):
+        (tmp_path / "repo").mkdir(exist_ok=True)
+        if text is not None:
+            (tmp_path / "repo" / name).write_text(text)
+        assert env.lockfile(evidence(spec=spec(tmp_path / "repo", env=Env(name)))).status == "fail"
+
+
 def importing(python: str = "3.12.7", **distributions: str) -> tuple[RunResult]:
     names = {name.replace("__", "-"): version for name, version in distributions.items()}
     trace = replace(training(facts={"python": python}), distributions=names)
     return (run("deterministic-1", training(), trace),)
 
 
-@pytest.mark.parametrize(
-    ("text", "python", "name", "version", "status"),
-    [
+def test_what_a_line_of_the_lock_asks_for(tmp_path: Path) -> None:
+    for text, python, name, version, status in (
         # versions compare as PEP 440 has it
         ("idna==3.10", "3.12.7", "IDNA", "3.10.0", "pass"),
         ("idna==1.0rc1", "3.12.7", "idna", "1.0.rc1", "pass"),
@@ -120,28 +105,9 @@ def importing(python: str = "3.12.7", **distributions: str) -> tuple[RunResult]:
         # a tool needs no pin, and one that is pinned counts
         ("idna==3.10", "3.12.7", "setuptools", "79.0", "pass"),
         ("setuptools==80.0", "3.12.7", "setuptools", "79.0", "fail"),
-    ],
-)
-def test_what_a_line_of_the_lock_asks_for(
-    text: str, python: str, name: str, version: str, status: str, tmp_path: Path
-) -> None:
-    facts = locked(tmp_path, text=f"{text} {A}\n", runs=importing(python, **{name: version}))
-    assert env.installed(facts).status == status
-
-
-@pytest.mark.parametrize(
-    ("distributions", "lines"),
-    [
-        ({"idna": "3.10", "six": "1.17.0", **TOOLS}, []),
-        ({"idna": "3.11"}, ["idna 3.11: 3.10 at requirements.txt:9, imported"]),
-        ({"idna": "3.10", "torch": "2.13.0"}, ["torch 2.13.0 is not in the lock for this machine"]),
-    ],
-)
-def test_what_was_imported_and_is_not_pinned_so_is_named(
-    distributions: dict[str, str], lines: list[str], tmp_path: Path
-) -> None:
-    status, evidence = outcome(env.installed, locked(tmp_path, runs=importing(**distributions)))
-    assert (status, [*evidence]) == ("fail", lines) if lines else status == "pass"
+    ):
+        facts = locked(tmp_path, text=f"{text} {A}\n", runs=importing(python, **{name: version}))
+        assert env.installed(facts).status == status
 
 
 @pytest.mark.parametrize(
@@ -171,11 +137,17 @@ def test_without_lock_imports_or_runs_there_is_nothing_to_compare(tmp_path: Path
         assert env.installed(facts).status == "skip"
     own = importing(idna="3.10", small__training="0.1.0")  # the lock's own folder needs no entry
     assert env.installed(locked(tmp_path, "uv.lock", UV, runs=own)).status == "pass"
+    for distributions, lines in (
+        ({"idna": "3.10", "six": "1.17.0", **TOOLS}, []),
+        ({"idna": "3.11"}, ["idna 3.11: 3.10 at requirements.txt:9, imported"]),
+        ({"idna": "3.10", "torch": "2.13.0"}, ["torch 2.13.0 is not in the lock for this machine"]),
+    ):
+        status, found = outcome(env.installed, locked(tmp_path, runs=importing(**distributions)))
+        assert (status, [*found]) == ("fail", lines) if lines else status == "pass"
 
 
-@pytest.mark.parametrize(
-    ("declared", "running", "expected"),
-    [
+def test_an_image_counts_by_its_digest_and_where_it_runs() -> None:
+    for declared, running, expected in (
         (IMAGE, IMAGE, ("pass", "pass")),
         (SHOUTED, IMAGE, ("pass", "pass")),
         (IMAGE, OTHER, ("fail", "fail")),
@@ -184,13 +156,9 @@ def test_without_lock_imports_or_runs_there_is_nothing_to_compare(tmp_path: Path
         (TAG, IMAGE, ("warn", "fail")),
         (CUT, IMAGE, ("fail", "fail")),
         (None, IMAGE, ("skip", "fail")),
-    ],
-)
-def test_an_image_counts_by_its_digest_and_where_it_runs(
-    declared: str | None, running: str | None, expected: tuple[str, str]
-) -> None:
-    facts = evidence(spec=spec(env=Env(None, declared)), running_image=running)
-    assert statuses(env.image_digest, facts) == expected
+    ):
+        facts = evidence(spec=spec(env=Env(None, declared)), running_image=running)
+        assert statuses(env.image_digest, facts) == expected
 
 
 @pytest.mark.parametrize("fact", ["python", "torch", "cuda", "interpreter"])
@@ -223,25 +191,20 @@ def test_on_a_gpu_every_version_must_be_recorded(fact: str) -> None:
     assert ("driver 570.1" in map(str, result.evidence)) is (fact != "driver")
 
 
-@pytest.mark.parametrize(
-    ("name", "facts", "status"),
-    [
+def test_cublas_must_find_its_workspace_when_cuda_starts_in_a_deterministic_run() -> None:
+    for name, facts, status in (
         ("deterministic-1", {**GPU, AT_START: ":4096:8"}, "pass"),
         ("deterministic-1", {**GPU, AT_START: ""}, "fail"),
         ("deterministic-1", {**GPU, AT_START: ":4096:2:16:8"}, "fail"),
         ("deterministic-1", GPU, "warn"),
         ("deterministic-1", FACTS, "skip"),
         ("default-1", {**GPU, AT_START: ""}, "skip"),
-    ],
-)
-def test_cublas_must_find_its_workspace_when_cuda_starts_in_a_deterministic_run(
-    name: str, facts: dict[str, str], status: str
-) -> None:
-    runs = (run(name, training(facts=facts)),)
-    assert env.cublas_workspace(evidence(runs=runs)).status == status
-    allowed = Determinism(allow=(AllowedFlag("CUBLAS_WORKSPACE_CONFIG", "costs 20 %"),))
-    excused = evidence(spec=spec(determinism=allowed), runs=runs)
-    assert env.cublas_workspace(excused).status == status.replace("fail", "warn")
+    ):
+        runs = (run(name, training(facts=facts)),)
+        assert env.cublas_workspace(evidence(runs=runs)).status == status
+        allowed = Determinism(allow=(AllowedFlag("CUBLAS_WORKSPACE_CONFIG", "costs 20 %"),))
+        excused = evidence(spec=spec(determinism=allowed), runs=runs)
+        assert env.cublas_workspace(excused).status == status.replace("fail", "warn")
 
 
 def compared(
@@ -253,32 +216,22 @@ def compared(
     return outcome(env.variables, evidence(pair=tuple(runs)))
 
 
-def test_variables_must_be_the_same_in_both_runs() -> None:
+def test_variables_must_be_the_same_in_both_runs_but_for_those_of_one_process_or_varied() -> None:
     first = {"OMP_NUM_THREADS": "2", "MKL_CBWR": "AUTO"}
     assert compared(first, first) == ("pass", ("MKL_CBWR=AUTO", "OMP_NUM_THREADS=2"))
     lines = ("main: MKL_CBWR AUTO and not set", "main: OMP_NUM_THREADS 2 and 3")
     assert compared(first, {"OMP_NUM_THREADS": "3"}) == ("fail", lines)
     assert compared({}, {})[0] == compared(first)[0] == "skip"
-
-
-@pytest.mark.parametrize(
-    ("name", "one", "other", "varied", "status"),
-    [
+    for name, one, other, varied, status in (
         *[(name, "1", "2", (), "pass") for name in ("LOCAL_RANK", "MASTER_PORT")],
         ("OMP_NUM_THREADS", "1", "2", ("threads",), "pass"),
         ("OMP_NUM_THREADS", "1", "2", ("path",), "fail"),
         ("TORCH_HOME", "/x/run/home/a", "/x/run/user/a", ("home",), "pass"),
         ("TORCH_HOME", "/x/run/home/a", "/x/run/user/a", (), "fail"),
         ("TORCH_HOME", "/x/run/home/a", "/x/run/user/b", ("home",), "fail"),
-    ],
-)
-def test_variables_of_one_process_and_of_what_is_varied_may_differ(
-    name: str, one: str, other: str, varied: tuple[str, ...], status: str
-) -> None:
-    assert compared({name: one}, {name: other}, varied=frozenset(varied))[0] == status
+    ):
+        assert compared({name: one}, {name: other}, varied=frozenset(varied))[0] == status
 
-
-def test_ranks_are_compared_with_each_other() -> None:
     def ranks(*threads: str) -> RunResult:
         traces = [
             replace(training(key=f"rank{rank}"), variables={"OMP_NUM_THREADS": count})
@@ -290,9 +243,6 @@ def test_ranks_are_compared_with_each_other() -> None:
     assert env.variables(same).status == "pass"
     other = evidence(pair=(ranks("2", "4"), ranks("4", "4")))
     assert outcome(env.variables, other)[1] == ("rank0: OMP_NUM_THREADS 2 and 4",)
-
-
-def test_long_values_are_cut_and_control_characters_written_out() -> None:
     (line,) = compared({"LD_PRELOAD": "/x" * 1000 + "\x1b"}, {"LD_PRELOAD": "\x1b[2J"})[1]
     assert len(line) < 600 and "…" in line and "\\x1b[2J" in line
     path = ":".join(f"/opt/lib{number}" for number in range(20))

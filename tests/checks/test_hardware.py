@@ -3,8 +3,6 @@ is it known what that was?"""
 
 from __future__ import annotations
 
-import pytest
-
 from repro_gate.checks.hardware import alone, device, recorded, same_for_all
 from repro_gate.runs.launch import RunResult
 from repro_gate.spec.model import Hardware
@@ -38,52 +36,51 @@ def ran(*facts: dict[str, str], name: str = "deterministic-1") -> tuple[RunResul
 CPU, GPU = ran(FACTS), ran(H100)
 
 
-@pytest.mark.parametrize(
-    ("required", "cpu", "gpu"),
-    [
+def test_training_must_use_the_device_that_is_required() -> None:
+    for required, cpu, gpu in (
         (Hardware(), "pass", "pass"),
         (Hardware("cpu"), "pass", "fail"),
         (Hardware("cuda"), "fail", "pass"),
         (Hardware(gpus=2), "fail", "fail"),
         (Hardware(gpu_model="h100"), "fail", "pass"),
         (Hardware(gpu_model="A100"), "fail", "fail"),
-    ],
-)
-def test_training_must_use_the_device_that_is_required(
-    required: Hardware, cpu: str, gpu: str
-) -> None:
-    for runs, status in ((CPU, cpu), (GPU, gpu), ((), "skip")):
-        assert device(evidence(spec=spec(hardware=required), runs=runs)).status == status
-
-
-@pytest.mark.parametrize(("gpus", "status"), [("1", "fail"), ("2", "pass"), ("3", "fail")])
-def test_more_gpus_than_required_are_other_hardware_too(gpus: str, status: str) -> None:
-    facts = evidence(spec=spec(hardware=Hardware("cuda", 2)), runs=ran({**H100, "gpus": gpus}))
-    assert device(facts).status == status
-    both = device(evidence(spec=spec(hardware=Hardware("cuda", 2, "A100")), runs=GPU)).evidence
-    assert ["A100" in line.text for line in both] == [True, False]
+    ):
+        for runs, status in ((CPU, cpu), (GPU, gpu), ((), "skip")):
+            assert device(evidence(spec=spec(hardware=required), runs=runs)).status == status
+    for gpus, status in (("1", "fail"), ("2", "pass"), ("3", "fail")):
+        facts = evidence(spec=spec(hardware=Hardware("cuda", 2)), runs=ran({**H100, "gpus": gpus}))
+        assert device(facts).status == status
+        both = device(evidence(spec=spec(hardware=Hardware("cuda", 2, "A100")), runs=GPU)).evidence
+        assert ["A100" in line.text for line in both] == [True, False]
 
 
 GPUS = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability")
 
 
-@pytest.mark.parametrize("fact", [*GPUS, "cpu-isa", "threads", "processors"])
-def test_every_process_must_have_the_same_hardware(fact: str) -> None:
-    first, other = ({**FULL, fact: value} for value in "89")
-    for runs in (ran(first) + ran(other, name="default-1"), ran(first, other)):
-        status, lines = outcome(same_for_all, evidence(runs=runs))
-        assert (status, len(lines)) == ("fail", 1)
-        assert lines[0].startswith(f"{fact}: 8 in deterministic-1: rank0 (1), 9 in ")
-    assert same_for_all(evidence(runs=ran(first, first))).status == "pass"
-
-
-def test_memory_that_differs_by_a_little_is_the_same_hardware() -> None:
+def test_every_process_must_have_the_same_hardware_alone() -> None:
+    for fact in (*GPUS, "cpu-isa", "threads", "processors"):
+        first, other = ({**FULL, fact: value} for value in "89")
+        for runs in (ran(first) + ran(other, name="default-1"), ran(first, other)):
+            status, lines = outcome(same_for_all, evidence(runs=runs))
+            assert (status, len(lines)) == ("fail", 1)
+            assert lines[0].startswith(f"{fact}: 8 in deterministic-1: rank0 (1), 9 in ")
+        assert same_for_all(evidence(runs=ran(first, first))).status == "pass"
     other = {**FULL, "gpu-memory-bytes": "84000000000"}
     assert same_for_all(evidence(runs=ran(FULL, other))).status == "pass"
     assert same_for_all(evidence()).status == recorded(evidence()).status == "skip"
+    for runs, others, status in (
+        (GPU, ("4711 python (3000 MiB)",), "warn"),
+        (GPU, (), "pass"),
+        (GPU, None, "skip"),
+        (CPU, ("4711 python (3000 MiB)",), "skip"),
+        ((), (), "skip"),
+    ):
+        lines = others if status == "warn" else ()
+        facts = evidence(runs=runs, gpu_processes=others)
+        assert outcome(alone, facts) == (status, lines)
 
 
-def test_the_cpu_is_recorded_as_torch_used_it() -> None:
+def test_the_cpu_is_recorded_as_torch_used_it_and_what_is_not_known_of_a_gpu_is_named() -> None:
     machine, lines = {"cpu-model": "AMD EPYC 9654"}, ("cpu-isa AVX512", "threads 2")
     torch = evidence(runs=ran({**FACTS, "cpu-isa": "AVX512"}), machine=machine)
     assert outcome(recorded, torch) == ("pass", (*lines, "cpu-model AMD EPYC 9654"))
@@ -91,36 +88,16 @@ def test_the_cpu_is_recorded_as_torch_used_it() -> None:
     # training without torch needs the CPU's model alone
     bare = ran({"python": "3.12.7", "device": "cpu: x86_64"})
     assert recorded(evidence(runs=bare, machine=machine)).status == "pass"
+    for unknown in ("", *GAPS, "gpu.0.mig", "gpu.0.ecc"):
+        known, machine = (
+            {key: value for key, value in facts.items() if key != unknown}
+            for facts in (FULL, MACHINE)
+        )
+        facts = evidence(runs=ran(known), machine=machine)
+        is_gap = unknown in GAPS
+        assert statuses(recorded, facts) == (("warn", "fail") if is_gap else ("pass", "pass"))
+        assert unknown in recorded(facts).message or not is_gap
+        assert ("driver 570.86.15" in outcome(recorded, facts)[1]) is (unknown != "driver")
 
 
 GAPS = ("gpu-model", "gpu-sm-count", "gpu-memory-bytes", "gpu-capability", "driver")
-
-
-@pytest.mark.parametrize("unknown", ["", *GAPS, "gpu.0.mig", "gpu.0.ecc"])
-def test_what_is_not_known_of_a_gpu_is_named(unknown: str) -> None:
-    known, machine = (
-        {key: value for key, value in facts.items() if key != unknown} for facts in (FULL, MACHINE)
-    )
-    facts = evidence(runs=ran(known), machine=machine)
-    is_gap = unknown in GAPS
-    assert statuses(recorded, facts) == (("warn", "fail") if is_gap else ("pass", "pass"))
-    assert unknown in recorded(facts).message or not is_gap
-    assert ("driver 570.86.15" in outcome(recorded, facts)[1]) is (unknown != "driver")
-
-
-@pytest.mark.parametrize(
-    ("runs", "others", "status"),
-    [
-        (GPU, ("4711 python (3000 MiB)",), "warn"),
-        (GPU, (), "pass"),
-        (GPU, None, "skip"),
-        (CPU, ("4711 python (3000 MiB)",), "skip"),
-        ((), (), "skip"),
-    ],
-)
-def test_others_on_the_gpu_are_listed(
-    runs: tuple[RunResult, ...], others: tuple[str, ...] | None, status: str
-) -> None:
-    lines = others if status == "warn" else ()
-    facts = evidence(runs=runs, gpu_processes=others)
-    assert outcome(alone, facts) == (status, lines)

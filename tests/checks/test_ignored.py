@@ -65,9 +65,8 @@ def crashed(
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "paths"),
-    [
+def test_a_log_that_names_what_git_ignores(repo: Path) -> None:
+    for line, paths in (
         ("Dataset not found, missing paths ['data/mnist']", ["data/mnist"]),
         (f"Dataset not found, missing paths ['{WORKSPACE}/data/mnist/a']", ["data/mnist/a"]),
         ('no images in "sets"', ["sets"]),  # of which the workspaces have .gitkeep alone
@@ -78,32 +77,24 @@ def crashed(
         ("cannot read 'data', 'data/readme', 'train.py', './'", []),
         ("cannot read '.venv', '.venv/y', 'gan/__pycache__', 'out.log', '.git/config'", []),
         ("cannot read '/etc/hostname', '../../etc', 'build/link', 'data/mnist\0'", []),
-    ],
-)
-def test_a_log_that_names_what_git_ignores(line: str, paths: list[str], repo: Path) -> None:
-    assert ignored_data(crashed(repo, line)) == dict.fromkeys(paths, LOG)
-    assert ignored_data(crashed(repo, line, outcome="finished")) == {}
+    ):
+        assert ignored_data(crashed(repo, line)) == dict.fromkeys(paths, LOG)
+        assert ignored_data(crashed(repo, line, outcome="finished")) == {}
 
 
-def test_code_that_names_what_git_ignores(repo: Path) -> None:
-    """The script that the command names, relative to its folder or the working directory; a log
-    that names it too comes first."""
+def test_code_names_what_git_ignores_and_declared_data_is_no_finding(repo: Path) -> None:
     for command, inside in (("python gan/gan.py --out wandbs", "."), ("python gan.py", "gan")):
         facts = crashed(repo, "ValueError: download error", command=command, inside=inside)
         assert ignored_data(facts) == {"data/mnist": "gan/gan.py:2"}
     facts = crashed(repo, "no 'data/mnist/a'", command="python gan/gan.py --set sets/coco")
     assert ignored_data(facts) == {"data/mnist/a": LOG, "sets/coco": "train.run"}
-
-
-def test_declared_data_and_what_a_good_run_did_without_are_no_finding(repo: Path) -> None:
     assert ignored_data(crashed(repo, "no 'data/mnist/a'", data="data/mnist")) == {}
     facts = crashed(repo, "no 'data/mnist/a'")
     assert ignored_data(replace(facts, runs=(*facts.runs, run("deterministic-2")))) == {}
 
 
-@pytest.mark.parametrize(
-    ("line", "path"),
-    [
+def test_a_line_that_names_a_file_that_was_not_there_and_only_this_checkout_has(repo: Path) -> None:
+    for line, path in (
         (f"{NOT_FOUND}'{VOCAB}'", VOCAB),
         (f"[rank3]: {NOT_FOUND}'./src/../{VOCAB}'", VOCAB),
         (f'my.io.ReadError: {ABSENT}: "{VOCAB}"', VOCAB),
@@ -119,13 +110,9 @@ def test_declared_data_and_what_a_good_run_did_without_are_no_finding(repo: Path
         (f"{NOT_FOUND}'{WORKSPACE}/../../../../../etc/hostname'", ""),
         (f"{NOT_FOUND}'build/link'", ""),
         (f"{NOT_FOUND}'build/vocab\0.json'", ""),
-    ],
-)
-def test_a_line_that_names_a_file_that_was_not_there_and_only_this_checkout_has(
-    line: str, path: str, repo: Path
-) -> None:
-    facts = crashed(repo, "Traceback (most recent call last):", line)
-    assert files_of_this_machine(facts) == ({path: "deterministic-1"} if path else {})
+    ):
+        facts = crashed(repo, "Traceback (most recent call last):", line)
+        assert files_of_this_machine(facts) == ({path: "deterministic-1"} if path else {})
 
 
 @pytest.mark.parametrize(

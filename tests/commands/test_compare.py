@@ -41,17 +41,12 @@ def trace(folder: Path, digest: bytes) -> Path:
     return folder
 
 
-def test_equal_checkpoints_are_the_same_whatever_their_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_checkpoints_are_the_same_or_named_by_leaf_and_distance_and_without_torch_as_a_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = [checkpoint(tmp_path / name) for name in ("a.pt", "other.pt")]
     assert main(["compare", *pair, "--python", sys.executable]) == 0
     assert capsys.readouterr().out.startswith("same: ")
-
-
-def test_a_checkpoint_that_differs_is_named_by_leaf_and_distance_and_without_torch_as_a_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     out = tmp_path / "differences.json"
     pair = [checkpoint(tmp_path / "a.pt"), checkpoint(tmp_path / "b.pt", 0.25)]
@@ -67,9 +62,7 @@ def test_a_checkpoint_that_differs_is_named_by_leaf_and_distance_and_without_tor
     assert "(file)" in printed and "compared as a whole" in printed and "no-python" in printed
 
 
-def test_traces_are_compared_step_by_step_and_a_forged_one_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traces_and_reports_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = (("a", b"1"), ("b", b"1"), ("c", b"2"))
     a, b, c = (str(trace(tmp_path / name, digest * 16)) for name, digest in given)
     assert main(["compare", a, b]) == 0
@@ -81,10 +74,6 @@ def test_traces_are_compared_step_by_step_and_a_forged_one_is_refused(
     assert main(["compare", a, c]) == 2
     assert f"{real.name}:2" in capsys.readouterr().err
 
-
-def test_reports_are_compared_by_their_fingerprints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     def of(name: str, *steps: str, loss: str = "c", digest: str | None = None) -> str:
         rows = tuple((number - 1, one * 32) for number, one in enumerate(steps))
         found = Fingerprint(1, rows, {"loss": loss * 32, "parameter": "d" * 32})

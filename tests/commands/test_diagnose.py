@@ -48,18 +48,13 @@ def fault(tmp_path_factory: pytest.TempPathFactory) -> Diagnosed:
     return diagnosed(training(tmp_path_factory.mktemp("fault"), code, files=HOSTILE))
 
 
-def test_a_fault_is_told_step_by_step_and_named_at_the_end_and_its_names_cannot_reach_the_terminal(
-    fault: Diagnosed,
-) -> None:
+def test_a_fault_is_told_step_by_step_and_its_names_are_escaped(fault: Diagnosed) -> None:
     done, _ = fault
     assert done.returncode == 1, done.stderr
     story, answer = done.stdout.split("\n\n")
     assert "diverge at step 0, loss\n1. " in story and "agree" in story.splitlines()[-1]
     assert answer.rstrip().endswith("/docs/causes/unseeded-rng.md)")
     assert "\x1b" not in done.stdout and "\\x1b[31m" in done.stdout
-
-
-def test_tools_get_every_pair_with_what_was_held_and_what_differed(fault: Diagnosed) -> None:
     _, events = fault
     (runs,) = _of(events, "runs")
     assert (runs["seed"], runs["identical"]) == (42, False)
@@ -96,9 +91,7 @@ def test_bounds_end_the_search_and_that_is_said(tmp_path: Path) -> None:
     assert events[-1]["diagnosis"]["cause"] == "unknown" and "used up" in done.stdout
 
 
-def test_a_diagnosis_that_is_interrupted_does_not_say_that_the_runs_agree(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupted_diagnosis_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"folder": None, "reader": None, "comparisons": {42: reports.SAME}}
     results = Results(spec=spec(), interrupted="a signal came", **found)
     monkeypatch.setattr(command, "diagnose_alone", lambda *_: (results, None))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from repro_gate.commands.arguments import parser
+from tests.support.golden import golden
 
 GOLDEN = Path(__file__).with_name("help.txt")
 
@@ -25,6 +25,4 @@ def test_the_help_of_every_command_is_the_golden_one(monkeypatch: pytest.MonkeyP
         action for action in top._actions if isinstance(action, argparse._SubParsersAction)
     )
     text = "\n".join(command.format_help() for command in (top, *commands.choices.values()))
-    if os.environ.get("REPRO_GATE_GOLDEN") == "write":
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8")
+    golden(GOLDEN, text)

@@ -103,9 +103,7 @@ def test_the_script_is_named_from_the_checkout_or_from_here_and_lies_inside(
     assert load_spec(twins).train.run == "python a/train.py"
 
 
-def test_a_spec_is_written_anew_only_by_force_and_says_what_was_taken_and_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_spec_is_kept_unless_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path, {"train.py": TORCH, "b/run.py": TORCH, "poetry.lock": "", "repro.yml": "mine"})
     assert main(["init", str(tmp_path)]) == 2 and "--force" in capsys.readouterr().err
     assert main(["init", str(tmp_path), "--stdout"]) == 0

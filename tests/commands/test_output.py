@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from repro_gate.cli import main
-from repro_gate.commands.arguments import FORMATS, Format
+from repro_gate.commands.arguments import FORMATS
 from repro_gate.commands.output import make_empty, remove, rendered, show
 from tests.support import reports
 from tests.support.gates import training
 
 
-def test_an_older_report_is_removed_and_a_pipe_or_a_link_stays(tmp_path: Path) -> None:
+def test_every_format_is_written_and_an_older_file_removed(tmp_path: Path) -> None:
+    for form in FORMATS:
+        path = tmp_path / "report"
+        assert show(reports.FAIL, [(form, path)], verbose=False)
+        assert path.read_text(encoding="utf-8") == rendered(reports.FAIL, form)
+        assert path.stat().st_size > 500
+        path.unlink()
     old, pipe, link, target = (tmp_path / name for name in ("old.json", "pipe", "link", "target"))
     old.write_text("{}")
     target.write_text("{}")
@@ -24,17 +30,7 @@ def test_an_older_report_is_removed_and_a_pipe_or_a_link_stays(tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe", "target"]
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=[form.option for form in FORMATS])
-def test_every_format_is_written(form: Format, tmp_path: Path) -> None:
-    path = tmp_path / "report"
-    assert show(reports.FAIL, [(form, path)], verbose=False)
-    assert path.read_text(encoding="utf-8") == rendered(reports.FAIL, form)
-    assert path.stat().st_size > 500
-
-
-def test_a_folder_for_traces_that_cannot_be_made_is_found_before_the_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_trace_folders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = training(tmp_path / "code", "raise SystemExit('it was started')")
     (tmp_path / "file").touch()
     for name in ("file", "file/x", "code"):  # a file, below one, not empty

@@ -65,9 +65,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def test_a_divergence_fails_with_cause_remedy_and_how_to_see_it_again_and_without_our_code(
-    failures: dict[str, str],
-) -> None:
+def test_what_is_no_pass_fails_with_cause_and_remedy(failures: dict[str, str]) -> None:
     failure = failures["test_diverging"]
     line = LOOP.split("\n").index("    # here") + 1
     assert "E       Failed: ../diverging: exit code 1" in failure and "diverges at" in failure
@@ -75,17 +73,9 @@ def test_a_divergence_fails_with_cause_remedy_and_how_to_see_it_again_and_withou
     assert "repro-gate run ../diverging --seed 42" in failure
     # the user's own line is shown
     assert '>       from_the_current_folder("../diverging")' in failure
-
-
-def test_an_inconclusive_gate_run_fails_and_says_why_without_a_command_to_github(
-    failures: dict[str, str],
-) -> None:
     failure = failures["test_crashing"]
     assert "crashing: exit code 3" in failure and "run/crashed" in failure
     assert "# #[add-mask]x" in failure and "##[" not in failure
-
-
-def test_a_bad_spec_fails_with_the_error_of_the_command_line(failures: dict[str, str]) -> None:
     for name, words in (("test_missing", "is not there"), ("test_misspelt", "`steps`?")):
         assert "exit code 2" in failures[name] and words in failures[name]
 

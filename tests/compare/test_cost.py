@@ -35,16 +35,13 @@ def measured(*pairs: tuple[Times, Times], warmup: int = 0) -> Cost:
     return found
 
 
-def test_a_known_ratio_is_recovered_and_warm_up_steps_are_left_out() -> None:
+def test_a_known_ratio_is_recovered_whatever_warm_up_slow_spells_and_drift() -> None:
     found = measured(([12.0] * 20, [10.0] * 20), ([12.0] * 20, [10.0] * 20))
     assert (found.determinism_cost_pct, *found.ci95) == pytest.approx((20.0, 20.0, 20.0))
     assert [found.deterministic_step_ms, found.default_step_ms] == pytest.approx([12.0, 10.0])
     assert (found.timed_steps, found.suspicious) == (40, None)
     found = measured(([900.0, 11.0, 11.0, 11.0], [800.0, 10.0, 10.0, 10.0]), warmup=1)
     assert found.determinism_cost_pct == pytest.approx(10.0) and found.timed_steps == 6
-
-
-def test_slow_spells_and_optimizers_that_take_turns_do_not_move_the_figure() -> None:
     whole = [4.0, 20.0] * 40  # a stretch holds as many steps of either optimizer
     slowed = [*whole[:20], *(3 * step for step in whole[20:])]
     found = measured(
@@ -52,34 +49,21 @@ def test_slow_spells_and_optimizers_that_take_turns_do_not_move_the_figure() -> 
     )
     assert (found.determinism_cost_pct, *found.ci95) == pytest.approx((25.0, 25.0, 25.0))
     assert found.default_step_ms == pytest.approx(12.0)
-
-
-def test_a_steady_drift_of_the_machine_cancels_in_the_order_of_the_runs() -> None:
     on, off, off_again, on_again = (
         [level * math.exp(0.05 * place)] * 9 for place, level in enumerate((11.0, 10.0, 10.0, 11.0))
     )
     assert measured((on, off), (on_again, off_again)).determinism_cost_pct == pytest.approx(10.0)
 
 
-@pytest.mark.parametrize(
-    ("missed", "quantiles"),
-    [
-        (0.05, {2: 4.30265, 3: 3.18245, 4: 2.77645, 8: 2.30600, 18: 2.10092, 38: 2.02439}),
-        (cost.MISSED_EARLY, {2: 9.92484, 3: 5.84091, 4: 4.60409, 10: 3.16927}),
-    ],
-)
-def test_the_quantiles_are_students(missed: float, quantiles: dict[int, float]) -> None:
-    found = {freedom: student_t(freedom, missed) for freedom in quantiles}
-    assert found == pytest.approx(quantiles, abs=1e-5)
-
-
-def test_too_few_steps_or_runs_give_no_figure() -> None:
+def test_too_few_steps_give_no_figure_and_one_beyond_belief_is_said_to_be() -> None:
     seven, six, none, zero = ([timed(times)] for times in ([10.0] * 7, [10.0] * 6, [], [0.0] * 7))
     assert measure_cost([seven] * 2, [seven] * 2, 4) is not None
     for off, warmup in (([seven] * 2, 5), ([seven, six], 4), ([seven, none], 0), ([seven], 0)):
         assert measure_cost([seven] * 2, off, warmup) is None
     assert measure_cost([], [], 0) is None
     assert measure_cost([seven] * 2, [seven, zero], 0) is None  # steps of no length
+    for on, is_odd in ((39.9, False), (40.1, True), (4.9, True)):
+        assert (measured(([on] * 9, [10.0] * 9)).suspicious is not None) is is_odd
 
 
 def needs_more(*pairs: tuple[Times, Times]) -> bool:
@@ -107,13 +91,21 @@ def test_runs_that_hardly_scatter_are_enough_and_have_the_strict_interval() -> N
     assert not needs_more(*[([9.0] * 2, [8.0] * 2)] * 2) and not needs_more_runs([], [], 0)
 
 
-@pytest.mark.parametrize(
-    ("figure", "scatter", "is_wide"),
-    [(0.04, 0.012, False), (0.04, 0.02, True), (0.4, 0.02, False), (-0.4, 0.02, False)],
-)
-def test_narrow_is_three_points_or_a_quarter(figure: float, scatter: float, is_wide: bool) -> None:
-    runs = [10.0 * (1 + figure) * (1 + sign * scatter) for sign in (1, -1, 1, -1)]
-    assert needs_more(*[([on] * 3, [10.0] * 3) for on in runs]) is is_wide
+def test_narrow_is_three_points_or_a_quarter() -> None:
+    for figure, scatter, is_wide in (
+        (0.04, 0.012, False),
+        (0.04, 0.02, True),
+        (0.4, 0.02, False),
+        (-0.4, 0.02, False),
+    ):
+        runs = [10.0 * (1 + figure) * (1 + sign * scatter) for sign in (1, -1, 1, -1)]
+        assert needs_more(*[([on] * 3, [10.0] * 3) for on in runs]) is is_wide
+    for missed, quantiles in (
+        (0.05, {2: 4.30265, 3: 3.18245, 4: 2.77645, 8: 2.30600, 18: 2.10092, 38: 2.02439}),
+        (cost.MISSED_EARLY, {2: 9.92484, 3: 5.84091, 4: 4.60409, 10: 3.16927}),
+    ):
+        found = {freedom: student_t(freedom, missed) for freedom in quantiles}
+        assert found == pytest.approx(quantiles, abs=1e-5)
 
 
 @pytest.mark.parametrize("scatter", [0.01, 0.02, 0.03])
@@ -131,20 +123,12 @@ def test_stopping_at_a_narrow_interval_costs_no_coverage(scatter: float) -> None
     assert held / 1000 >= 0.93
 
 
-def test_a_figure_beyond_belief_is_said_to_be() -> None:
-    for on, is_odd in ((39.9, False), (40.1, True), (4.9, True)):
-        assert (measured(([on] * 9, [10.0] * 9)).suspicious is not None) is is_odd
-
-
-def test_of_several_processes_the_slowest_counts() -> None:
+def test_of_several_processes_the_slowest_and_the_largest_peak_count() -> None:
     ranks = [timed([1.0, 9.0, 1.0, 1.0], "rank0"), timed([5.0, 5.0, 5.0], "rank1")]
     ranks.append(timed([], "launcher"))
     for warmup, times in ((0, [5.0, 9.0, 5.0]), (2, [5.0]), (9, [])):
         assert step_times(ranks, warmup) == times
     assert step_times([], 0) == []
-
-
-def test_memory_is_the_largest_peak_of_any_process() -> None:
     on = [timed([1.0] * 4, peak=100), timed([1.0] * 4, "rank1", peak=150)]
     off, nothing = ([timed([1.0] * 4, peak=peak)] for peak in (120, 0))
     assert (peak_bytes(on), peak_bytes([])) == (150, 0)

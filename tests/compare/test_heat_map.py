@@ -39,23 +39,17 @@ def measured(step: int, kind: str, name: str, l2: float, ulp: int = 5) -> Measur
     return Measured(step=step, kind=kind, name=name, l2=l2, **given)  # type: ignore[arg-type]
 
 
-def test_equal_runs_are_identical_in_every_cell_in_order_of_execution() -> None:
+def test_only_what_differs_is_marked_in_the_rows_of_its_process() -> None:
     cells = rows_of([training()], [training()])
     assert cells["main", "parameter", "fc"] == "...." and cells["main", "gradient", "fc"] == " ..."
     assert cells["main", "buffer", "norm"] == " ..." and set("".join(cells.values())) == {".", " "}
     found = ["rng", "rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer"]
     assert [kind for _, kind, _ in cells] == found
-
-
-def test_only_what_differs_is_marked_and_a_loss_says_how_far() -> None:
     b = with_loss(changed(A, block_at(A, 1, "gradient"), flip(0)), 2, 0.4)
     cells = rows_of([A], [b])
     assert cells["main", "gradient", "fc"] == " .?." and cells["main", "parameter", "fc"] == "...."
     # |1/3 - 0.4| over 1/3 is 0.2: 2^20 and more epsilons of float32
     assert cells["main", "loss", ""] == " .." + LEVELS[20]
-
-
-def test_generators_alone_leave_the_map_grey_and_each_process_has_its_rows() -> None:
     cells = rows_of([A], [changed(A, block_at(A, 1, "rng"), flip(0))])
     assert set("".join(cells.values())) <= {".", " "}
     # they differ, which does not matter: no cell says that they are identical
@@ -87,9 +81,6 @@ def test_what_a_replay_measured_colours_what_differs_and_nothing_else() -> None:
         (1, 5.0, 9),
         (2, None, 5),
     ]
-
-
-def test_what_one_pair_measured_at_its_end_is_no_growth() -> None:
     b = changed(A, block_at(A, 2, "parameter"), flip(0))
     found = compare_runs([A], [replace(b, distances=[measured(2, "parameter", "fc.weight", 0.5)])])
     assert found.growth == () and found.heat_map is not None
@@ -117,17 +108,13 @@ def _large(layers: int, other: int | None = None) -> HeatMap:
     return found
 
 
-def test_modules_are_told_apart_as_far_as_there_are_rows() -> None:
+def test_rows_are_modules_as_far_as_there_are_rows_and_names_are_cut() -> None:
     fine, coarse = _large(120), _large(5_000, other=4_999)
     assert fine.depth == 3 and any(row.module == "blocks.0.part3" for row in fine.rows)
     assert coarse.depth == 1 and len(coarse.rows) <= ROWS
     row = next(row for row in coarse.rows if (row.kind, row.module) == ("parameter", "blocks"))
     assert (row.tensors, row.cells) == (5_000, " ?")
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "module"),
-    [
+    for kind, name, module in (
         ("parameter", "layers.0.fc.weight", "layers.0.fc"),
         ("optimizer", "layers.0.fc.weight.exp_avg", "layers.0.fc"),
         ("optimizer", "param_groups.0.lr", "param_groups"),
@@ -135,11 +122,9 @@ def test_modules_are_told_apart_as_far_as_there_are_rows() -> None:
         ("loss", "loss", ""),
         ("batch", "images", ""),
         ("rng", "torch", "torch"),
-    ],
-)
-def test_a_row_is_a_module_and_long_names_are_cut(kind: str, name: str, module: str) -> None:
-    assert place_of(("main", kind, name), 9) == ("main", kind, module)
-    assert len(place_of(("main", "parameter", "a." * 4_000), 10_000)[2].split(".")) == PARTS
+    ):
+        assert place_of(("main", kind, name), 9) == ("main", kind, module)
+        assert len(place_of(("main", "parameter", "a." * 4_000), 10_000)[2].split(".")) == PARTS
 
 
 def test_the_bytes_of_a_step_count_each_tensor_once() -> None:

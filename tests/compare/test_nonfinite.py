@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.trace.model import Trace
 from tests.support.built_traces import training
@@ -22,9 +20,8 @@ PARAMETER = ("parameter", "w", -1, True)
 PARTIAL = ("parameter", "w", -1, False)
 
 
-@pytest.mark.parametrize(
-    ("own", "default", "filled", "from_fill"),
-    [
+def test_the_fill_is_the_cause_where_a_run_without_it_holds_other_values() -> None:
+    for own, default, filled, from_fill in (
         (PARAMETER, None, True, True),
         (PARTIAL, None, True, False),
         (PARAMETER, None, False, False),
@@ -34,17 +31,12 @@ PARTIAL = ("parameter", "w", -1, False)
         (PARAMETER, [PARAMETER], True, False),  # the code's own NaN
         (("parameter", "w", 1, True), [], True, False),
         (("buffer", "mask", -1, True), None, True, None),  # no fault
-    ],
-)
-def test_the_fill_is_the_cause_where_a_run_without_it_holds_other_values(
-    own: Row, default: list[Row] | None, filled: bool, from_fill: bool | None
-) -> None:
-    without = None if default is None else [holding(*default)]
-    found = ["uninitialized-memory" in said for said in nonfinite([holding(own)], without, filled)]
-    assert found == ([] if from_fill is None else [from_fill])
-
-
-def test_a_finite_loss_without_the_flags_shows_what_the_fill_did() -> None:
+    ):
+        without = None if default is None else [holding(*default)]
+        found = [
+            "uninitialized-memory" in said for said in nonfinite([holding(own)], without, filled)
+        ]
+        assert found == ([] if from_fill is None else [from_fill])
     nan = training()
     nan.blocks = [replace(it, values=("nan",)) if it.kind == "loss" else it for it in nan.blocks]
     (found,) = nonfinite([nan], [training()], True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -28,22 +27,28 @@ def outside(a: Trace | Sequence[Trace], b: Trace | Sequence[Trace]) -> tuple[str
     return outside_tolerance(compare_runs(*runs), BAR)
 
 
-def test_the_losses_of_every_process_are_judged_at_every_step() -> None:
+def test_losses_are_judged_in_every_process_at_every_step() -> None:
     assert outside(A, with_loss(A, 1, 0.5 + 9e-4)) == ()
     assert outside(A, with_loss(with_loss(A, 1, 0.5 + 2e-3), 0, 1.0 + 2e-2)) == (
         "the loss differs by 0.02 at step 0, 0.001 is allowed",
     )
     for value, count in ((0.6, 1), (0.5 + 1e-4, 0)):
         assert len(outside(RANKS, [RANKS[0], with_loss(RANKS[1], 1, value)])) == count
+    for value in (math.nan, math.inf):
+        assert len(outside(A, with_loss(A, 1, value))) == 1
+        assert outside(with_loss(A, 1, value), with_loss(A, 1, value)) == ()
+    for a, b, said in (
+        (A, with_loss(training(2), 0, 1.0 + 1e-4), "steps at step 2: "),
+        (A, FEWER, "steps at step 2: "),
+        (RANKS, RANKS[:1], "process rank1 at step -1: "),
+    ):
+        assert outside(a, b)[-1].startswith(said)
+    artifact = Divergence(step=2, kind="artifact", name="out/m.pt: w")
+    assert len(outside_tolerance(compare_runs([A], [A], [artifact], 4), BAR)) == 1
+    assert outside_tolerance(compare_runs([A], [A], [], 4), BAR) == ()
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_on_one_side_is_outside(value: float) -> None:
-    assert len(outside(A, with_loss(A, 1, value))) == 1
-    assert outside(with_loss(A, 1, value), with_loss(A, 1, value)) == ()
-
-
-def test_weights_are_judged_at_the_end_and_optimizer_state_is_not() -> None:
+def test_weights_are_judged_at_the_end_if_they_were_measured() -> None:
     assert outside(A, apart(PARTED, 1.0, 9e-3)) == ()
     said = "fc.weight differs by 0.02 at the end, 0.01 is allowed"
     assert outside(A, apart(PARTED, 1.0, 0.02)) == (said,)
@@ -52,9 +57,6 @@ def test_weights_are_judged_at_the_end_and_optimizer_state_is_not() -> None:
     assert outside(A, changed(A, place_of(A, 1, "parameter"), flip(0))) == ()
     state = changed(A, place_of(A, 2, "optimizer"), flip(0))
     assert outside(A, apart(state, 1.0, 5.0, name="fc.weight.exp_avg", kind="optimizer")) == ()
-
-
-def test_what_was_not_measured_cannot_pass() -> None:
     for b in (PARTED, apart(PARTED, 1.0, 1e-3, name="fc.bias")):  # another one was
         assert len(outside(A, b)) == 1 and "could not be measured" in outside(A, b)[0]
     # `capture.every: 10`: digests of the parameters at step 10, the run ends at 11
@@ -67,25 +69,6 @@ RANKS = [training(key="rank0"), training(key="rank1")]
 FEWER = replace(A, steps=A.steps[:2])
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "said"),
-    [
-        (A, with_loss(training(2), 0, 1.0 + 1e-4), "steps at step 2: "),
-        (A, FEWER, "steps at step 2: "),
-        (RANKS, RANKS[:1], "process rank1 at step -1: "),
-    ],
-    ids=["after another difference", "steps", "process"],
-)
-def test_what_one_run_lacks_is_outside(a: Any, b: Any, said: str) -> None:
-    assert outside(a, b)[-1].startswith(said)
-
-
-def test_an_artifact_that_differs_is_outside() -> None:
-    artifact = Divergence(step=2, kind="artifact", name="out/m.pt: w")
-    assert len(outside_tolerance(compare_runs([A], [A], [artifact], 4), BAR)) == 1
-    assert outside_tolerance(compare_runs([A], [A], [], 4), BAR) == ()
-
-
 def figures(floor: NoiseFloor) -> tuple[float | None, float | None, float | None, int | None]:
     return floor.loss_gap, floor.weight_l2, floor.weight_relative_l2, floor.first_step
 
@@ -96,20 +79,8 @@ NO_NUMBER = apart(apart(OTHER, 1.0, 1.0), None, None, name="fc.bias", norm=None)
 STATE = apart(OTHER, 3.0, 1.0, name="fc.weight.exp_avg", kind="optimizer")
 
 
-def test_equal_runs_have_a_floor_of_zero_and_no_gap_without_losses() -> None:
-    floor = noise_floor([A], [A])
-    assert floor.identical and figures(floor) == (0.0, 0.0, 0.0, None)
-    assert [step for step, _, _ in floor.losses] == [0, 1, 2]
-    both = [with_loss(training(), 2, math.nan)]
-    assert noise_floor(both, both).loss_gap == 0.0, "equal NaN"
-    bare = replace(A, blocks=[item for item in A.blocks if item.kind != "loss"])
-    for other in (bare, changed(bare, place_of(bare, 1, "batch"), flip(0))):
-        assert noise_floor([bare], [other]).loss_gap is None
-
-
-@pytest.mark.parametrize(
-    ("b", "expected"),
-    [
+def test_runs_have_a_known_floor_and_a_difference_is_told_beside_it() -> None:
+    for b, expected in (
         # the largest gap of losses, and the norm of all weights as one vector
         (apart(SMALLER, 4.0, 1.0, name="fc.bias", norm=8.0), (0.25, 5.0, 0.5, 1)),
         # weights that were not kept
@@ -123,27 +94,25 @@ def test_equal_runs_have_a_floor_of_zero_and_no_gap_without_losses() -> None:
         (apart(OTHER, 1e200, 1e200, norm=2e200), (0.25, 1e200, 0.5, 1)),
         # a loss that is NaN in one run leaves the gaps of the others
         (with_loss(OTHER, 2, math.nan), (0.25, None, None, 1)),
-    ],
-)
-def test_runs_that_part_have_known_figures(b: Trace, expected: tuple[float | None, ...]) -> None:
-    assert figures(noise_floor([A], [b])) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("gap", "relation", "times"),
-    [
+    ):
+        assert figures(noise_floor([A], [b])) == pytest.approx(expected)
+    floor = noise_floor([A], [A])
+    assert floor.identical and figures(floor) == (0.0, 0.0, 0.0, None)
+    assert [step for step, _, _ in floor.losses] == [0, 1, 2]
+    both = [with_loss(training(), 2, math.nan)]
+    assert noise_floor(both, both).loss_gap == 0.0, "equal NaN"
+    bare = replace(A, blocks=[item for item in A.blocks if item.kind != "loss"])
+    for other in (bare, changed(bare, place_of(bare, 1, "batch"), flip(0))):
+        assert noise_floor([bare], [other]).loss_gap is None
+    for gap, relation, times in (
         (2**-8, "within-noise", 0.25),
         (2**-10, "within-noise", 1.0),
         (2**-12, "beyond-noise", 4.0),
         (0.0, "beyond-noise", None),
         (None, "", None),
-    ],
-)
-def test_a_difference_is_told_beside_noise(
-    gap: float | None, relation: str, times: float | None
-) -> None:
-    floor = replace(noise_floor([A], [OTHER]), loss_gap=gap)
-    other = compare_runs([A], [with_loss(training(), 1, 0.5 + 2**-10)])
-    assert beside_noise(other, floor) == (relation, times)
-    assert beside_noise(compare_runs([A], [A]), floor) == ("identical", None)
-    assert beside_noise(other, None) == ("", None)
+    ):
+        floor = replace(noise_floor([A], [OTHER]), loss_gap=gap)
+        other = compare_runs([A], [with_loss(training(), 1, 0.5 + 2**-10)])
+        assert beside_noise(other, floor) == (relation, times)
+        assert beside_noise(compare_runs([A], [A]), floor) == ("identical", None)
+        assert beside_noise(other, None) == ("", None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from repro_gate.compare.distances import distance_of_values, with_distance
-from repro_gate.compare.model import KINDS, Distance, Divergence, Tally, Value
+from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
 from repro_gate.compare.tolerance import noise_floor
 from repro_gate.compare.traces import (
     ONLY_FIRST,
@@ -61,7 +61,7 @@ A = training()
 RANKS = [training(key="rank0"), training(key="rank1")]
 
 
-def test_equal_runs_are_identical() -> None:
+def test_equal_runs_are_identical_artifacts_come_last_and_are_counted() -> None:
     comparison = compare_runs([A], [training()])
     assert comparison.identical and comparison.first_divergence is None
     assert (comparison.steps, comparison.tensors, comparison.differing) == (3, TENSORS, 0)
@@ -73,6 +73,16 @@ def test_equal_runs_are_identical() -> None:
     assert compare_runs(RANKS, RANKS).tensors == 2 * TENSORS
     # a process that recorded nothing is no process of the training
     assert compare_runs([*RANKS, Trace(path=A.path)], RANKS).identical
+    a = training()
+    artifact = Divergence(step=2, kind="artifact", name="out/m.pt: w", dtype="float32", shape=(3,))
+    comparison = compare_runs([a], [a], [artifact], 10)
+    assert not comparison.identical and comparison.first_divergence == artifact
+    assert comparison.by_kind["artifact"] == Tally(10, 1)
+    assert (comparison.tensors, comparison.differing) == (TENSORS + 10, 1)
+    b = changed(a, place_of(a, 2, "buffer"), flip(0))
+    assert str(compare_runs([a], [b], [artifact], 10).first_divergence).count("'buffer'") == 1
+    assert compare_runs([a], [a], [artifact], 0).by_kind["artifact"] == Tally(1, 1)
+    assert compare_runs([a], [a], [], 10).identical
 
 
 def without(trace: Trace, step: int, kind: str) -> Trace:
@@ -164,23 +174,8 @@ def test_what_one_run_lacks_is_no_tensor_that_differs() -> None:
     named = compare_runs([TWINS], [changed(TWINS, 0, flip(2))])
     assert named.by_kind["gradient"] == Tally(2, 1), "rows of one name are one"
     assert not compare_runs([A], [without(NO_RNG, 2, "batch")]).identical
-
-
-def test_the_order_of_rows_and_a_second_block_of_a_step_are_no_difference() -> None:
     assert compare_runs([A], [changed(A, GRADIENT, turned)]).identical
     assert compare_runs([with_blocks(A, SECOND)], [with_blocks(A, SECOND)]).identical
-
-
-def test_distances_of_runs_that_end_in_different_steps_are_left_out() -> None:
-    """A probe measures what its run ends with: after five steps and after three that is the state
-    of different steps."""
-    long, short = training(5), apart(training(3), 2.0, 0.27)
-    found = compare_runs([long], [short])
-    assert found.weights == () and found.differing == 0
-    assert first([long], [short]).name == "steps" and not first([long], [short]).measured
-    assert noise_floor([long], [short]).weight_l2 is None
-    same = compare_runs([training(3)], [apart(training(3, seed=1), 2.0, 0.27)])
-    assert [item.max_abs for item in same.weights] == [0.27]
 
 
 def alone(dtype: str, value: float) -> Trace:
@@ -189,9 +184,8 @@ def alone(dtype: str, value: float) -> Trace:
     return replace(training(0), blocks=[content])
 
 
-@pytest.mark.parametrize(
-    ("dtype", "a", "b", "ulp"),
-    [
+def test_numbers_have_the_type_that_the_trace_states_and_only_numbers_a_distance() -> None:
+    for dtype, a, b, ulp in (
         ("bool", 1.0, 0.0, None),
         ("int", 7.0, 9.0, None),
         ("float", 0.5, math.nan, None),
@@ -203,41 +197,13 @@ def alone(dtype: str, value: float) -> Trace:
         ("float32", 2**-149, -(2**-149), 2),
         ("bfloat16", 1.0, 1.5, None),
         ("float16", 1.0, 1e300, None),
-    ],
-)
-def test_numbers_have_the_type_that_the_trace_states_and_the_distance_that_belongs_to_it(
-    dtype: str, a: float, b: float, ulp: int | None
-) -> None:
-    found = first([alone(dtype, a)], [alone(dtype, b)])
-    kind = {"bool": bool, "int": int}.get(dtype, float)
-    far = None if dtype == "bool" or math.isnan(b) else abs(a - b)
-    assert repr(found.values) == repr((kind(a), kind(b)))
-    assert (found.max_ulp, found.max_abs) == (ulp, far)
-
-
-def test_processes_of_one_key_are_numbered_by_their_start() -> None:
-    traces = [training(seed=1), training(seed=2), training(key="rank10"), training(key="rank2")]
-    found = processes(traces)
-    assert [*found] == ["main", "main#2", "rank2", "rank10"]
-    assert [traces.index(trace) for trace in found.values()] == [0, 1, 3, 2]
-
-
-def test_artifacts_come_last_and_are_counted() -> None:
-    a = training()
-    artifact = Divergence(step=2, kind="artifact", name="out/m.pt: w", dtype="float32", shape=(3,))
-    comparison = compare_runs([a], [a], [artifact], 10)
-    assert not comparison.identical and comparison.first_divergence == artifact
-    assert comparison.by_kind["artifact"] == Tally(10, 1)
-    assert (comparison.tensors, comparison.differing) == (TENSORS + 10, 1)
-    b = changed(a, place_of(a, 2, "buffer"), flip(0))
-    assert str(compare_runs([a], [b], [artifact], 10).first_divergence).count("'buffer'") == 1
-    assert compare_runs([a], [a], [artifact], 0).by_kind["artifact"] == Tally(1, 1)
-    assert compare_runs([a], [a], [], 10).identical
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "dtype", "far"),
-    [
+    ):
+        found = first([alone(dtype, a)], [alone(dtype, b)])
+        kind = {"bool": bool, "int": int}.get(dtype, float)
+        far = None if dtype == "bool" or math.isnan(b) else abs(a - b)
+        assert repr(found.values) == repr((kind(a), kind(b)))
+        assert (found.max_ulp, found.max_abs) == (ulp, far)
+    for a, b, dtype, far in (
         (0.5, 0.75, "float", (0.25, 2**51)),
         (12, 10, "int", (2.0, None)),
         (2**53 + 1, 2**53, "int", (1.0, None)),
@@ -250,13 +216,25 @@ def test_artifacts_come_last_and_are_counted() -> None:
         (True, False, "str", None),
         (True, 3, "str", None),
         ("1", 1, "str", None),
-    ],
-)
-def test_only_numbers_have_a_distance(
-    a: Value, b: Value, dtype: str, far: tuple[float | None, int | None] | None
-) -> None:
-    found = distance_of_values(a, b, dtype)
-    assert (found and (found.max_abs, found.max_ulp)) == far
+    ):
+        found = distance_of_values(a, b, dtype)
+        assert (found and (found.max_abs, found.max_ulp)) == far
+
+
+def test_processes_of_one_key_are_numbered_and_two_algorithms_are_not_compared() -> None:
+    traces = [training(seed=1), training(seed=2), training(key="rank10"), training(key="rank2")]
+    found = processes(traces)
+    assert [*found] == ["main", "main#2", "rank2", "rank10"]
+    assert [traces.index(trace) for trace in found.values()] == [0, 1, 3, 2]
+    names = ("xxh3-128", "sha256-128", "<b>\x1b[31m", "")
+    named = [training(facts={**FACTS, "digest": name}) for name in names]
+    assert compare_runs(named[:1], named[:1]).identical
+    with pytest.raises(Inconclusive) as refused:
+        compare_runs(named[:1], named[1:2])
+    assert refused.value.reason_id == "determinism/other-digest" and refused.value.remedy
+    # the name of a digest is one of those there are
+    assert [named_digest([trace]) for trace in named] == [*names[:2], "unknown", ""]
+    assert named_digest(named) == "sha256-128+unknown+xxh3-128"
 
 
 def test_the_gap_of_losses_is_the_largest_of_all_processes_and_backward_passes() -> None:
@@ -269,7 +247,7 @@ def test_the_gap_of_losses_is_the_largest_of_all_processes_and_backward_passes()
     assert first([A], nan).measured is False
 
 
-def test_parameters_are_listed_before_optimizer_state_and_farthest_first() -> None:
+def test_a_distance_is_attached_where_it_belongs_parameters_first_and_farthest_first() -> None:
     b = apart(apart(A, 1.0, 0.5), None, None, name="fc.bias")
     b = apart(b, 4.0, 3.0, name="fc.weight.exp_avg", kind="optimizer")
     early, same, other = (
@@ -279,9 +257,6 @@ def test_parameters_are_listed_before_optimizer_state_and_farthest_first() -> No
     b = replace(b, distances=[*b.distances, early, same, other])
     found = compare_runs([A], [b]).weights
     assert [item.name for item in found] == ["fc.bias", "fc.weight", "fc.weight.exp_avg"]
-
-
-def test_a_distance_is_attached_where_it_belongs_and_one_that_lacks_is_counted() -> None:
     last, early = (flipped(A, step, "parameter") for step in (2, 1))
     found = first([A], [apart(last, 1.0, 0.5)])
     assert found == replace(found, name="fc.weight", process="main", **vars(FAR)) and found.measured
@@ -290,6 +265,13 @@ def test_a_distance_is_attached_where_it_belongs_and_one_that_lacks_is_counted()
     # early: the runs came together again
     for b, count in ((last, 1), (apart(last, 1.0, 0.5), 0), (bias, 1), (early, 0)):
         assert compare_runs([A], [b]).unmeasured == count
+    long, short = training(5), apart(training(3), 2.0, 0.27)
+    found = compare_runs([long], [short])
+    assert found.weights == () and found.differing == 0
+    assert first([long], [short]).name == "steps" and not first([long], [short]).measured
+    assert noise_floor([long], [short]).weight_l2 is None
+    same = compare_runs([training(3)], [apart(training(3, seed=1), 2.0, 0.27)])
+    assert [item.max_abs for item in same.weights] == [0.27]
 
 
 KEYS = st.lists(st.sampled_from(["main", "rank0", "rank1"]), min_size=1, max_size=2, unique=True)
@@ -297,9 +279,7 @@ KEYS = st.lists(st.sampled_from(["main", "rank0", "rank1"]), min_size=1, max_siz
 
 @given(KEYS, st.integers(1, 5), st.data())
 @settings(max_examples=80, deadline=None)
-def test_one_injected_change_is_what_is_found(
-    keys: list[str], steps: int, data: st.DataObject
-) -> None:
+def test_one_injected_change_is_found(keys: list[str], steps: int, data: st.DataObject) -> None:
     a = [training(steps, key=key) for key in keys]
     who = data.draw(st.integers(0, len(a) - 1))
     at = data.draw(st.integers(0, len(a[who].blocks) - 1))
@@ -322,18 +302,6 @@ def test_one_injected_change_is_what_is_found(
     live = [first_difference(keys[who], twins, block) for block in b[who].blocks]
     assert [with_distance(item, {}) for item in live if item is not None] == [found]
     assert first_difference("main", {}, block(0, "loss")) is None
-
-
-def test_what_two_algorithms_digested_is_not_compared() -> None:
-    names = ("xxh3-128", "sha256-128", "<b>\x1b[31m", "")
-    named = [training(facts={**FACTS, "digest": name}) for name in names]
-    assert compare_runs(named[:1], named[:1]).identical
-    with pytest.raises(Inconclusive) as refused:
-        compare_runs(named[:1], named[1:2])
-    assert refused.value.reason_id == "determinism/other-digest" and refused.value.remedy
-    # the name of a digest is one of those there are
-    assert [named_digest([trace]) for trace in named] == [*names[:2], "unknown", ""]
-    assert named_digest(named) == "sha256-128+unknown+xxh3-128"
 
 
 def test_many_processes_of_one_key_and_rows_of_one_name_cost_no_time() -> None:

@@ -17,26 +17,24 @@ from repro_gate.compare.unrecorded import (
 )
 
 
-@pytest.mark.parametrize(
-    ("line", "name"),
-    [
+def test_a_named_number_at_a_lines_end_that_differs_is_told_and_a_time_is_not() -> None:
+    for line, name in (
         ("val_acc: {}", "val_acc"),
         ("  val_acc={}  ", "val_acc"),
         ("step 20: train loss 3.5, val loss: {}", "loss"),
         ("[rank0]: 2026-11-21 22:10:39,123 - root - INFO - top-1: {}%", "top-1"),
         ("Sat Nov 21 22:10:39 2026 epoch 3 took 3.2 s, acc@1: {}", "acc@1"),
-    ],
-)
-def test_a_named_number_at_a_lines_end_that_differs_is_told(line: str, name: str) -> None:
-    other = line.replace("22:10:39", "09:01:02").replace("3.2", "41.07")
-    for a, b in (("0.731", "0.742"), ("nan", "0.5"), ("1.12345678", "1.12345679"), ("-3", "1e-3")):
-        assert differing_numbers([line.format(a)], [other.format(b)]) == [(name, a, b)]
-        assert differing_numbers([line.format(a)], [other.format(a)]) == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
+    ):
+        other = line.replace("22:10:39", "09:01:02").replace("3.2", "41.07")
+        for a, b in (
+            ("0.731", "0.742"),
+            ("nan", "0.5"),
+            ("1.12345678", "1.12345679"),
+            ("-3", "1e-3"),
+        ):
+            assert differing_numbers([line.format(a)], [other.format(b)]) == [(name, a, b)]
+            assert differing_numbers([line.format(a)], [other.format(a)]) == []
+    for line in (
         "time: {}",
         "epoch 3 train_runtime={}",
         "samples/s: {}",
@@ -50,13 +48,8 @@ def test_a_named_number_at_a_lines_end_that_differs_is_told(line: str, name: str
         "{}",
         "step {}: val_acc: 0.7",
         "100%|████| 10/10 [00:01<00:00, {}it/s, loss=0.1]",
-    ],
-)
-def test_a_time_and_what_is_not_of_the_form_is_not_told(line: str) -> None:
-    assert differing_numbers([line.format("1.25")], [line.format("3.5")]) == []
-
-
-def test_order_a_cut_beginning_and_logging_by_the_clock_are_no_difference() -> None:
+    ):
+        assert differing_numbers([line.format("1.25")], [line.format("3.5")]) == []
     lines = [f"[rank{rank}]: step {n} loss: {rank + n / 10}" for n in range(30) for rank in (0, 1)]
     assert differing_numbers(lines, [*lines[17::2], *lines[18::2]]) == []
     by_the_clock = ([f"step {n} loss: {n / 7}" for n in range(first, 99, 9)] for first in (1, 2))
@@ -89,41 +82,37 @@ def files(**named: str | bytes) -> Left:
     return Left({name: written(value) for name, value in named.items()})
 
 
-@pytest.mark.parametrize(
-    ("name", "first", "same", "different"),
-    [
+def test_only_times_in_a_text_or_a_name_may_differ_and_bytes_may_not() -> None:
+    for name, first, same, different in (
         (
             "results.json",
             '{"loss": 0.5, "train_runtime": 3.2, "date": "2026-11-21", "out": "/tmp/a/out"}',
             '{"loss": 0.5, "train_runtime": 4.1, "date": "2026-11-22", "out": "/tmp/b/out"}',
             '{"loss": 0.6, "train_runtime": 4.1, "date": "2026-11-22", "out": "/tmp/b/out"}',
         ),
-        ("m.csv", "epoch,loss,time\n1,0.5,3.2", "epoch,loss,time\n1,0.5,4.1", "epoch,loss,time\n1,0.6,4"),
+        (
+            "m.csv",
+            "epoch,loss,time\n1,0.5,3.2",
+            "epoch,loss,time\n1,0.5,4.1",
+            "epoch,loss,time\n1,0.6,4",
+        ),
         ("t.txt", "10:00:01 loss = 0.5", "10:03:07 loss = 0.5", "10:00:01 loss = 0.6"),
         ("other.txt", "model a", "model a", "model b"),
-    ],
-)  # fmt: skip
-def test_only_times_in_a_text_may_differ(name: str, first: str, same: str, different: str) -> None:
-    assert differing_files(files(**{name: first}), files(**{name: same})) == []
-    assert differing_files(files(**{name: first}), files(**{name: different})) == [name]
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
+    ):
+        assert differing_files(files(**{name: first}), files(**{name: same})) == []
+        assert differing_files(files(**{name: first}), files(**{name: different})) == [name]
+    for ours, theirs in (
         ("outputs/2026-11-21/10-00-01/w.bin", "outputs/2026-11-22/11-03-07/w.bin"),
         ("runs/Nov21_10-00-01_host/w.bin", "runs/Nov21_10-03-07_host/w.bin"),
-        ("x/11112222-aaaa-bbbb-cccc-123456789012/w.bin", "x/33334444-dddd-bbbb-cccc-123456789012/w.bin"),
+        (
+            "x/11112222-aaaa-bbbb-cccc-123456789012/w.bin",
+            "x/33334444-dddd-bbbb-cccc-123456789012/w.bin",
+        ),
         ("w_1763763123.bin", "w_1763764125.bin"),
         ("tmpab12cd_9/w.bin", "tmpzz00__xy/w.bin"),
-    ],
-)  # fmt: skip
-def test_times_and_ids_in_a_name_are_no_difference_and_bytes_are(ours: str, theirs: str) -> None:
-    assert differing_files(files(**{ours: b"x"}), files(**{theirs: b"x"})) == []
-    assert differing_files(files(**{ours: b"x"}), files(**{theirs: b"z"})) == [ours]
-
-
-def test_what_trackers_and_caches_write_is_ignored() -> None:
+    ):
+        assert differing_files(files(**{ours: b"x"}), files(**{theirs: b"x"})) == []
+        assert differing_files(files(**{ours: b"x"}), files(**{theirs: b"z"})) == [ours]
     theirs = ["runs/x/events.out.tfevents.1763763.host.1.0", "wandb/offline-run-1/files/a.json"]
     theirs += ["a/__pycache__/m.py", "a/torchinductor_x/m.so", "m.pyc", "train.log", ".cache/x"]
     own = ["out/wandb.csv", "lightning_logs/version_0/hparams.yaml", "a.trace.json.txt"]
@@ -144,9 +133,6 @@ def test_one_notice_names_a_few_and_folds_the_rest() -> None:
     a, b = (Left(printed=[f"{name}: {value}" for name in names]) for value in (0.5, 0.25))
     message, _ = notices(a, b)["unrecorded/log"]
     assert "`bleu 0.5` against `0.25` and 1 more" in message and "rouge" not in message
-
-
-def test_of_a_search_that_was_cut_only_what_both_runs_have_is_compared() -> None:
     one, cut = Written("1"), "the first 2 files"
     a, b = (Left({"a": one, name: one}, cut) for name in ("b", "c"))
     assert differing_files(a, b) == [] and cut in notices(a, b)["unrecorded/files"][0]

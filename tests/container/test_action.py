@@ -112,7 +112,7 @@ def step(request: pytest.FixtureRequest) -> Step:
     return found
 
 
-def test_the_report_is_there_to_be_uploaded(step: Step) -> None:
+def test_report_summary_comment_and_log_say_it_and_give_no_token_away(step: Step) -> None:
     ended = step.ended
     for name, kind in (("report", "json"), ("markdown", "md"), ("sarif", "sarif")):
         assert ended.outputs[name] == f"{REPORT}/report.{kind}"
@@ -123,9 +123,6 @@ def test_the_report_is_there_to_be_uploaded(step: Step) -> None:
         "the training's user may read the gate's own extension"
     )
     assert ended.report["config_hash"]["config_hash"] == ended.outputs["config_hash"]
-
-
-def test_the_jobs_summary_and_the_one_comment_by_the_tokens_owner_say_it(step: Step) -> None:
     verdict, commit = step.ended.outputs["verdict"], step.ended.layout.head[:12]
     assert verdict in step.ended.summary.splitlines()[0] and commit in step.ended.summary
     assert step.faults == ()
@@ -133,16 +130,6 @@ def test_the_jobs_summary_and_the_one_comment_by_the_tokens_owner_say_it(step: S
     assert comment["user"]["login"] == BOT
     assert verdict in comment["body"] and commit in comment["body"]
     assert step.ended.outputs["comment_url"] == comment["html_url"]
-
-
-def test_a_failure_is_annotated_and_a_pass_is_not(broken: Step, passing: Step) -> None:
-    found = re.findall(r"^::error .*file=([^,:]+)", broken.ended.log, re.MULTILINE)
-    assert found
-    assert all((broken.ended.layout.workspace / name).is_file() for name in found), found
-    assert not re.search(r"^::error", passing.ended.log, re.MULTILINE)
-
-
-def test_the_log_gives_no_token_away_and_leaves_no_group_open(step: Step) -> None:
     log = step.ended.log
     told = [line for line in log.splitlines() if TOKEN in line]
     assert [line for line in told if not line.startswith("::add-mask::")] == []
@@ -152,16 +139,20 @@ def test_the_log_gives_no_token_away_and_leaves_no_group_open(step: Step) -> Non
     assert all(re.search(rf"^::{re.escape(token)}::$", log, re.MULTILINE) for token in stopped)
 
 
-def test_the_workspace_is_as_it_was_but_for_the_report(step: Step) -> None:
+def test_a_failure_is_annotated_and_a_pass_is_not(broken: Step, passing: Step) -> None:
+    found = re.findall(r"^::error .*file=([^,:]+)", broken.ended.log, re.MULTILINE)
+    assert found
+    assert all((broken.ended.layout.workspace / name).is_file() for name in found), found
+    assert not re.search(r"^::error", passing.ended.log, re.MULTILINE)
+
+
+def test_workspace_and_runners_folders_are_as_they_were_but_for_the_report(step: Step) -> None:
     layout = step.ended.layout
     after = state_of(layout.workspace, without=(REPORT,))
     assert after.keys() == step.before.keys()
     assert [name for name in after if after[name] != step.before[name]] == []
     owners = {path.lstat().st_uid for path in [layout.workspace, *layout.workspace.rglob("*")]}
     assert owners == {layout.root.stat().st_uid}  # the next checkout has to remove it
-
-
-def test_the_runners_folders_have_their_modes_again_and_nothing_new(step: Step) -> None:
     temporary = step.ended.layout.temporary
     assert step.home == ()  # no .gitconfig, no cache
     for folder in (temporary, *(item for item in temporary.iterdir() if item.is_dir())):

@@ -45,7 +45,9 @@ def configuration(engine: Engine, image: Image) -> dict[str, Any]:
     return found
 
 
-def test_it_says_where_it_comes_from(configuration: dict[str, Any], image: Image) -> None:
+def test_it_says_where_it_comes_from_and_stands_on_the_base_that_is_named(
+    configuration: dict[str, Any], image: Image, facts: dict[str, Any]
+) -> None:
     labels = {
         key.removeprefix("org.opencontainers.image."): value
         for key, value in configuration["Labels"].items()
@@ -55,14 +57,8 @@ def test_it_says_where_it_comes_from(configuration: dict[str, Any], image: Image
     assert labels["source"].startswith("https://github.com/")
     assert labels["base.name"] in image.base
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", labels["base.digest"])
-
-
-def test_the_base_is_named_by_digest_and_is_the_tests_own(facts: dict[str, Any]) -> None:
     assert re.fullmatch(r"docker\.io/library/debian:[a-z0-9-]+@sha256:[0-9a-f]{64}", default_base())
     assert f"VERSION_CODENAME={suite()}" in facts["release"]
-
-
-def test_its_first_process_is_the_gates(configuration: dict[str, Any]) -> None:
     assert configuration["Entrypoint"] == ["/entrypoint"]
     assert not configuration.get("User")
     assert not configuration.get("Volumes")
@@ -89,21 +85,15 @@ def test_a_program_sees_this_in_it(facts: dict[str, Any], name: str, expected: o
     assert facts[name] == expected
 
 
-def test_a_checkout_cannot_put_its_modules_before_the_gates(facts: dict[str, Any]) -> None:
-    assert facts["hostile"].startswith("usage: repro-gate"), facts["hostile"]
-
-
-def test_torch_is_the_locked_one_and_compiled(facts: dict[str, Any]) -> None:
+def test_torch_is_the_locked_one_and_no_checkout_comes_first(facts: dict[str, Any]) -> None:
     torch, cuda, numpy, prefix, compiled = facts["training_modules"].split()
     lock = (ROOT / "requirements/image-cpu.lock").read_text(encoding="utf-8")
     assert f"\ntorch=={torch} " in lock
     assert f"\nnumpy=={numpy} " in lock
     assert (cuda, prefix, compiled) == ("none", "/opt/venv", "True")
-
-
-def test_nvidias_runtime_is_asked_for_and_sandbox_is_on(facts: dict[str, Any]) -> None:
     assert {
         "NVIDIA_VISIBLE_DEVICES": "all",
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         "REPRO_GATE_SANDBOX": "own-user",
     }.items() <= facts["environment"].items()
+    assert facts["hostile"].startswith("usage: repro-gate"), facts["hostile"]

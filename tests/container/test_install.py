@@ -31,9 +31,7 @@ SPEC = (
 )
 
 
-def test_a_lock_is_installed_on_top_of_the_images_torch_and_its_cache_serves_the_next_job(
-    engine: Engine, image: Image, tmp_path: Path
-) -> None:
+def test_a_lock_is_installed_on_top_of_torch(engine: Engine, image: Image, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     index = tmp_path / "index"
     lock = wheel(index, "tiny", "1.0")

@@ -121,14 +121,11 @@ def test_nothing_but_the_sandbox_is_in_the_way(name: str, unconfined: dict[str, 
     assert unconfined[name].startswith("SUCCEEDED"), unconfined[name]
 
 
-def test_the_attacker_was_gated_like_anybody_as_another_user(attacked: Attacked) -> None:
+def test_the_attacker_was_gated_like_anybody(attacked: Attacked) -> None:
     assert attacked.ended.exit_code == 0, attacked.ended.log
     assert attacked.ended.outputs["verdict"] == "pass"
     assert len(attacked.runs) >= 4  # two deterministic runs, two default ones
     assert attacked.ended.report["subject"]["sandbox"] == "own-user"
-
-
-def test_the_token_is_in_the_line_that_masks_it_alone(attacked: Attacked) -> None:
     ended, layout = attacked.ended, attacked.ended.layout
     files = [*(layout.workspace / "repro-gate-report").iterdir(), layout.command_file("set_output")]
     left = [ended.summary, *(path.read_text(encoding="utf-8") for path in files)]

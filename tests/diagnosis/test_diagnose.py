@@ -121,15 +121,18 @@ HIDDEN = Fault(factor="none", shows=False)
 KERNEL = Fault(factor="none", shows=False, kind="gradient")
 
 
-@pytest.mark.parametrize(
-    ("factor", "cause"), [("entropy", "unseeded-rng"), ("listing", "file-order")]
-)
-def test_a_draw_of_one_line_is_the_cause_in_two_pairs(factor: str, cause: str) -> None:
-    world = World([at(factor, "data.py", 41)])
-    found = explained(world)
-    assert told(found) == (cause, "data.py", 41, True) and found.factor == factor
-    assert "call_41() in data.py:41" in found.message and len(world.asked) == 2
-    assert any("bitwise identical up to step 9" in item for item in found.evidence)
+def test_a_draw_of_one_line_or_a_flag_that_was_switched_off_is_the_cause_in_two_pairs() -> None:
+    for factor, cause in (("entropy", "unseeded-rng"), ("listing", "file-order")):
+        world = World([at(factor, "data.py", 41)])
+        found = explained(world)
+        assert told(found) == (cause, "data.py", 41, True) and found.factor == factor
+        assert "call_41() in data.py:41" in found.message and len(world.asked) == 2
+        assert any("bitwise identical up to step 9" in item for item in found.evidence)
+    world = World([at("flags", "settings.py", 3, shows=False, kind="gradient")])
+    flag = "torch.use_deterministic_algorithms"
+    found = explained(world, undone=[Undone(flag, "False", "settings.py", 3, 0)])
+    assert told(found)[:3] == ("determinism-disabled", "settings.py", 3)
+    assert found.call == flag and len(world.asked) == 2
 
 
 def test_two_causes_are_both_found_also_the_one_that_shows_later() -> None:
@@ -158,58 +161,15 @@ def test_what_agreed_with_the_divergence_before_is_no_cause_of_the_next(pairs: i
     assert len(told) <= 2
 
 
-def test_a_flag_that_the_training_switched_off_comes_first() -> None:
-    world = World([at("flags", "settings.py", 3, shows=False, kind="gradient")])
-    flag = "torch.use_deterministic_algorithms"
-    found = explained(world, undone=[Undone(flag, "False", "settings.py", 3, 0)])
-    assert told(found)[:3] == ("determinism-disabled", "settings.py", 3)
-    assert found.call == flag and len(world.asked) == 2
-
-
-def test_threads_are_tried_first_where_the_training_starts_some() -> None:
-    """A race is hidden by luck from any other pair, so nothing else may be believed before."""
+def test_threads_are_tried_first_and_a_race_is_named_by_who_takes_results() -> None:
     world = World([RACE], [at("clock", "log.py", 3)], luck=lambda number: number != 3)
     assert told(explained(world))[:3] == ("thread-race", "pool.py", 8)
-
-
-def test_what_is_not_a_race_must_be_gone_twice_where_threads_run() -> None:
     world = World([at("clock", "sched.py", 5)], [RACE])
     assert explained(world).file == "sched.py"
     held = [Unit("clock", ("sched.py", 5)) in setting.pinned for setting in world.asked]
     assert held == [False, False, True, True]
     lucky = World([HIDDEN], [RACE, HIDDEN], luck=lambda number: number != 3)
     assert explained(lucky, pairs=12).cause == "unknown"
-
-
-@pytest.mark.parametrize("distinct", [3, 1])
-def test_the_operator_that_got_the_same_bits_and_gave_others_is_replayed(distinct: int) -> None:
-    world = World([KERNEL], operators=INDEX_PUT, distinct=distinct)
-    found = explained(world)
-    # not confirmed where all replays agree
-    assert told(found) == ("nondeterministic-op", "net.py", 41, distinct > 1)
-    assert found.op == "aten.index_put_.default"
-    replayed = f"as it was called {distinct}, with one thread 1"
-    assert any(replayed in item for item in found.evidence)
-
-
-def test_nothing_explains_it_is_unknown_and_says_what_was_ruled_out() -> None:
-    found = explained(World([HIDDEN], [at("clock", "log.py", 2)]), pairs=20)
-    assert told(found) == ("unknown", "", 0, False)
-    assert any("every factor as a whole" in item for item in found.ruled_out)
-    # a divergence that does not come back is told with its rate
-    rare = explained(World([Fault(factor="entropy")], luck=lambda number: False))
-    assert (rare.cause, rare.rate) == ("unknown", Rate(1, 3))
-
-
-def test_a_rare_race_is_made_to_come_back_under_load_and_pinned_there() -> None:
-    world = World([RACE], needs_stress=True)
-    found = explained(world)
-    assert told(found) == ("thread-race", "pool.py", 8, True) and found.rate == Rate(1, 3)
-    assert [item.stress for item in world.asked] == [False, False, True, True, True]
-    assert "came back under load" in found.evidence[0]
-
-
-def test_a_race_that_never_comes_back_names_the_line_that_takes_results_as_they_come() -> None:
     taken = at("threads", "pool.py", 9, handed=True)
     never = World([RACE], [taken], luck=lambda number: False)
     found = explained(never)
@@ -222,9 +182,32 @@ def test_a_race_that_never_comes_back_names_the_line_that_takes_results_as_they_
     assert (other.cause, other.file) == ("unknown", "")
 
 
-def test_a_divergence_that_comes_later_by_chance_confirms_nothing() -> None:
-    """A sum in the order of addresses: each pair diverges at another step, or not at all. A log
-    line's clock must not be blamed."""
+def test_the_operator_that_got_the_same_bits_and_gave_others_is_replayed() -> None:
+    for distinct in (3, 1):
+        world = World([KERNEL], operators=INDEX_PUT, distinct=distinct)
+        found = explained(world)
+        # not confirmed where all replays agree
+        assert told(found) == ("nondeterministic-op", "net.py", 41, distinct > 1)
+        assert found.op == "aten.index_put_.default"
+        replayed = f"as it was called {distinct}, with one thread 1"
+        assert any(replayed in item for item in found.evidence)
+
+
+def test_nothing_explains_it_is_unknown_and_a_rare_race_is_made_to_come_back_under_load() -> None:
+    found = explained(World([HIDDEN], [at("clock", "log.py", 2)]), pairs=20)
+    assert told(found) == ("unknown", "", 0, False)
+    assert any("every factor as a whole" in item for item in found.ruled_out)
+    # a divergence that does not come back is told with its rate
+    rare = explained(World([Fault(factor="entropy")], luck=lambda number: False))
+    assert (rare.cause, rare.rate) == ("unknown", Rate(1, 3))
+    world = World([RACE], needs_stress=True)
+    found = explained(world)
+    assert told(found) == ("thread-race", "pool.py", 8, True) and found.rate == Rate(1, 3)
+    assert [item.stress for item in world.asked] == [False, False, True, True, True]
+    assert "came back under load" in found.evidence[0]
+
+
+def test_a_divergence_that_comes_later_confirms_nothing_and_is_looked_for_in_longer_runs() -> None:
 
     sums = Fault(factor="addresses", shows=False, step=1)
     clock = at("clock", "log.py", 3)
@@ -235,9 +218,6 @@ def test_a_divergence_that_comes_later_by_chance_confirms_nothing() -> None:
         assert (found.factor, found.also) == ("addresses", ())
     lucky = World([sums], [clock], late=moving, luck=lambda number: number not in (1, 3))
     assert explained(lucky).factor != "clock"
-
-
-def test_a_divergence_that_comes_later_is_looked_for_in_longer_runs() -> None:
     world = World([at("entropy", "a.py", 4, step=1)], late=lambda number: 3)
     assert told(explained(world, pairs=12)) == ("unseeded-rng", "a.py", 4, True)
     assert [item.steps for item in world.asked[:2]] == [2, None]
@@ -260,7 +240,7 @@ def test_a_call_that_draws_is_tried_before_an_import_that_does() -> None:
     assert told(needed)[2:] == (4, True), "the clean twin"
 
 
-def test_an_agreeing_set_that_was_not_reduced_is_one_of_these_lines_and_never_confirmed() -> None:
+def test_what_was_not_reduced_is_one_of_these_lines_and_never_confirmed() -> None:
     sites = [*(("log.py", line) for line in range(1, 6)), ("z.py", 9)]
     *decoys, fault = (at("entropy", *site, direct=False) for site in sites)
     found = explained(World([fault], decoys), pairs=4)
@@ -269,18 +249,10 @@ def test_an_agreeing_set_that_was_not_reduced_is_one_of_these_lines_and_never_co
     assert any("fewer of these 6" in item for item in found.evidence)
     assert any(item.startswith("seen: with all of them held") for item in found.evidence)
     assert not any(item.startswith("confirmed") for item in found.evidence)
-
-
-def test_lines_that_agreed_in_fewer_pairs_than_it_takes_are_named_all_the_same() -> None:
-    """Threads are started, so what is no race has to agree twice: the runs end after the first of
-    those pairs."""
     decoys = [at("clock", "log.py", 1, direct=False), RACE]
     needed = at("entropy", "train.py", 7, direct=False)
     found = explained(World([needed], decoys), pairs=3)
     assert told(found) == ("unseeded-rng", "train.py", 7, False)
-
-
-def test_factors_as_a_whole_that_were_not_reduced_are_named_and_no_line_is() -> None:
     found = explained(World([at("identity", "", 0, shows=False)]), pairs=5)
     assert told(found) == ("unknown", "", 0, False)
     assert "identity" in {item.factor for item in found.one_of}
@@ -302,30 +274,19 @@ def test_operators_that_agree_in_a_pair_without_the_divergence_rule_out_nothing(
     assert found.rate == Rate(2, 3)
 
 
-@pytest.mark.parametrize(("factor", "pairs"), [("memory", 6), ("addresses", 7)])
-def test_a_line_that_was_ruled_out_is_not_blamed_again(factor: str, pairs: int) -> None:
-    """Two lines asked for memory or an address and are not to blame: what is to blame asked in C,
-    and its line is found by its values."""
-    decoys = [at(factor, "train.py", line) for line in (16, 17)]
-    decoys.append(at("clock", "a.py", 1, direct=False))
-    world = World([at(factor, "", 0, shows=False, kind="batch")], decoys)
-    found = explained(world, pairs=pairs)
-    assert (found.factor, *told(found)[1:]) == (factor, "net.py", 7, True)
-    held = {unit.factor for unit in world.asked[-1].pinned}
-    # fixed ones fix what old memory holds
-    assert world.asked[-1].lines and {"memory", "addresses"} - held == {factor, "addresses"}
+def test_a_line_that_was_ruled_out_is_not_blamed_again() -> None:
+    for factor, pairs in (("memory", 6), ("addresses", 7)):
+        decoys = [at(factor, "train.py", line) for line in (16, 17)]
+        decoys.append(at("clock", "a.py", 1, direct=False))
+        world = World([at(factor, "", 0, shows=False, kind="batch")], decoys)
+        found = explained(world, pairs=pairs)
+        assert (found.factor, *told(found)[1:]) == (factor, "net.py", 7, True)
+        held = {unit.factor for unit in world.asked[-1].pinned}
+        # fixed ones fix what old memory holds
+        assert world.asked[-1].lines and {"memory", "addresses"} - held == {factor, "addresses"}
 
 
-@pytest.mark.parametrize(
-    ("steps", "name", "is_gone"),
-    [(5, "steps", True), (5, "w.exp_avg", False), (10, "w.exp_avg", True)],
-)
-def test_a_pair_that_ends_too_soon_shows_nothing(steps: int, name: str, is_gone: bool) -> None:
-    """With its clock pinned, a training that ends after some seconds ends sooner."""
-    assert gone(Pair(steps=steps), Divergence(step=9, kind="optimizer", name=name)) is is_gone
-
-
-def test_a_nan_that_comes_from_the_fill_is_named_by_the_line_that_reserved_the_memory() -> None:
+def test_a_nan_is_laid_to_memory_and_a_pair_that_ends_too_soon_shows_nothing() -> None:
     decoys = [at("memory", "net.py", line) for line in (1, 2, 3)]
     world = World([at("memory", "bank.py", 9)], decoys)
     found = diagnose_nan(Experiments(world.run, 8), 3)
@@ -333,47 +294,43 @@ def test_a_nan_that_comes_from_the_fill_is_named_by_the_line_that_reserved_the_m
     # one of another origin is not laid to memory
     world = World([at("memory", "net.py", 1, shows=False)], decoys=decoys[2:])
     assert diagnose_nan(Experiments(world.run, 8), 3) is None
+    for steps, name, is_gone in (
+        (5, "steps", True),
+        (5, "w.exp_avg", False),
+        (10, "w.exp_avg", True),
+    ):
+        assert gone(Pair(steps=steps), Divergence(step=9, kind="optimizer", name=name)) is is_gone
 
 
 FEED = at("files", "feed.py", 4, outside=True)
 
 
-@pytest.mark.parametrize(
-    ("fault", "cause"),
-    [
+def test_what_came_from_outside_is_observed_if_it_decides_and_after_a_cause() -> None:
+    for fault, cause in (
         (FEED, "external-input"),
         (replace(FEED, factor="leftovers"), "leftover-state"),
         (replace(FEED, factor="clock"), "wall-clock"),  # of a child: `date`
         (replace(FEED, direct=False), "external-input"),
-    ],
-)
-def test_what_came_from_outside_is_observed_with_both_digests(fault: Fault, cause: str) -> None:
-    world = World([fault], [at("clock", "log.py", 3)])
-    found = explained(world, pairs=12)
-    assert told(found) == (cause, "feed.py", 4, False) and found.ruled_out
-    assert (found.observed, found.also) == (True, ())
-    source = f"{fault.factor}()"
-    assert found.evidence == (f"observed: in step 1 {source} gave a in one run and b in the other",)
-
-
-@pytest.mark.parametrize("direct", [True, False])
-def test_what_came_from_outside_and_does_not_decide_is_not_told(direct: bool) -> None:
-    decoy = replace(FEED, direct=direct)
-    found = explained(World([Fault(factor="entropy")], [decoy]), pairs=12)
-    assert (found.cause, found.confirmed, found.observed) == ("unseeded-rng", True, False)
-    found = explained(World([KERNEL], [decoy], operators=INDEX_PUT), pairs=12)
-    assert (found.cause, found.observed) == ("nondeterministic-op", False)
-
-
-def test_a_cause_beside_what_came_from_outside_is_told_first() -> None:
+    ):
+        world = World([fault], [at("clock", "log.py", 3)])
+        found = explained(world, pairs=12)
+        assert told(found) == (cause, "feed.py", 4, False) and found.ruled_out
+        assert (found.observed, found.also) == (True, ())
+        source = f"{fault.factor}()"
+        assert found.evidence == (
+            f"observed: in step 1 {source} gave a in one run and b in the other",
+        )
+    for direct in (True, False):
+        decoy = replace(FEED, direct=direct)
+        found = explained(World([Fault(factor="entropy")], [decoy]), pairs=12)
+        assert (found.cause, found.confirmed, found.observed) == ("unseeded-rng", True, False)
+        found = explained(World([KERNEL], [decoy], operators=INDEX_PUT), pairs=12)
+        assert (found.cause, found.observed) == ("nondeterministic-op", False)
     found = explained(World([at("entropy", "data.py", 2, step=1), FEED]), pairs=20)
     assert [(item.cause, item.confirmed, item.observed) for item in (found, *found.also)] == [
         ("unseeded-rng", True, False),
         ("external-input", False, True),
     ]
-
-
-def test_what_an_earlier_run_left_is_observed_where_a_pair_that_begins_with_it_agrees() -> None:
     world = World(decoys=[replace(FEED, factor="leftovers")])
     found = explained(world)
     assert (found.cause, found.observed, found.file) == ("leftover-state", True, "feed.py")

@@ -7,7 +7,7 @@ from repro_gate.diagnosis.operators import around, culprit
 from tests.support.uses import call
 
 
-def test_the_first_with_equal_inputs_and_other_outputs_is_it_and_one_more_shifts_nothing() -> None:
+def test_the_first_with_equal_inputs_and_other_outputs_is_it() -> None:
     first, second = (
         [call("aten.mm", "i", "m"), call("aten.put", "m", put), call("aten.relu", put, put)]
         for put in ("p1", "p2")
@@ -15,9 +15,6 @@ def test_the_first_with_equal_inputs_and_other_outputs_is_it_and_one_more_shifts
     for other in (second, [call("aten.copy", "x", "x"), *second]):
         found = culprit(first, other)
         assert found is not None and (found.operator, found.equal_before) == (first[1], 1)
-
-
-def test_the_neighbours_of_the_first_that_gave_other_bits_are_shown() -> None:
     names = [f"aten.op{number}" for number in range(20)]
     first = [call(name, "i", "o") for name in names]
     second = [
@@ -33,7 +30,7 @@ def test_the_neighbours_of_the_first_that_gave_other_bits_are_shown() -> None:
     assert around(first, first) == ()
 
 
-def test_an_element_wise_operator_is_never_it_and_what_was_written_before_it_is_told() -> None:
+def test_an_element_wise_operator_or_a_collective_is_never_it() -> None:
     first, second = (
         [call("aten.mm", "i", "m"), call("aten.add", "m", outputs, simple=True)]
         for outputs in ("a1", "a2")
@@ -45,9 +42,6 @@ def test_an_element_wise_operator_is_never_it_and_what_was_written_before_it_is_
     found = culprit([call("aten.mm", "i1", "m1")], [call("aten.mm", "i2", "m2")])
     assert found is not None and found.operator is None
     assert "the beginning of the step" in found.between
-
-
-def test_a_collective_in_flight_is_passed_over_and_equal_records_name_none() -> None:
     assert culprit([call("c10d.allreduce_", "i", "a")], [call("c10d.allreduce_", "i", "b")]) is None
     records = [call("aten.mm", "i", "m"), call("aten.relu", "m", "r")]
     assert culprit(records, records) is None

@@ -50,16 +50,13 @@ def told(found: Diagnosis) -> tuple[str, str, int, bool]:
     return found.cause, found.file, found.line, found.confirmed
 
 
-def test_what_a_line_uses_is_tried_first_and_the_line_is_named() -> None:
+def test_what_lines_ask_for_is_tried_first_and_what_nobody_asked_for_last() -> None:
     training = Training("locale", uses={"locale": 7})
     found = training.found()
     assert told(found) == ("external-input", "train.py", 7, True) and found.factor == "locale"
     assert training.runs == [frozenset(), frozenset(VARIED), frozenset({"locale"})]
     assert found.message.endswith("f() in train.py:7 depends on the locale")
     assert WHERE in found.evidence[0]
-
-
-def test_what_lines_ask_for_is_tried_first_and_what_nobody_asked_for_last() -> None:
     asked = {"path": 1, "environment": 2, "home": 3}
     by = {"environment": "wandb.init()", "home": "import torch"}
     training = Training("hash-seed", uses=asked, by=by)
@@ -68,13 +65,17 @@ def test_what_lines_ask_for_is_tried_first_and_what_nobody_asked_for_last() -> N
     assert "umask" not in training.runs[3]
 
 
-def test_what_is_left_where_the_search_ends_is_named_with_its_lines_and_not_confirmed() -> None:
+def test_what_is_left_is_named_but_not_of_a_racy_training() -> None:
     found = Training("umask", uses={"clock": 7, "listing": 9}, most=2).found()
     assert told(found) == ("file-order", "train.py", 9, False)
     assert [item.factor for item in found.one_of[:3]] == ["listing", "clock", "hash-seed"]
     assert len(found.one_of) == len(VARIED)
     unseen = Training("umask", most=2).found()
     assert told(unseen) == ("unknown", "", 0, False) and len(unseen.one_of) == len(VARIED)
+    assert diagnose(VARIED, 3, WHERE, Training("nothing that is varied")) is None  # it was chance
+    for training in (Training(racy=True), Training("path", most=1)):
+        found = training.found()
+        assert (found.cause, found.factor, found.confirmed) == ("unknown", None, False)
 
 
 def test_what_no_line_uses_is_found_by_halves_and_no_line_is_named() -> None:
@@ -97,13 +98,6 @@ def test_what_no_line_uses_is_found_by_halves_and_no_line_is_named() -> None:
     assert len(training.runs) <= 6
 
 
-def test_a_racy_training_a_rare_divergence_and_an_exhausted_search_name_nothing() -> None:
-    assert diagnose(VARIED, 3, WHERE, Training("nothing that is varied")) is None  # it was chance
-    for training in (Training(racy=True), Training("path", most=1)):
-        found = training.found()
-        assert (found.cause, found.factor, found.confirmed) == ("unknown", None, False)
-
-
 def test_the_line_is_the_first_that_was_told_something_else_before_the_divergence() -> None:
     def lines(plain: list[Used], varied: list[Used], name: str) -> list[int]:
         return [item.site[1] for item in differing(plain, varied, name, 3)]
@@ -124,7 +118,7 @@ def test_the_line_is_the_first_that_was_told_something_else_before_the_divergenc
     assert lines(plain, said, "clock") == [2, 1, 3]
 
 
-def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named() -> None:
+def test_the_line_that_depends_on_the_hash_seed_is_named_and_every_name_has_a_remedy() -> None:
     found = Training("hash-seed").found()
     assert (found.factor, found.file) == ("hash-seed", "")
     assert at_line(found, "hash-seed", None) == found
@@ -132,8 +126,5 @@ def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named() -> None:
     named = at_line(found, "hash-seed", use("line", 7, call=call, file="utils.py"))
     assert (named.file, named.line, named.call) == ("utils.py", 7, call)
     assert named.message.endswith("the order of a set, which PYTHONHASHSEED decides")
-
-
-def test_every_name_of_the_spec_has_a_cause_and_a_remedy() -> None:
     assert set(SURROUNDINGS) == {*VARIED, THREADS}
     assert all(said.cause and said.what and said.remedy for said in SURROUNDINGS.values())

@@ -18,15 +18,12 @@ def line(at: int, digest: str = "s", order: str = "", process: str = "main") -> 
     return use("line", at, digest, process=process, source=order)
 
 
-def test_equal_answers_are_no_suspects_and_other_answers_counts_and_missing_calls_are() -> None:
+def test_other_answers_counts_and_missing_calls_are_suspects_and_shown_first() -> None:
     first = [use("clock", 1), use("clock", 2, "a"), use("clock", 3, count=2), use("clock", 4)]
     second = [use("clock", 1), use("clock", 2, "b"), use("clock", 3, count=5), use("entropy", 5)]
     assert {item.unit.site for item in suspects(first, second, 0) if item.unit.site} == {
         ("train.py", at) for at in (2, 3, 4, 5)
     }
-
-
-def test_all_uses_are_shown_by_line_those_that_differed_first() -> None:
     clock, same = use("clock", 7, "a", count=3), use("listing", 2, "same")
     first = [clock, use("clock", 7, "b", step=1), use("entropy", 9, "x"), same]
     second = [clock, use("clock", 7, "c", step=1), same, use("identity", 4)]
@@ -38,24 +35,27 @@ def test_all_uses_are_shown_by_line_those_that_differed_first() -> None:
     assert line_uses(first, first)[0].differs is False
 
 
-def test_a_line_that_makes_a_set_of_tensors_is_a_suspect_that_is_held_as_a_whole() -> None:
+def test_a_set_of_tensors_and_threads_whose_results_are_taken_stand_for_what_made_them() -> None:
     first, second = (
         [use("addresses", line, digest, source=SET_OF_TENSORS) for line in (4, 9)]
         for digest in "ab"
     )
     (found,) = suspects(first, second, 0)
     assert (found.unit, found.use.site) == (Unit("addresses"), ("train.py", 4))
+    first, second = (
+        [use("threads", 3, digest), use("threads", 5, digest, source="as_completed" + HANDED)]
+        for digest in "ab"
+    )
+    assert [item.use.site for item in suspects(first, second, 0)] == [("train.py", 5)]
+    assert [item.site[1] for item in started(first, "threads")] == [5, 3]
 
 
-def test_the_line_before_two_ways_is_told_and_workers_come_last() -> None:
+def test_the_line_before_two_ways_or_that_made_a_set_in_another_order_is_told() -> None:
     one, other = ([line(at) for at in (1, 2, last)] for last in (3, 7))
     assert first_difference(one, other) == one[1]
     assert first_difference(one, one) is None
     one, other = ([line(1, digest, process="Worker-1"), line(9, digest)] for digest in "xy")
     assert first_difference(one, other) == one[1]
-
-
-def test_where_a_set_came_in_another_order_the_line_that_made_it_is_told() -> None:
     one, other = (
         [line(1, "s", before), line(7, "s", order), line(8, "s", order), line(9, digest, order)]
         for before, order, digest in (("other", "abc", "a"), ("rehto", "cab", "b"))
@@ -63,15 +63,6 @@ def test_where_a_set_came_in_another_order_the_line_that_made_it_is_told() -> No
     assert first_difference(one, other) == one[1]
     # a set of another line is not to blame
     assert first_difference([one[1], line(9, "a")], [other[1], line(9, "b")]) == line(9, "a")
-
-
-def test_what_takes_results_as_they_come_stands_for_the_threads_that_made_them() -> None:
-    first, second = (
-        [use("threads", 3, digest), use("threads", 5, digest, source="as_completed" + HANDED)]
-        for digest in "ab"
-    )
-    assert [item.use.site for item in suspects(first, second, 0)] == [("train.py", 5)]
-    assert [item.site[1] for item in started(first, "threads")] == [5, 3]
 
 
 def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_both() -> None:
@@ -91,14 +82,12 @@ def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_
     assert [item.use.site[1] for item in suspects(first, second, 0)] == [4, 9, 3, 1, 2, 0]
 
 
-def test_a_line_that_asks_for_a_file_gives_way_to_the_line_that_reads_it() -> None:
+def test_a_line_that_asks_gives_way_to_one_that_reads() -> None:
     asks, other = (use("leftovers", 1, digest, source="/x" + ASKED) for digest in "ac")
     reads = use("leftovers", 2, "b", source="/x")
     assert tried([asks], [other, reads]) == [Unit("leftovers", ("train.py", 2))]
     assert tried([asks], [other]) == [Unit("leftovers", ("train.py", 1))]
 
-
-def test_the_same_lines_of_a_command_in_another_order_are_programs_side_by_side() -> None:
     def printed(ordered: str, lines: str) -> list[Used]:
         said = ((ordered, "xargs"), (lines, "xargs" + ANY_ORDER))
         return [use("commands", 3, digest, source=source) for digest, source in said]

@@ -44,25 +44,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return ask
 
 
-@pytest.mark.parametrize(
-    ("runs", "limit"),
-    [
+def test_only_a_crash_that_left_nothing_to_compare_costs_one_more_run(asked: Asked) -> None:
+    for runs, limit in (
         ([crashed()], 60.0),  # three times what the crash took
         ([crashed(), crashed()], 60.0),
         ([crashed(seconds=9.9)], 30.0),
         ([crashed(seconds=1e6)], spec().train.timeout),
         ([crashed(None, "killed", signal=11)], 60.0),
-    ],
-)
-def test_a_crash_that_left_nothing_to_compare_costs_one_more_run(
-    runs: list[RunResult], limit: float, asked: Asked
-) -> None:
-    assert asked(*runs) == (crashed(), [limit])
-
-
-@pytest.mark.parametrize(
-    ("runs", "more"),
-    [
+    ):
+        assert asked(*runs) == (crashed(), [limit])
+    for runs, more in (
         ([], {}),
         ([run("deterministic-1"), crashed()], {}),
         ([replace(crashed(), reason_id=NO_DETERMINISTIC)], {}),
@@ -72,27 +63,16 @@ def test_a_crash_that_left_nothing_to_compare_costs_one_more_run(
         ([crashed(outcome="timed-out")], {}),
         ([crashed()], {"interrupted": "the gate was interrupted"}),
         ([crashed()], {"comparisons": {42: "diverged"}}),
-    ],
-)
-def test_nothing_else_does(runs: list[RunResult], more: dict[str, Any], asked: Asked) -> None:
-    assert asked(*runs, **more) == (None, [])
-
-
-@pytest.mark.parametrize(
-    "came",
-    [
+    ):
+        assert asked(*runs, **more) == (None, [])
+    # what shows nothing is left out
+    for came in (
         KeyboardInterrupt(),
         OSError("no space"),
         crashed(None, signal=9),
         crashed(out_of_memory=True),
-    ],
-)
-def test_a_bare_run_that_shows_nothing_is_left_out(
-    came: RunResult | BaseException, asked: Asked
-) -> None:
-    assert asked(crashed(), came=came) == (None, [60.0])
-
-
-def test_a_bare_run_that_the_gate_ended_shows_that_it_went_on(asked: Asked) -> None:
+    ):
+        assert asked(crashed(), came=came) == (None, [60.0])
+    # that the gate ended it shows that it went on
     late = crashed(None, signal=9, timed_out=True)
     assert asked(crashed(), came=late)[0] == late

@@ -51,7 +51,19 @@ def test_a_divergence_is_explained_in_report_comment_and_terminal(tmp_path: Path
     assert not [name for name in names if name.startswith("diagnosis")]
 
 
-def test_the_excerpt_of_a_notebooks_line_is_the_text_of_its_cell(tmp_path: Path) -> None:
+def test_the_lines_that_draw_are_blamed_and_shown_from_a_cell_too(tmp_path: Path) -> None:
+    for factor, confirmed, lines in (
+        ("entropy", True, {Location("a.py", 3): "urandom()", Location("b.py", 5): "uuid4()"}),
+        ("clock", True, {}),  # another cause is proven, so no draw is to blame
+        ("clock", False, None),
+    ):
+        other = ShownUse(factor=factor, call="uuid4()", file="b.py", line=5)
+        found = Diagnosis(
+            cause="unseeded-rng", factor=factor, message="", call="urandom()", file="a.py", line=3,
+            confirmed=confirmed, one_of=(other,),
+        )  # fmt: skip
+        assert blamed_lines(found) == lines
+        assert blamed_lines(None) is None
     cells = [{"cell_type": "code", "source": source} for source in ("x = 1", ["y = 2\n", "draw()"])]
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}))
     (tmp_path / "b.ipynb").write_text("y = 2")
@@ -59,26 +71,6 @@ def test_the_excerpt_of_a_notebooks_line_is_the_text_of_its_cell(tmp_path: Path)
     assert _excerpt(tmp_path, "a.ipynb#cell 1", 2) == ()
     for place in ("a.ipynb#cell 3", "b.ipynb#cell 1", "c.ipynb#cell 1", "../a.ipynb#cell 1"):
         assert _excerpt(tmp_path, place, 1) == ()
-
-
-@pytest.mark.parametrize(
-    ("factor", "confirmed", "lines"),
-    [
-        ("entropy", True, {Location("a.py", 3): "urandom()", Location("b.py", 5): "uuid4()"}),
-        ("clock", True, {}),  # another cause is proven, so no draw is to blame
-        ("clock", False, None),
-    ],
-)
-def test_the_lines_that_draw_are_blamed(
-    factor: str, confirmed: bool, lines: dict[Location, str] | None
-) -> None:
-    other = ShownUse(factor=factor, call="uuid4()", file="b.py", line=5)
-    found = Diagnosis(
-        cause="unseeded-rng", factor=factor, message="", call="urandom()", file="a.py", line=3,
-        confirmed=confirmed, one_of=(other,),
-    )  # fmt: skip
-    assert blamed_lines(found) == lines
-    assert blamed_lines(None) is None
 
 
 @pytest.mark.parametrize(
@@ -90,9 +82,7 @@ def test_the_lines_that_draw_are_blamed(
     ],
     ids=["switched off", "identical", "within the tolerance"],
 )
-def test_where_there_is_nothing_to_explain_no_run_is_made_for_it(
-    source: str, more: str, verdict: str, tmp_path: Path
-) -> None:
+def test_no_run_is_made_in_vain(source: str, more: str, verdict: str, tmp_path: Path) -> None:
     done, _ = _explained(tmp_path, source, more)
     assert (done.report["verdict"], done.report["diagnosis"]) == (verdict, None)
     assert "diagnosis:" not in done.stderr and "Confirmed" not in done.stdout
@@ -108,9 +98,7 @@ def test_where_there_is_nothing_to_explain_no_run_is_made_for_it(
     ],
     ids=["leftover", "command", "date"],
 )  # fmt: skip
-def test_what_lies_outside_is_explained_with_its_line(
-    reads: str, tail: str, cause: str, tmp_path: Path
-) -> None:
+def test_what_lies_outside_is_explained(reads: str, tail: str, cause: str, tmp_path: Path) -> None:
     place = tmp_path / "outside.txt"
     source = f"import os, subprocess\nPLACE = {str(place)!r}\ndrift = float({reads}\n"
     source += with_line(f"x += 1e-3 * drift; {tail}")
@@ -122,9 +110,7 @@ def test_what_lies_outside_is_explained_with_its_line(
 
 
 @pytest.mark.slow
-def test_an_address_that_no_use_of_a_factor_names_is_explained_by_the_first_line_whose_values_differ(
-    tmp_path: Path,
-) -> None:
+def test_an_address_is_explained_by_the_first_line_whose_values_differ(tmp_path: Path) -> None:
     """Neither `id()` nor `hash()` is called: C tells where the object lies, as the order of a set
     does."""
     source = with_line("place = object.__hash__(random); x += place % 1_000_003 * 1e-6")
@@ -157,9 +143,7 @@ def _with_gym(folder: Path, line: str, runs: int = 12) -> tuple[Gated, tuple[obj
 
 
 @pytest.mark.slow
-def test_a_call_is_told_and_not_the_import_before_it_and_the_check_names_the_same_line(
-    tmp_path: Path,
-) -> None:
+def test_a_call_is_told_and_not_the_import_before_it(tmp_path: Path) -> None:
     done, named = _with_gym(tmp_path, "x += gym.reset()")
     found, check = done.report["diagnosis"], done.check("random-state/os-entropy")
     assert named == ("unseeded-rng", "entropy", "train.py", 14, True), done.stdout
@@ -176,17 +160,13 @@ def test_a_call_is_told_and_not_the_import_before_it_and_the_check_names_the_sam
         ("gym.reset(); x += __import__('time').time() % 1", "wall-clock"),
     ],
 )
-def test_a_library_whose_draws_reach_no_number_raises_no_alarm(
-    line: str, cause: str | None, tmp_path: Path
-) -> None:
+def test_draws_that_reach_no_number_are_fine(line: str, cause: str | None, tmp_path: Path) -> None:
     done, named = _with_gym(tmp_path, line)
     assert (done.exit_code, named[0]) == (int(cause is not None), cause), done.stdout + done.stderr
     assert done.check("random-state/os-entropy")["status"] == "pass"
 
 
-def test_where_the_runs_end_before_it_is_known_all_lines_are_named_in_report_comment_and_terminal(
-    tmp_path: Path,
-) -> None:
+def test_if_the_runs_end_too_soon_all_lines_are_named(tmp_path: Path) -> None:
     calls = "\n    ".join(["gym.reset()"] * 6) + "\n    x += c.reset()"
     done, named = _with_gym(tmp_path, calls, runs=8)
     assert (named[0], *named[3:]) == ("unseeded-rng", 14, False), done.stdout + done.stderr

@@ -53,21 +53,16 @@ def check(root: Path, tmp_path: Path, *options: str) -> tuple[int, dict[str, str
 NAMES = ("env/lockfile", "data/checksums", "code/clean")
 
 
-@pytest.mark.parametrize(
-    ("profile", "digest", "code", "statuses"),
-    [
+def test_what_was_never_declared_fails_in_strict_alone(checkout: Path, tmp_path: Path) -> None:
+    for profile, digest, code, statuses in (
         ("basic", SUM, 0, ["skip", "pass", "pass"]),
         ("strict", SUM, 1, ["fail", "pass", "pass"]),
         # declared data that is not what it was
         ("basic", "0" * 64, 1, ["skip", "fail", "pass"]),
-    ],
-)
-def test_what_was_never_declared_is_skipped_in_basic_and_fails_in_strict(
-    checkout: Path, tmp_path: Path, profile: str, digest: str, code: int, statuses: list[str]
-) -> None:
-    commit(checkout, profile, digest)
-    exit_code, found = check(checkout, tmp_path)
-    assert (exit_code, [found[name] for name in NAMES]) == (code, statuses)
+    ):
+        commit(checkout, profile, digest)
+        exit_code, found = check(checkout, tmp_path)
+        assert (exit_code, [found[name] for name in NAMES]) == (code, statuses)
 
 
 def test_only_checks_that_need_no_training_are_made_and_what_is_not_declared_is_one_line(
@@ -86,9 +81,7 @@ def test_only_checks_that_need_no_training_are_made_and_what_is_not_declared_is_
     assert out.count("not declared: image, lockfile (https://") == 1 and "env/lockfile" not in out
 
 
-def test_a_digest_is_kept_and_taken_again_unless_all_is_read_anew(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_digest_is_kept(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "RACY_NS", -(10**10))
     monkeypatch.setattr(hashing, "SMALL", 0)
     commit(checkout)
@@ -117,23 +110,15 @@ def test_a_closed_pipe_is_no_verdict(checkout: Path) -> None:
     assert done.stdout.strip() in ("0", "141") and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("known", "typo"),
-    [
+def test_pages_are_printed_and_a_wrong_name_is_mended(capsys: pytest.CaptureFixture[str]) -> None:
+    for known, typo in (
         ("data/checksums", "data/checksum"),
         ("wall-clock", "wall-clok"),
         ("run/crashed", "run/crashd"),
-    ],
-)
-def test_the_page_of_a_check_cause_or_reason_is_printed_and_a_wrong_name_mended(
-    known: str, typo: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["explain", known]) == 0 and capsys.readouterr().out.startswith(f"# {known}\n")
-    assert main(["explain", typo]) == 2
-    assert f"did you mean `{known}`?" in capsys.readouterr().err
-
-
-def test_all_checks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    ):
+        assert main(["explain", known]) == 0 and capsys.readouterr().out.startswith(f"# {known}\n")
+        assert main(["explain", typo]) == 2
+        assert f"did you mean `{known}`?" in capsys.readouterr().err
     assert main(["explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [item.id for item in ALL]

@@ -70,31 +70,28 @@ def test_only_a_required_gpu_that_cannot_be_had_ends_the_gate_run(
     assert remedy in error.remedy and "\x1b" not in error.message
 
 
-@pytest.mark.parametrize(
-    ("total", "free", "notes"),
-    [(1023, 1023, 1), (1024, 1024, 0), (8192, 255, 1), (8192, 256, 0), (64, 64, 1)],
-)
-def test_small_or_full_shared_memory_is_a_note_if_there_is_a_gpu(
-    total: int, free: int, notes: int
-) -> None:
-    facts = replace(GPU, shm_total=total * MIB, shm_free=free * MIB)
-    assert [item.id for item in preflight(ANY, {}, facts)] == ["preflight/shared-memory"] * notes
-    assert preflight(ANY, {}, replace(facts, devices=())) == ()
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_small_shared_memory_is_a_note_with_a_gpu_and_explains_a_crash() -> None:
+    for total, free, notes in (
+        (1023, 1023, 1),
+        (1024, 1024, 0),
+        (8192, 255, 1),
+        (8192, 256, 0),
+        (64, 64, 1),
+    ):
+        facts = replace(GPU, shm_total=total * MIB, shm_free=free * MIB)
+        assert [item.id for item in preflight(ANY, {}, facts)] == [
+            "preflight/shared-memory"
+        ] * notes
+        assert preflight(ANY, {}, replace(facts, devices=())) == ()
+    for line in (
         "RuntimeError: DataLoader worker (pid 71) is killed by signal: Bus error. It is possible …",
         "RuntimeError: unable to write to file </torch_71_1_0>: No space left on device (28)",
         "ncclSystemError: Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)",
-    ],
-)
-def test_a_crash_for_want_of_shared_memory_is_explained_even_without_a_gpu(line: str) -> None:
-    (found,) = explains(["epoch 1", line], DOCKER)
-    assert found.id == "preflight/shared-memory" and found.remedy
-    assert explains(["epoch 1", line], LAPTOP) == ()
-    assert explains(["ZeroDivisionError: division by zero"], DOCKER) == ()
+    ):
+        (found,) = explains(["epoch 1", line], DOCKER)
+        assert found.id == "preflight/shared-memory" and found.remedy
+        assert explains(["epoch 1", line], LAPTOP) == ()
+        assert explains(["ZeroDivisionError: division by zero"], DOCKER) == ()
 
 
 def test_a_look_reads_devices_container_and_shared_memory(tmp_path: Path) -> None:

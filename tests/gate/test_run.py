@@ -58,18 +58,14 @@ def run(tmp_path: Path, watch: Watch, digest: str = ZEROS) -> Report:
     ],
     ids=["late", "at-once"],
 )
-def test_data_that_takes_long_is_read_beside_the_control(
-    tmp_path: Path, watch: Watch, order: list[str]
-) -> None:
+def test_slow_data_is_read_meanwhile(tmp_path: Path, watch: Watch, order: list[str]) -> None:
     report = run(tmp_path, watch)
     assert report.verdict == "pass" and [item.name for item in report.runs] == order
     assert [item.status for item in report.checklist if item.id == "data/checksums"] == ["pass"]
 
 
 @pytest.mark.parametrize("watch", [Watch(), SlowDisk()], ids=["at-once", "late"])
-def test_on_other_data_than_declared_nothing_is_trained_that_counts(
-    tmp_path: Path, watch: Watch
-) -> None:
+def test_on_other_data_than_declared_nothing_is_trained(tmp_path: Path, watch: Watch) -> None:
     report = run(tmp_path, watch, "0" * 64)
     assert report.verdict == "fail" and not report.runs
     assert getattr(watch, "started", ["reseeded"]) == ["reseeded"]

@@ -66,9 +66,8 @@ ALONE = faulty(3, "rng", row=1)  # a generator that nothing depends on
 MOVED = faulty(4, "loss", trace=ALONE)  # and one that numbers depend on
 
 
-@pytest.mark.parametrize(
-    ("fault", "put", "other", "reason"),
-    [
+def test_a_fault_is_caught_where_it_was_put_in_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for fault, put, other, reason in (
         ("weight", WEIGHT, faulty(3, "parameter"), "determinism/diverged"),
         ("weight", WEIGHT, CLEAN, ""),
         ("weight", WEIGHT, faulty(4, "parameter"), ""),
@@ -86,37 +85,38 @@ MOVED = faulty(4, "loss", trace=ALONE)  # and one that numbers depend on
         ("flag", FLAG, off_from(3), "random-state/flags"),
         ("flag", FLAG, off_from(2), ""),
         ("flag", FLAG, CLEAN, ""),
-    ],
-)
-def test_a_fault_is_caught_where_it_was_put_in_and_nowhere_else(
-    fault: str, put: Place, other: Trace, reason: str
-) -> None:
-    row = judged(put, other, fault)
-    assert row.outcome == ("caught" if reason else "not caught") and (reason or row.why)
-    assert row.reasons[:1] == (reason,) or not reason
-    assert "artifact/missing" not in row.reasons
-
-
-def test_a_check_that_reads_no_flag_back_fails_the_self_test(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    ):
+        row = judged(put, other, fault)
+        assert row.outcome == ("caught" if reason else "not caught") and (reason or row.why)
+        assert row.reasons[:1] == (reason,) or not reason
+        assert "artifact/missing" not in row.reasons
+    # nor by a check that reads no flag back
     monkeypatch.setattr("repro_gate.checks.random_state.not_effective", lambda *_: {})
     assert judged(FLAG, off_from(3), "flag").outcome == "not caught"
 
 
-@pytest.mark.parametrize(
-    ("name", "outcome"),
-    [
+def test_a_file_is_caught_by_its_name_and_a_checkpoint_is_damaged_first() -> None:
+    for name, outcome in (
         ("out/m.pt: fc.weight", "caught"),
         ("out/m.pt", "caught"),
         ("out/n.pt: fc.weight", "not caught"),
-    ],
-)
-def test_a_file_is_caught_by_its_name(name: str, outcome: str) -> None:
-    clean, put = run("deterministic-1", CLEAN), Place(step=5, kind="artifact", name="out/m.pt")
-    found = Divergence(step=5, kind="artifact", name=name, process="main")
-    comparison = compare_runs([CLEAN], [CLEAN], (found,), 3)
-    assert judge("checkpoint", put, comparison, results(clean), clean).outcome == outcome
+    ):
+        clean, put = run("deterministic-1", CLEAN), Place(step=5, kind="artifact", name="out/m.pt")
+        found = Divergence(step=5, kind="artifact", name=name, process="main")
+        comparison = compare_runs([CLEAN], [CLEAN], (found,), 3)
+        assert judge("checkpoint", put, comparison, results(clean), clean).outcome == outcome
+
+    def item(name: str, size: int = 9, problem: str = "") -> Collected:
+        files = (("(file)", "x", size),)
+        return Collected(name=name, path=Path(name), digest="x", problem=problem, files=files)
+
+    def chosen(*items: Collected) -> str | None:
+        wrote = {item.name: item for item in items}
+        return checkpoint_of(replace(run("deterministic-1"), artifacts=wrote))
+
+    assert chosen(item("a.json"), item("m.pt")) == "m.pt"
+    assert chosen(item("a.json"), item("m.pt", problem="not copied")) == "a.json"
+    assert chosen(item("m.pt", size=0)) is None
 
 
 def test_each_fault_has_a_place_in_the_middle_and_what_a_training_lacks_is_said() -> None:
@@ -142,21 +142,7 @@ def test_each_fault_has_a_place_in_the_middle_and_what_a_training_lacks_is_said(
     assert lacking == {"optimizer", "batch", "buffer", "generator", "race", "flag"}
 
 
-def test_of_the_artifacts_a_checkpoint_is_damaged_first_and_an_empty_or_unread_one_never() -> None:
-    def item(name: str, size: int = 9, problem: str = "") -> Collected:
-        files = (("(file)", "x", size),)
-        return Collected(name=name, path=Path(name), digest="x", problem=problem, files=files)
-
-    def chosen(*items: Collected) -> str | None:
-        wrote = {item.name: item for item in items}
-        return checkpoint_of(replace(run("deterministic-1"), artifacts=wrote))
-
-    assert chosen(item("a.json"), item("m.pt")) == "m.pt"
-    assert chosen(item("a.json"), item("m.pt", problem="not copied")) == "a.json"
-    assert chosen(item("m.pt", size=0)) is None
-
-
-def test_one_bit_of_a_number_is_flipped_in_files_of_all_kinds(tmp_path: Path) -> None:
+def test_one_bit_is_flipped_in_files_of_all_kinds(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.arange(1.0, 65.0)
     torch.save({"name": "x" * 200, "weight": tensor}, tmp_path / "m.pt")
@@ -168,11 +154,6 @@ def test_one_bit_of_a_number_is_flipped_in_files_of_all_kinds(tmp_path: Path) ->
     assert apart.sum() == 1
     assert (tmp_path / "m.json").read_text() == '{"loss": 0.25, "note":!"end"}\n'
     assert (tmp_path / "raw").read_bytes() == bytes(12) + b"\1" + bytes(7)
-
-
-def test_a_file_that_is_empty_absent_or_lies_is_an_error_or_damaged_all_the_same(
-    tmp_path: Path,
-) -> None:
     (tmp_path / "empty.pt").touch()
     for name in ("empty.pt", "none.pt"):
         with pytest.raises(OSError, match=r"empty|No such file"):
@@ -186,22 +167,17 @@ def test_a_file_that_is_empty_absent_or_lies_is_an_error_or_damaged_all_the_same
     assert len((tmp_path / "bad.pt").read_bytes()) == len(data)
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "exit_code"),
-    [
+def test_the_exit_code_says_whether_all_were_caught() -> None:
+    for outcomes, exit_code in (
         ({"weight": "caught", "batch": "not applicable"}, 0),
         ({"weight": "caught", "batch": "not caught", "race": "inconclusive"}, 1),
         ({"weight": "caught", "race": "inconclusive"}, 3),
         ({"weight": "not applicable", "batch": "caught"}, 3),
         ({"buffer": "not applicable"}, 3),
         ({"buffer": "caught"}, 0),
-    ],
-)
-def test_the_exit_code_says_whether_all_were_caught(
-    outcomes: dict[str, Any], exit_code: int
-) -> None:
-    rows = tuple(Row(fault=fault, outcome=outcome) for fault, outcome in outcomes.items())
-    assert SelfTest(seed=1, steps=6, rows=rows, seconds=0.0).exit_code == exit_code
+    ):
+        rows = tuple(Row(fault=fault, outcome=outcome) for fault, outcome in outcomes.items())
+        assert SelfTest(seed=1, steps=6, rows=rows, seconds=0.0).exit_code == exit_code
 
 
 # ---- whole self-tests, of a training that needs no torch and takes a moment
@@ -249,9 +225,7 @@ ABSENT = dict.fromkeys(("batch", "buffer", "race", "flag"), "not applicable")
 
 
 @pytest.mark.slow
-def test_all_that_applies_is_caught_and_the_checkpoint_that_only_a_whole_run_writes(
-    tested: Tested,
-) -> None:
+def test_all_that_applies_is_caught_and_the_checkpoint_too(tested: Tested) -> None:
     code, outcomes, printed = tested()
     assert (code, outcomes) == (0, CAUGHT | ABSENT), printed
     assert "step 3, parameter weight" in printed and "step 7, artifact out/weight.npy" in printed
@@ -314,9 +288,7 @@ def test_a_training_that_the_gate_cannot_pass_or_the_fault_not_change_is_inconcl
     assert (code, found) == (3, outcomes), printed
 
 
-def test_steps_are_the_short_runs_own_and_names_of_the_training_cannot_reach_the_terminal(
-    tested: Tested,
-) -> None:
+def test_steps_are_the_short_runs_own_and_names_are_escaped(tested: Tested) -> None:
     source = SOURCE.replace('record("weight"', 'record("\\x1b[31mweight"')
     code, _, printed = tested("--only", "weight", "--steps", "3", source=source)
     assert code == 0 and "\x1b" not in printed and "\\x1b[31mweight" in printed

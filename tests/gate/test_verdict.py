@@ -161,26 +161,16 @@ def test_a_proof_fails_what_is_unknown_is_inconclusive_and_the_rest_passes(
     assert decided(**changes) == (verdict, reasons.split(), notes.split())
 
 
-@pytest.mark.parametrize(
-    ("tolerance", "identifier"),
-    [(None, "determinism/diverged"), (Tolerance(0.0, 0.0), "determinism/outside-tolerance")],
-)
-def test_the_remedy_of_a_divergence_is_that_of_its_cause(
-    tolerance: Tolerance | None, identifier: str
-) -> None:
-    apart = replace(APART, loss_gaps=((1, 0.5),))
-    found = findings(spec=spec(determinism=Determinism(tolerance)), comparisons={42: apart})
-    (plain,), (explained,) = decide(found)[1], decide(replace(found, diagnosis=WHY))[1]
-    assert plain.id == explained.id == identifier and plain.message == explained.message
-    assert explained.remedy.startswith(WHY.remedy) and WHY.remedy not in plain.remedy
-
-
-def only_reason(*runs: RunResult, **changes: Any) -> Reason:
-    (reason,) = decide(findings(*runs, **changes))[1]
-    return reason
-
-
-def test_a_divergence_names_its_seed_its_place_and_the_flag_that_is_off() -> None:
+def test_the_remedy_of_a_divergence_is_that_of_its_cause_and_a_reason_names_its_place() -> None:
+    for tolerance, identifier in (
+        (None, "determinism/diverged"),
+        (Tolerance(0.0, 0.0), "determinism/outside-tolerance"),
+    ):
+        apart = replace(APART, loss_gaps=((1, 0.5),))
+        found = findings(spec=spec(determinism=Determinism(tolerance)), comparisons={42: apart})
+        (plain,), (explained,) = decide(found)[1], decide(replace(found, diagnosis=WHY))[1]
+        assert plain.id == explained.id == identifier and plain.message == explained.message
+        assert explained.remedy.startswith(WHY.remedy) and WHY.remedy not in plain.remedy
     for first, place in (
         (Divergence(step=-1, kind="parameter", name="w"), "parameter w"),
         (Divergence(step=2, kind="artifact", name="m.pt"), "m.pt"),
@@ -189,14 +179,8 @@ def test_a_divergence_names_its_seed_its_place_and_the_flag_that_is_off() -> Non
         message = only_reason(comparisons={7: replace(APART, first_divergence=first)}).message
         assert place in message and "seed 7" in message and "MKL_CBWR" not in message
     assert "MKL_CBWR" in only_reason(spec=ALLOWED, comparisons=DIVERGED).message
-
-
-def test_runs_that_ended_in_one_way_share_a_reason() -> None:
     message = only_reason(crashed("deterministic-1", A), SECOND).message
     assert "deterministic-1" in message and "deterministic-2" in message
-
-
-def test_a_failed_check_has_its_first_evidence_and_the_line_that_it_is_about() -> None:
     at = Location("train.py", 7)
     lines = (EvidenceLine("one"), EvidenceLine("two", at), *map(EvidenceLine, ("three", "four")))
     reason = only_reason(checklist=(*PASSED, replace(FAILED, evidence=lines)))
@@ -204,103 +188,89 @@ def test_a_failed_check_has_its_first_evidence_and_the_line_that_it_is_about() -
     assert only_reason(checklist=(*PASSED, FAILED)).locations == ()
 
 
-@pytest.mark.parametrize(
-    ("ignored", "bare_exit", "ids"),
-    [
+def only_reason(*runs: RunResult, **changes: Any) -> Reason:
+    (reason,) = decide(findings(*runs, **changes))[1]
+    return reason
+
+
+def test_a_crash_says_what_may_explain_it_and_whether_it_shows_without_the_gate_too() -> None:
+    for ignored, bare_exit, ids in (
         ({"../a b": "the log of deterministic-1"}, None, ["run/crashed", "run/ignored-data"]),
         # it comes through without the gate, in a workspace that lacks the same
         ({"../a b": "logger.py:3"}, 0, ["run/crashed"]),
         ({"../a b": "logger.py:3"}, 1, ["run/crashed", "run/ignored-data"]),
         ({}, None, ["run/crashed"]),
-    ],
-)
-def test_data_that_git_ignores_is_a_reason_if_it_may_explain_a_crash(
-    ignored: dict[str, str], bare_exit: int | None, ids: list[str]
-) -> None:
-    ended = crashed("deterministic-1", A)
-    bare = replace(ended, ended=replace(ended.ended, exit_code=bare_exit))
-    reasons = decide(findings(ended, ignored=ignored, bare=None if bare_exit is None else bare))[1]
-    assert [item.id for item in reasons] == ids
-    assert all('data: [{path: "../a b"}]' in it.remedy for it in reasons if "ignored" in it.id)
-
-
-KEY_ERROR = ("Traceback (most recent call last):", "KeyError: 1")
-
-
-@pytest.mark.parametrize(
-    ("ending", "message", "remedy"),
-    [
+    ):
+        ended = crashed("deterministic-1", A)
+        bare = replace(ended, ended=replace(ended.ended, exit_code=bare_exit))
+        reasons = decide(
+            findings(ended, ignored=ignored, bare=None if bare_exit is None else bare)
+        )[1]
+        assert [item.id for item in reasons] == ids
+        assert all('data: [{path: "../a b"}]' in it.remedy for it in reasons if "ignored" in it.id)
+    for ending, message, remedy in (
         ({"exit_code": 1}, "without the gate too", "too; see"),
         ({"exit_code": 1, "tail": KEY_ERROR}, "without the gate too", "there by KeyError: 1; see"),
         ({"exit_code": -11, "signal": 11}, "without the gate too", "too; see"),
         ({"exit_code": 0}, "only with the gate", "determinism.allow"),
         ({"exit_code": 1, "timed_out": True}, "only with the gate", "determinism.allow"),
-    ],
-)
-def test_a_crash_says_whether_it_shows_without_the_gate_too(
-    ending: dict[str, Any], message: str, remedy: str
-) -> None:
-    ended = replace(crashed("deterministic-1", A, tail=("no luck",)), remedy="see")
-    bare = replace(ended, ended=replace(ended.ended, **ending))
-    reason = only_reason(ended, bare=bare)
-    assert reason.message.endswith(message) and remedy in reason.remedy
-    # the control has another seed than the run without the gate
-    control = replace(crashed("reseeded", A, tail=("no luck",)), remedy="see")
-    assert message not in only_reason(control, bare=bare).message
+    ):
+        ended = replace(crashed("deterministic-1", A, tail=("no luck",)), remedy="see")
+        bare = replace(ended, ended=replace(ended.ended, **ending))
+        reason = only_reason(ended, bare=bare)
+        assert reason.message.endswith(message) and remedy in reason.remedy
+        # the control has another seed than the run without the gate
+        control = replace(crashed("reseeded", A, tail=("no luck",)), remedy="see")
+        assert message not in only_reason(control, bare=bare).message
 
 
-@pytest.mark.parametrize(
-    ("status", "more", "notice", "strict"),
-    [
+KEY_ERROR = ("Traceback (most recent call last):", "KeyError: 1")
+
+
+def test_drift_always_fails_and_a_change_or_another_refs_where_the_spec_says_so() -> None:
+    for status, more, notice, strict in (
         ("unchanged", {}, [], []),
         ("no-op", {}, [], []),
         ("changed", {}, [], ["baseline/changed"]),
         ("new-platform", {}, [], []),
         ("new-platform", {"unknown_recipe": True}, [], ["baseline/new-platform"]),
         ("drift", {}, ["baseline/drift"], ["baseline/drift"]),
-    ],
-)
-def test_drift_always_fails_and_a_change_where_the_spec_says_so(
-    status: str, more: dict[str, Any], notice: list[str], strict: list[str]
-) -> None:
-    finding = BaselineFinding(status=status, message="so", remedy="look", **more)
-    for rule, reasons in (("notice", notice), ("fail", strict)):
-        judged = spec(baseline=BaselineRule(rule))
-        found = decided(spec=judged, baseline=finding)
-        assert found == ("fail" if reasons else "pass", reasons, [])
-
-
-@pytest.mark.parametrize(
-    ("status", "notice", "strict"),
-    [
+    ):
+        finding = BaselineFinding(status=status, message="so", remedy="look", **more)
+        for rule, reasons in (("notice", notice), ("fail", strict)):
+            judged = spec(baseline=BaselineRule(rule))
+            found = decided(spec=judged, baseline=finding)
+            assert found == ("fail" if reasons else "pass", reasons, [])
+    for status, notice, strict in (
         ("unchanged", "pass", "pass"),
         ("no-op", "pass", "pass"),
         ("changed", "pass", "fail"),
         ("inconclusive", "inconclusive", "inconclusive"),
-    ],
-)
-def test_another_refs_results(status: str, notice: str, strict: str) -> None:
-    finding = AgainstFinding(ref="main", commit="a" * 40, status=status, message="as it is")
-    for rule, verdict in (("notice", notice), ("fail", strict)):
-        assert decided(spec=spec(baseline=BaselineRule(rule)), against=finding)[0] == verdict
-    # what is known comes first
-    assert decided(against=finding, comparisons=DIVERGED)[1] == ["determinism/diverged"]
+    ):
+        finding = AgainstFinding(ref="main", commit="a" * 40, status=status, message="as it is")
+        for rule, verdict in (("notice", notice), ("fail", strict)):
+            assert decided(spec=spec(baseline=BaselineRule(rule)), against=finding)[0] == verdict
+        # what is known comes first
+        assert decided(against=finding, comparisons=DIVERGED)[1] == ["determinism/diverged"]
 
 
-@pytest.mark.parametrize(
-    ("low", "limit", "over"),
-    [(5.1, 5.0, True), (5.0, 5.0, False), (4.9, 5.0, False), (-2.0, 0.0, False), (5.1, None, False)],
-)  # fmt: skip
-def test_only_an_interval_that_lies_above_a_limit_as_a_whole_fails(
-    low: float, limit: float | None, over: bool
-) -> None:
-    cost = replace(COST, ci95=(low, 9.0))
-    found = decided(cost=cost, spec=spec(cost=CostBudget(True, limit)))
-    assert found == (("fail", ["cost/over-budget"], []) if over else ("pass", [], []))
-    speed = tuple(
-        SpeedChange(arm=arm, slower_pct=7.0, ci95=(low + more, 9.0 + more), runs=2)
-        for arm, more in (("deterministic", 0.0), ("default", 50.0))  # the latter has no budget
-    )
-    against = AgainstFinding(ref="main", commit="a" * 40, status="no-op", message="", speed=speed)
-    found = decided(against=against, spec=spec(cost=CostBudget(max_regression_percent=limit)))
-    assert found == (("fail", ["cost/regression"], []) if over else ("pass", [], []))
+def test_only_an_interval_that_lies_above_a_limit_as_a_whole_fails() -> None:
+    for low, limit, over in (
+        (5.1, 5.0, True),
+        (5.0, 5.0, False),
+        (4.9, 5.0, False),
+        (-2.0, 0.0, False),
+        (5.1, None, False),
+    ):
+        cost = replace(COST, ci95=(low, 9.0))
+        found = decided(cost=cost, spec=spec(cost=CostBudget(True, limit)))
+        assert found == (("fail", ["cost/over-budget"], []) if over else ("pass", [], []))
+        speed = tuple(
+            SpeedChange(arm=arm, slower_pct=7.0, ci95=(low + more, 9.0 + more), runs=2)
+            for arm, more in (("deterministic", 0.0), ("default", 50.0))  # the latter has no budget
+        )
+        against = AgainstFinding(
+            ref="main", commit="a" * 40, status="no-op", message="", speed=speed
+        )
+        found = decided(against=against, spec=spec(cost=CostBudget(max_regression_percent=limit)))
+        assert found == (("fail", ["cost/regression"], []) if over else ("pass", [], []))

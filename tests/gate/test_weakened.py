@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from msgspec import structs
 
-from repro_gate.baseline.model import Baseline, Entry
+from repro_gate.baseline.model import Baseline
 from repro_gate.gate.weakened import weakened
 from repro_gate.report.model import WeakenedCheck
 from repro_gate.spec.loader import load_spec
@@ -122,88 +121,70 @@ def keys(base: str | Spec, head: str | Spec) -> set[str]:
     return {item.key for item in found}
 
 
-@pytest.mark.parametrize(("key", "more", "less"), LESS)
-def test_less_is_found_and_more_is_not(key: str, more: str | Spec, less: str | Spec) -> None:
-    assert (keys(more, less), keys(less, more)) == ({key}, set())
-
-
-@pytest.mark.parametrize(("key", "one", "other"), [*ANOTHER, *(("", *pair) for pair in SAME)])
-def test_what_has_no_direction_is_found_both_ways_and_the_same_neither(
-    key: str, one: str | Spec, other: str | Spec
-) -> None:
-    assert keys(one, other) == keys(other, one) == ({key} if key else set())
+def test_less_is_found_and_what_has_no_direction_both_ways() -> None:
+    for key, more, less in LESS:
+        assert (keys(more, less), keys(less, more)) == ({key}, set())
+    for key, one, other in (*ANOTHER, *(("", *pair) for pair in SAME)):
+        assert keys(one, other) == keys(other, one) == ({key} if key else set())
 
 
 LONG = f"train: {{run: python -m torch.distributed.run {'x' * 90} --epochs 10 --lr %s}}"
 HOSTILE = "a\n::error::forged\x1b[31m" + "x" * 500
 
 
-@pytest.mark.parametrize(
-    ("base", "head", "end"),
-    [
+def test_a_message_has_the_name_and_both_values_and_a_flood_of_names_hides_nothing() -> None:
+    for base, head, end in (
         (spec(FAST="0"), spec(FAST="1"), "`FAST`: `0` -> `1`"),
         (spec(LONG % 0.1), spec(LONG % 0.5), "10 --lr 0.1` -> `… --epochs 10 --lr 0.5`"),
         (spec(), spec(**{HOSTILE: HOSTILE}), "`"),
-    ],
-)
-def test_a_message_has_the_name_and_both_values_on_one_line(
-    base: Spec, head: Spec, end: str
-) -> None:
-    (found,) = compared(base, head)
-    assert found.message.endswith(end) and found.message.isprintable() and len(found.message) < 300
-
-
-@pytest.mark.parametrize(("names", "entries"), [(19, 19), (20, 20), (21, 21), (2_000, 21)])
-def test_a_flood_of_names_hides_nothing(names: int, entries: int) -> None:
-    head = spec(
-        f"{waived('', check='code/clean')}\ncapture: {{every: 2}}\ntrain: {{run: 'true'}}",
-        **{f"NAME_{number:04}": "x" for number in range(names)},
-    )
-    found = [item.key for item in compared(spec("policy: base"), head)]
-    # who judges comes first
-    expected = ["policy", "checklist.waive", "train.run", "train.env", "capture.every"]
-    assert list(dict.fromkeys(found)) == expected and found.count("train.env") == entries
+    ):
+        (found,) = compared(base, head)
+        assert (
+            found.message.endswith(end) and found.message.isprintable() and len(found.message) < 300
+        )
+    for names, entries in ((19, 19), (20, 20), (21, 21), (2_000, 21)):
+        head = spec(
+            f"{waived('', check='code/clean')}\ncapture: {{every: 2}}\ntrain: {{run: 'true'}}",
+            **{f"NAME_{number:04}": "x" for number in range(names)},
+        )
+        found = [item.key for item in compared(spec("policy: base"), head)]
+        # who judges comes first
+        expected = ["policy", "checklist.waive", "train.run", "train.env", "capture.every"]
+        assert list(dict.fromkeys(found)) == expected and found.count("train.env") == entries
 
 
 MOVED = {**RECIPE, "code/train.py": "sha256:" + "9" * 64}
 
 
-@pytest.mark.parametrize(
-    ("head", "parts"),
-    [
-        (entry(RECIPE, CPU, outcome(bits="second")), "rewritten losses weights optimizer out/final.pt"),
+def test_an_entry_that_is_gone_or_rewritten_is_found_and_one_with_more_is_not() -> None:
+    for head, parts in (
+        (
+            entry(RECIPE, CPU, outcome(bits="second")),
+            "rewritten losses weights optimizer out/final.pt",
+        ),
         (entry(RECIPE, CPU, outcome(weights="sha256:" + "0" * 64)), "rewritten weights"),
         (entry(RECIPE, CPU, outcome(optimizer=None)), "rewritten optimizer"),
         (entry(RECIPE, CPU, outcome(artifacts={})), "rewritten out/final.pt"),
         (entry(MOVED, CPU, outcome(bits="second")), "renewed losses"),
         (entry(RECIPE, GPU), "gone"),
         (None, "gone"),
-    ],
-)  # fmt: skip
-def test_an_entry_that_is_gone_rewritten_or_renewed_is_found(
-    head: Entry | None, parts: str
-) -> None:
-    new = None if head is None else baseline(head)
-    (found,) = compared(spec(), spec(), baseline(entry()), new)
-    assert (found.key, str(found.location)) == ("repro.baseline.yml", "repro.baseline.yml")
-    assert all(part in found.message for part in [entry().platform[:19], *parts.split()])
-
-
-@pytest.mark.parametrize(
-    ("base", "head"),
-    [
+    ):
+        new = None if head is None else baseline(head)
+        (found,) = compared(spec(), spec(), baseline(entry()), new)
+        assert (found.key, str(found.location)) == ("repro.baseline.yml", "repro.baseline.yml")
+        assert all(part in found.message for part in [entry().platform[:19], *parts.split()])
+    for base, head in (
         (None, None),
         (None, baseline(entry())),
         (baseline(entry()), baseline(entry(), entry(RECIPE, GPU))),
         # a no-op recorded: another recipe, the same bits
         (baseline(entry()), baseline(entry(MOVED, CPU))),
-        (baseline(entry()), baseline(structs.replace(entry(), recorded="2027-01-01T00:00:00Z", outside={}))),
+        (
+            baseline(entry()),
+            baseline(structs.replace(entry(), recorded="2027-01-01T00:00:00Z", outside={})),
+        ),
         # more is recorded than before
         (baseline(entry(RECIPE, CPU, outcome(optimizer=None))), baseline(entry())),
         (baseline(entry()), baseline(entry(MOVED, CPU, outcome(), outcome(7)))),
-    ],
-)  # fmt: skip
-def test_a_baseline_that_holds_the_same_bits_or_more_is_not_found(
-    base: Baseline | None, head: Baseline | None
-) -> None:
-    assert compared(spec(), spec(), base, head) == ()
+    ):
+        assert compared(spec(), spec(), base, head) == ()

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from repro_gate.github import comment, transport
+from tests.support.github.conversation import conversation
+from tests.support.github.server import GitHub
 from tests.support.github.stage import Stage, staged
 
 
@@ -29,3 +31,10 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(comment, "SETTLE", 0.0)
     with staged(tmp_path) as found:
         yield found
+
+
+@pytest.fixture
+def github() -> Iterator[GitHub]:
+    """See `tests.support.github.conversation`."""
+    with conversation() as server:
+        yield server

@@ -78,7 +78,7 @@ def refusal(*arguments: Any, **more: Any) -> GateError:
 )
 def test_a_forks_code_never_meets_a_machine_or_rights_that_it_was_not_given(
     event_name: str,
-    payload: dict[str, Any],
+    payload: Any,
     self_hosted: bool,
     allow_forks: bool,
     of_reviews: str,
@@ -98,98 +98,71 @@ def test_a_forks_code_never_meets_a_machine_or_rights_that_it_was_not_given(
 
 
 @pytest.mark.parametrize("posting", [False, True])
-@pytest.mark.parametrize("event_name", OF_PULLS)
-def test_the_input_must_not_name_another_pull_request_than_the_event(
-    event_name: str, posting: bool
-) -> None:
-    assert of(event_name, OWN, posting=posting, pull_request=7).pull is not None
-    error = refusal(event_name, OWN, posting=posting, pull_request=8)
-    assert error.reason_id == REFUSE and "8" in error.message and error.remedy
+def test_a_pushed_branch_finds_its_pull_request(posting: bool) -> None:
+    found: dict[str, int | str | None] = {
+        "refs/heads/pull-request/12": 12,
+        "refs/heads/main": MERGE,
+        "refs/heads/pull-request/12x": MERGE,
+        "refs/heads/pull-request/0": MERGE,
+        "refs/heads/x/pull-request/12": MERGE,
+        "refs/heads/pull-request/١٢": MERGE,
+        "refs/tags/pull-request/12": None,
+    }
+    for ref, find_by in found.items():
+        decision = of("push", ref=ref, self_hosted=True, posting=posting)
+        assert decision == Decision(find_by=find_by, tested_sha=MERGE, only_posts=posting), ref
 
 
-@pytest.mark.parametrize("event_name", [*OF_PULLS, "issue_comment"])
-def test_an_event_without_its_payload_is_an_error_that_says_how_to_mend_it(event_name: str) -> None:
-    with pytest.raises(GateError, match="GITHUB_EVENT_PATH") as caught:
-        decide(Inputs(), msgspec.structs.replace(JOB, event_name=event_name, event=b""))
-    assert caught.value.remedy
+def test_without_a_pull_request_the_gate_runs_for_the_one_that_the_input_names() -> None:
+    for name in ("merge_group", "schedule", "workflow_dispatch", "push", "release"):
+        # only a push says which commit it is
+        sha, by = (MERGE, MERGE) if name == "push" else ("", None)
+        assert of(name) == Decision(find_by=by, tested_sha=sha)
+        assert of(name, pull_request=33) == Decision(find_by=33, tested_sha=sha)
 
 
-@pytest.mark.parametrize(
-    ("ref", "find_by"),
-    [
-        ("refs/heads/pull-request/12", 12),
-        ("refs/heads/main", MERGE),
-        ("refs/heads/pull-request/12x", MERGE),
-        ("refs/heads/pull-request/0", MERGE),
-        ("refs/heads/x/pull-request/12", MERGE),
-        ("refs/heads/pull-request/١٢", MERGE),
-        ("refs/tags/pull-request/12", None),
-    ],
-)
-@pytest.mark.parametrize("posting", [False, True])
-def test_a_pushed_branch_finds_its_pull_request(
-    ref: str, find_by: int | str | None, posting: bool
-) -> None:
-    decision = of("push", ref=ref, self_hosted=True, posting=posting)
-    assert decision == Decision(find_by=find_by, tested_sha=MERGE, only_posts=posting)
-
-
-@pytest.mark.parametrize(
-    "event_name",
-    ["merge_group", "schedule", "workflow_dispatch", "push", "release", "repository_dispatch"],
-)
-def test_without_a_pull_request_the_gate_runs_for_the_one_that_the_input_names(
-    event_name: str,
-) -> None:
-    # only a push says which commit it is
-    sha, by = (MERGE, MERGE) if event_name == "push" else ("", None)
-    assert of(event_name) == Decision(find_by=by, tested_sha=sha)
-    assert of(event_name, pull_request=33) == Decision(find_by=33, tested_sha=sha)
-
-
-def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> None:
+def test_a_comment_starts_nothing_unless_it_is_allowed_and_a_workflow_run_never() -> None:
     payload = {"issue": {"number": 7, "pull_request": {"url": "x"}}}
+    with pytest.raises(GateError, match="GITHUB_EVENT_PATH"):
+        decide(Inputs(), msgspec.structs.replace(JOB, event_name="issue_comment", event=b""))
     error = refusal("issue_comment", payload)
     assert error.reason_id == REFUSE and 'allow_forks: "true"' in error.remedy
     assert of("issue_comment", payload, allow_forks=True) == Decision(find_by=7)
     assert of("issue_comment", {"issue": {"number": 7}}) == Decision()
+    for allow_forks in (False, True):
+        assert refusal("workflow_run", RUN, allow_forks=allow_forks).reason_id == REFUSE
 
 
-@pytest.mark.parametrize("allow_forks", [False, True])
-def test_code_is_never_gated_in_workflow_run(allow_forks: bool) -> None:
-    assert refusal("workflow_run", RUN, allow_forks=allow_forks).reason_id == REFUSE
-
-
-@pytest.mark.parametrize("conclusion", ["success", "failure", "neutral", "timed_out"])
-def test_the_report_of_a_forks_run_that_may_have_left_one_is_posted(conclusion: str) -> None:
-    payload = changed(RUN, "workflow_run.conclusion", conclusion)
-    decision = of("workflow_run", payload, posting=True, self_hosted=True)
-    assert decision.only_posts and decision.foreign and decision.tested_sha == SHA
-    assert decision.workflow_run is not None and decision.workflow_run.id == 31
+def test_only_a_forks_run_that_may_have_left_a_report_is_posted() -> None:
+    for conclusion in ("success", "failure", "neutral", "timed_out"):
+        payload = changed(RUN, "workflow_run.conclusion", conclusion)
+        decision = of("workflow_run", payload, posting=True, self_hosted=True)
+        assert decision.only_posts and decision.foreign and decision.tested_sha == SHA
+        assert decision.workflow_run is not None and decision.workflow_run.id == 31
     # whose report it is, nobody may choose
-    assert refusal("workflow_run", payload, posting=True, pull_request=7).reason_id == REFUSE
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
+    assert refusal("workflow_run", RUN, posting=True, pull_request=7).reason_id == REFUSE
+    for path, value in (
         ("action", "requested"),
         ("workflow_run.status", "queued"),
         *(("workflow_run.conclusion", item) for item in ("skipped", "action_required", None)),
         *(("workflow_run.event", item) for item in ("push", "pull_request_target")),
-    ],
-)
-def test_a_run_without_a_report_for_a_pull_request_is_left_alone(path: str, value: object) -> None:
-    assert refusal("workflow_run", changed(RUN, path, value), posting=True).reason_id == NOTHING
+    ):
+        error = refusal("workflow_run", changed(RUN, path, value), posting=True)
+        assert error.reason_id == NOTHING, (path, value)
 
 
-@pytest.mark.parametrize("payload", [PULL, OWN], ids=["fork", "own"])
 @pytest.mark.parametrize("event_name", OF_PULLS)
-def test_a_job_that_only_posts_goes_by_its_own_event_and_runs_nothing_that_could_be_refused(
-    event_name: str, payload: dict[str, Any]
-) -> None:
-    decision = of(event_name, payload, posting=True, self_hosted=True)
-    gated = of(event_name, payload, self_hosted=True, allow_forks=True)
-    assert decision == replace(gated, only_posts=True)
-    closed = changed(payload, "action", "closed")
-    assert refusal(event_name, closed, posting=True).reason_id == NOTHING
+def test_a_job_that_only_posts_goes_by_its_own_event_and_runs_nothing(event_name: str) -> None:
+    for payload in (PULL, OWN):
+        decision = of(event_name, payload, posting=True, self_hosted=True)
+        gated = of(event_name, payload, self_hosted=True, allow_forks=True)
+        assert decision == replace(gated, only_posts=True)
+        closed = changed(payload, "action", "closed")
+        assert refusal(event_name, closed, posting=True).reason_id == NOTHING
+    for posting in (False, True):  # nor does the input name another pull request than the event
+        assert of(event_name, OWN, posting=posting, pull_request=7).pull is not None
+        error = refusal(event_name, OWN, posting=posting, pull_request=8)
+        assert error.reason_id == REFUSE and "8" in error.message and error.remedy
+    with pytest.raises(GateError, match="GITHUB_EVENT_PATH") as caught:
+        decide(Inputs(), msgspec.structs.replace(JOB, event_name=event_name, event=b""))
+    assert caught.value.remedy

@@ -75,6 +75,10 @@ def test_each_call_does_what_it_says(github: GitHub, api: Api, slept: list[float
     assert comments == [(BOT, "first"), (BOT, "Me three")]
     api.delete_comment(made.id)
     assert github.bodies(PULL) == ["first"] and not slept
+    with GitHub(enterprise=True) as github:
+        github.add_pull(PULL, HEAD)
+        api = client(github)
+        assert api.viewer() == BOT and api.pull(PULL) is not None and github.faults == []
 
 
 def test_what_is_not_there_is_nothing(github: GitHub, api: Api) -> None:
@@ -96,41 +100,28 @@ def test_what_is_no_commit_is_never_put_into_a_path(github: GitHub, api: Api, sh
     assert api.pulls_at(sha) == [] and not github.requests
 
 
-def test_an_enterprise_server_has_graphql_next_to_its_rest_api() -> None:
-    with GitHub(enterprise=True) as github:
-        github.add_pull(PULL, HEAD)
-        api = client(github)
-        assert api.viewer() == BOT and api.pull(PULL) is not None and github.faults == []
-
-
 # Five pages.
 
 
-def test_lists_are_read_to_their_last_page(github: GitHub, api: Api) -> None:
+def test_lists_have_an_end(github: GitHub, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(449):
         github.add_comment(PULL, "octocat", f"remark {number}")
     assert len(list(api.comments(PULL))) == 450
     assert github.requests == [f"GET {COMMENTS}"] * 5
-
-
-def test_a_next_page_elsewhere_is_asked_for_here_and_a_list_has_an_end(
-    github: GitHub, api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(module, "MOST_PAGES", 3)
     with GitHub() as elsewhere:
         link = {"Link": f'<{elsewhere.url}{COMMENTS}?page=2>; rel="next"'}
         github.before = always(server.Answer(200, [], link))
         with pytest.raises(ApiError, match="more than 3 pages"):
             list(api.comments(PULL))
-        assert len(github.requests) == 3 and not elsewhere.requests
+        assert len(github.requests) == 5 + 3 and not elsewhere.requests
 
 
 # A 403.
 
 
-@pytest.mark.parametrize(
-    ("method", "status", "message", "reason_id"),
-    [
+def test_a_refusal_has_its_kind_github_s_words_and_the_permission_to_add() -> None:
+    for method, status, message, reason_id in (
         ("POST", 403, "Must have admin rights to Repository.", "github/permission"),
         ("PATCH", 404, "Resource not accessible by integration", "github/permission"),
         ("GET", 403, "Resource not accessible by integration", "github/permission"),
@@ -143,21 +134,15 @@ def test_a_next_page_elsewhere_is_asked_for_here_and_a_list_has_an_end(
         ("GET", 301, "Moved Permanently", "github/redirect"),
         ("GET", 403, "You have exceeded a secondary rate limit.", "github/rate-limit"),
         ("GET", 429, "", "github/rate-limit"),
-    ],
-)
-def test_a_refusal_has_its_kind_github_s_words_and_the_permission_to_add(
-    method: str, status: int, message: str, reason_id: str
-) -> None:
-    error = refused(Call(method, "https://h/x"), Answer(status, {}, b"", False), message)
-    assert (error.reason_id, error.status, error.exit_code) == (reason_id, status, 3)
-    permission = f"permissions: {{pull-requests: {'read' if method == 'GET' else 'write'}}}"
-    assert (permission in error.remedy) == (reason_id == "github/permission")
-    assert message in error.message
+    ):
+        error = refused(Call(method, "https://h/x"), Answer(status, {}, b"", False), message)
+        assert (error.reason_id, error.status, error.exit_code) == (reason_id, status, 3)
+        permission = f"permissions: {{pull-requests: {'read' if method == 'GET' else 'write'}}}"
+        assert (permission in error.remedy) == (reason_id == "github/permission")
+        assert message in error.message
 
 
-def test_what_github_says_is_shown_on_one_line_and_not_at_any_length(
-    github: GitHub, api: Api
-) -> None:
+def test_what_github_says_is_shown_on_one_short_line(github: GitHub, api: Api) -> None:
     long = "bad\n::error::x\x1b[31m\u202e" + "y" * 10_000
     for body, words in (
         ({"message": "No", "errors": ["why"]}, 'No; ["why"]'),
@@ -244,18 +229,14 @@ def test_what_may_be_repeated_is_tried_again_after_a_fault_and_one_that_stays_na
 @pytest.mark.parametrize(
     "fault", [BAD_GATEWAY, server.Answer(201, []), server.Answer(201, b"<p>"), CUT]
 )
-def test_a_new_comment_is_never_written_twice(
-    fault: server.Answer, github: GitHub, api: Api
-) -> None:
+def test_no_comment_is_written_twice(fault: server.Answer, github: GitHub, api: Api) -> None:
     github.after = always(fault)
     with pytest.raises(Uncertain):
         api.create_comment(PULL, "once")
     assert github.bodies(PULL) == ["first", "once"] and github.requests == [NEW]
 
 
-def test_a_server_that_is_not_there_or_does_not_answer_is_named(
-    github: GitHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_silent_is_named(github: GitHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "TIMEOUTS", (5.0, 0.05))
     monkeypatch.setattr(transport, "PAUSES", ())
     github.before = lambda method, path: time.sleep(0.3)
@@ -274,9 +255,7 @@ def test_a_server_that_is_not_there_or_does_not_answer_is_named(
     [{"id": "7"}, b"null", [None], b"<html>login</html>", b"\xff\xfe", b"[" * 200_000],
     ids=["field", "null", "nulls", "html", "not UTF-8", "deep"],
 )
-def test_an_answer_of_another_shape_is_an_api_error(
-    line: str, body: object, github: GitHub, api: Api
-) -> None:
+def test_odd_answers_are_refused(line: str, body: object, github: GitHub, api: Api) -> None:
     github.before = always(server.Answer(200, body))
     if line == "POST /graphql" and body == {"id": "7"}:
         assert api.viewer() is None
@@ -337,9 +316,7 @@ ANSWERS = (server.Answer(401, ECHO), server.Answer(200, b"x"), server.Answer(502
 
 @pytest.mark.parametrize("line", ALL)
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_the_token_stands_in_no_error_and_no_local_of_its_traceback(
-    line: str, answer: server.Answer, github: GitHub
-) -> None:
+def test_no_error_holds_the_token(line: str, answer: server.Answer, github: GitHub) -> None:
     api = client(github, value=TOKEN)
     github.before = always(answer)
     with pytest.raises(ApiError) as caught:

@@ -3,7 +3,6 @@ GitHub of our own that is strict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,36 +12,26 @@ from repro_gate.github.client import Account, Comment
 from repro_gate.github.comment import LIMIT, Desired, Existing, Posted, Write, decide
 from repro_gate.github.event import Base, Head, PullRequest, Repository
 from repro_gate.github.marker import Marker, marker_line
-from tests.support.github.conversation import HEAD, OLD, PULL, conversation, marker_of, say, text_of
+from tests.support.github.conversation import HEAD, OLD, PULL, marker_of, say, text_of
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
 HERE = "/repos/octo-org/trainer"
 DOWN = Answer(500, {"message": "down"})
 
 
-@pytest.fixture
-def github() -> Iterator[GitHub]:
-    with conversation() as server:
-        yield server
-
-
-def test_the_first_run_makes_a_comment_the_next_writes_into_it_and_an_equal_one_does_not(
-    github: GitHub,
-) -> None:
+def test_the_first_run_makes_a_comment_and_the_next_writes_into_it(github: GitHub) -> None:
     first = say(github, marker_of(run=10))
     assert first.outcome == "created" and first.url == github.comments(PULL)[0]["html_url"]
     assert say(github, marker_of(run=11)) == Posted("updated", url=first.url)
     assert github.bodies(PULL) == [text_of(marker_of(run=11))]
-    before = list(github.writes)
+    before, number = list(github.writes), github.comments(PULL)[0]["id"]
     assert say(github, marker_of(run=11)) == Posted("unchanged", url=first.url)
+    # GitHub changes line ends; another text is a person's edit
+    github.change_comment(number, text_of(marker_of(run=11), "one\ntwo").replace("\n", "\r\n"))
+    assert say(github, marker_of(run=11), "one\ntwo\n").outcome == "unchanged"
     assert github.writes == before
-
-
-def test_line_ends_that_github_changed_are_no_difference(github: GitHub) -> None:
-    number = github.add_comment(PULL, BOT, text_of(marker_of(), "one\ntwo").replace("\n", "\r\n"))
-    assert say(github, marker_of(), "one\ntwo\n").outcome == "unchanged"
-    github.change_comment(number, text_of(marker_of(), "one\nthree"))
-    assert say(github, marker_of(), "one\ntwo\n").outcome == "updated", "a person's edit is one"
+    github.change_comment(number, text_of(marker_of(run=11), "one\nthree"))
+    assert say(github, marker_of(run=11), "one\ntwo\n").outcome == "updated"
 
 
 PLANTED = text_of(marker_of(run=99), "all is well")
@@ -59,9 +48,7 @@ PLANTED = text_of(marker_of(run=99), "all is well")
         (BOT, text_of(marker_of(run=9)), "my-own-app[bot]"),
     ],
 )
-def test_what_is_not_ours_stays_as_it_is(
-    github: GitHub, author: str, theirs: str, login: str
-) -> None:
+def test_others_comments_stay(github: GitHub, author: str, theirs: str, login: str) -> None:
     number = github.add_comment(PULL, author, theirs)
     assert say(github, marker_of(run=10), login=login).outcome == "created"
     assert say(github, marker_of(run=11), login=login).outcome == "updated"
@@ -73,9 +60,7 @@ def test_what_is_not_ours_stays_as_it_is(
 
 
 @pytest.mark.parametrize("login", [BOT, "octocat"])
-def test_a_token_that_cannot_say_whose_it_is_counts_as_the_bot_of_actions_or_learns_it_by_writing(
-    github: GitHub, login: str
-) -> None:
+def test_a_token_that_cannot_say_whose_it_is_has_one_comment(github: GitHub, login: str) -> None:
     refused = Answer(403, {"message": "no"})
     github.before = lambda method, path: refused if path == "/graphql" else None
     urls = {say(github, marker_of(run=run), login=login).url for run in (12, 13, 14)}
@@ -105,9 +90,7 @@ def test_an_older_commit_or_run_does_not_speak(github: GitHub, late: Marker, why
     assert github.bodies(PULL) == [text_of(marker_of(run=10, attempt=2))]
 
 
-def test_a_closed_pull_request_is_left_alone_and_a_locked_conversation_is_an_outcome(
-    github: GitHub,
-) -> None:
+def test_a_closed_pull_request_is_left_alone_and_a_locked_one_refuses(github: GitHub) -> None:
     github.change_pull(PULL, locked=True)
     posted = say(github, marker_of())
     assert posted.outcome == "refused" and "locked" in posted.reason
@@ -117,58 +100,48 @@ def test_a_closed_pull_request_is_left_alone_and_a_locked_conversation_is_an_out
     assert github.writes == written
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "POST /graphql",
-        f"GET {HERE}/issues/{PULL}/comments",
-        f"GET {HERE}/pulls/{PULL}",
-        f"POST {HERE}/issues/{PULL}/comments",
-    ],
-)
 @pytest.mark.parametrize("answer", [DOWN, CUT])
-def test_trouble_at_each_call_is_an_outcome_with_its_reason(
-    github: GitHub, line: str, answer: Answer
-) -> None:
-    github.before = lambda method, path: answer if f"{method} {path}" == line else None
-    posted = say(github, marker_of())
-    assert posted.outcome == "refused" and line.split()[1] in posted.reason
-    assert github.comments(PULL) == []
-
-
-def test_a_comment_that_the_token_may_not_change_is_not_tried_again(github: GitHub) -> None:
-    github.add_comment(PULL, BOT, text_of(marker_of(run=9)))
+def test_trouble_at_each_call_is_an_outcome_with_its_reason(github: GitHub, answer: Answer) -> None:
+    comments = f"{HERE}/issues/{PULL}/comments"
+    for line in (
+        "POST /graphql",
+        f"GET {comments}",
+        f"GET {HERE}/pulls/{PULL}",
+        f"POST {comments}",
+    ):
+        github.before = lambda method, path, at=line: answer if f"{method} {path}" == at else None
+        posted = say(github, marker_of())
+        assert posted.outcome == "refused" and line.split()[1] in posted.reason
+        assert github.comments(PULL) == []
+    # once the comment stands, trouble does not take it back
+    github.before = lambda method, path: (
+        answer if method == "GET" and github.comments(PULL) else None
+    )
+    assert say(github, marker_of()) == Posted("created", url=github.comments(PULL)[0]["html_url"])
+    # what the token may not change is not tried again
+    written = len(github.writes)
     refused = Answer(404, {"message": "Resource not accessible by integration"})
     github.before = lambda method, path: refused if method == "PATCH" else None
-    assert say(github, marker_of(run=10)).outcome == "refused" and len(github.writes) == 1
+    assert say(github, marker_of(run=11)).outcome == "refused" and len(github.writes) == written + 1
 
 
-def test_trouble_after_the_comment_stands_does_not_take_it_back(github: GitHub) -> None:
-    github.before = lambda method, path: DOWN if method == "GET" and github.comments(PULL) else None
-    assert say(github, marker_of()) == Posted("created", url=github.comments(PULL)[0]["html_url"])
-
-
-def test_the_text_gets_the_room_that_the_marker_leaves(github: GitHub) -> None:
+def test_the_text_is_told_its_room_and_of_the_newest_run_before_this_one(github: GitHub) -> None:
     asked: list[int] = []
 
-    def body(room: int, _: Marker | None) -> str:
+    def body(room: int, earlier: Marker | None) -> str:
         asked.append(room)
-        return "ä" * room
+        return str(earlier and earlier.verdict).ljust(room, "ä")
 
-    assert say(github, marker_of(), body=body).outcome == "created"
-    assert len(asked) == 1 and len(github.bodies(PULL)[0]) == LIMIT
+    def run(number: int, verdict: str) -> str:
+        asked.clear()
+        say(github, marker_of(run=number, verdict=verdict), body=body)
+        (text,) = github.bodies(PULL)
+        assert len(asked) == 1 and len(text) == LIMIT
+        return text.splitlines()[1].rstrip("ä")
 
-
-def test_the_text_is_told_of_the_newest_run_before_this_one(github: GitHub) -> None:
-    def run(number: int, verdict: str) -> list[str]:
-        marker = marker_of(run=number, verdict=verdict)
-        body = lambda room, earlier: f"after {earlier and earlier.verdict}"  # noqa: E731
-        say(github, marker, body=body)
-        return [text.splitlines()[1] for text in github.bodies(PULL)]
-
-    assert run(10, "fail") == ["after None"]
-    assert run(10, "fail") == ["after None"], "a run is not its own predecessor"
-    assert run(11, "pass") == ["after fail"]
+    assert run(10, "fail") == "None"
+    assert run(10, "fail") == "None", "a run is not its own predecessor"
+    assert run(11, "pass") == "fail"
 
 
 # The decision by itself.
@@ -188,9 +161,8 @@ def decided(marker: Marker, *ours: Existing, written: str = "", **wish: Any) -> 
     return decide(Desired(marker=marker, written=written, **wish), list(ours), OPEN)
 
 
-@pytest.mark.parametrize(
-    ("when", "verdict", "news", "makes", "updates"),
-    [
+def test_when_to_speak_is_the_users_choice() -> None:
+    for when, verdict, news, makes, updates in (
         ("always", "pass", False, True, True),
         ("always", "fail", False, True, True),
         ("on-failure", "pass", True, False, True),
@@ -200,41 +172,29 @@ def decided(marker: Marker, *ours: Existing, written: str = "", **wish: Any) -> 
         ("on-change", "pass", True, True, False),
         ("on-change", "fail", False, True, True),
         ("on-change", "inconclusive", False, True, True),
-    ],
-)
-def test_when_to_speak_is_the_users_choice(
-    when: str, verdict: str, news: bool, makes: bool, updates: bool
-) -> None:
-    marker, same = marker_of(run=11, verdict=verdict), existing(1, marker_of(run=10))
-    wish: dict[str, Any] = {"when": when, "news": news}
-    first, second = decided(marker, **wish), decided(marker, same, **wish)
-    text = text_of(marker)
-    assert first == (Write(text=text) if makes else Posted("skipped"))
-    assert second == (Write(keep=1, text=text) if updates else Posted("unchanged", url="url1"))
-    other = existing(1, marker_of(run=10, state="bb"))
-    assert decided(marker, other, **wish) == Write(keep=1, text=text), "another state"
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "differs"),
-    [
+    ):
+        marker, same = marker_of(run=11, verdict=verdict), existing(1, marker_of(run=10))
+        wish: dict[str, Any] = {"when": when, "news": news}
+        first, second = decided(marker, **wish), decided(marker, same, **wish)
+        text = text_of(marker)
+        assert first == (Write(text=text) if makes else Posted("skipped"))
+        assert second == (Write(keep=1, text=text) if updates else Posted("unchanged", url="url1"))
+        other = existing(1, marker_of(run=10, state="bb"))
+        assert decided(marker, other, **wish) == Write(keep=1, text=text), "another state"
+    for before, after, differs in (
         ((100, 140), (120, 180), False),
         ((100, 140), (140, 180), False),
         ((100, 140), (141, 180), True),
         ((100, 140), (-20, 99), True),
         ((100, 140), None, False),
         (None, (100, 140), False),
-    ],
-)
-def test_a_pass_speaks_if_the_cost_is_another(
-    before: tuple[int, int] | None, after: tuple[int, int] | None, differs: bool
-) -> None:
-    ours = existing(1, changed(marker_of(run=10), cost=before))
-    marker = changed(marker_of(run=11, verdict="pass"), cost=after)
-    assert isinstance(decided(marker, ours, when="on-change"), Write) == differs
+    ):
+        ours = existing(1, changed(marker_of(run=10), cost=before))
+        marker = changed(marker_of(run=11, verdict="pass"), cost=after)
+        assert isinstance(decided(marker, ours, when="on-change"), Write) == differs, after
 
 
-def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:
+def test_the_lowest_of_duplicates_stays_and_a_run_writes_over_older_ones_alone() -> None:
     found = (
         existing(3, marker_of(run=30)),
         existing(1, marker_of(run=10)),
@@ -244,9 +204,6 @@ def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:
         assert decided(marker_of(run=run), *found) == Write(
             keep=1, text=text_of(marker_of(run=newest)), surplus=(2, 3)
         )
-
-
-def test_a_run_that_has_written_writes_over_an_older_one_and_not_in_turns_with_its_own() -> None:
     assert decided(marker_of(run=11), existing(1, marker_of(run=10)), written="updated") == Write(
         keep=1, text=text_of(marker_of(run=11))
     )

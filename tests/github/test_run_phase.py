@@ -93,17 +93,10 @@ def test_a_link_in_the_cache_folder_leads_no_file_out(
     assert list(outside.iterdir()) == [] and "is no folder" in notes[0]
 
 
-def test_a_full_disk_is_inconclusive_and_no_mistake_of_ours(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disks_and_cancelled_jobs_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, OSError(28, "No space left on device", "/tmp/repro-gate"))
     found = left(job)
     assert (found.exit_code, found.reason_id) == (3, "action/system")
-
-
-def test_a_job_that_is_cancelled_leaves_that_it_was(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
     answers(monkeypatch, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         gate_phase(Inputs(), job, Decision(), {})
@@ -111,28 +104,35 @@ def test_a_job_that_is_cancelled_leaves_that_it_was(
     assert found is not None and found.reason_id == "action/interrupted"
 
 
-@pytest.mark.parametrize(
-    ("tested", "commit", "named"),
-    [(HEAD, MERGE, HEAD), ("", HEAD, HEAD), ("", None, MERGE)],
-    ids=["event", "checkout", "neither"],
-)
-def test_a_report_names_its_run_and_the_commit_that_it_is_of(
-    job: Job, monkeypatch: pytest.MonkeyPatch, tested: str, commit: str | None, named: str
-) -> None:
-    subject = replace(reports.FAIL.subject, commit=commit)
-    answers(monkeypatch, replace(reports.FAIL, subject=subject))
-    made = gate_phase(Inputs(report="out/gpu"), job, Decision(tested_sha=tested), {})
-    assert isinstance(made, Report)
-    origin = load(job.workspace / "out/gpu" / REPORT).origin
-    assert origin == made.origin == Origin("octo-org/trainer", named, 4711, 2, "gpu")
-    sarif = json.loads((job.workspace / "out/gpu/report.sarif").read_text())
-    (provenance,) = sarif["runs"][0]["versionControlProvenance"]
-    assert provenance["repositoryUri"] == "https://ghe.example.com/octo-org/trainer"
+def test_a_report_names_its_run_and_its_commit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    for tested, commit, named in ((HEAD, MERGE, HEAD), ("", HEAD, HEAD), ("", None, MERGE)):
+        subject = replace(reports.FAIL.subject, commit=commit)
+        answers(monkeypatch, replace(reports.FAIL, subject=subject))
+        made = gate_phase(Inputs(report="out/gpu"), job, Decision(tested_sha=tested), {})
+        assert isinstance(made, Report)
+        origin = load(job.workspace / "out/gpu" / REPORT).origin
+        assert origin == made.origin == Origin("octo-org/trainer", named, 4711, 2, "gpu")
+        sarif = json.loads((job.workspace / "out/gpu/report.sarif").read_text())
+        (provenance,) = sarif["runs"][0]["versionControlProvenance"]
+        assert provenance["repositoryUri"] == "https://ghe.example.com/octo-org/trainer"
+    (job.workspace / "a").mkdir()
+    given = ((".", "repro.yml"), ("a/b", "../c.yml"), ("a", "."))
+    assert [
+        spec_path(Inputs(working_directory=directory, spec=spec)) for directory, spec in given
+    ] == ["repro.yml", "a/c.yml", "a/repro.yml"]
 
 
-def test_what_a_training_of_the_gates_own_user_put_there_is_gone(
+def test_neither_a_known_secret_nor_a_trainings_file_is_left(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    secret = "correct-horse-battery"
+    said = replace(reports.FAIL.reasons[0], message=f"the password is {secret}")
+    answers(monkeypatch, replace(reports.FAIL, reasons=(said,)))
+    made = gate_phase(Inputs(), job, Decision(), {}, (secret,))
+    files = [path.read_text() for path in (job.workspace / FOLDER).glob("report.*")]
+    assert len(files) == 4
+    assert all(secret not in text and MARK in text for text in [*files, str(made)])
+
     def gated(*_: object) -> Report:
         (job.workspace / FOLDER / PROBLEM).write_text(
             '{"message": "all is well", "remedy": "", "exit_code": 2, "reason_id": "x"}'
@@ -143,18 +143,6 @@ def test_what_a_training_of_the_gates_own_user_put_there_is_gone(
     gate_phase(Inputs(), job, Decision(), {})
     assert read_problem(job.workspace / FOLDER) is None
     assert load(job.workspace / FOLDER / REPORT).verdict == "fail"
-
-
-def test_known_secrets_are_in_none_of_the_files_nor_in_what_is_published(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    secret = "correct-horse-battery"
-    said = replace(reports.FAIL.reasons[0], message=f"the password is {secret}")
-    answers(monkeypatch, replace(reports.FAIL, reasons=(said,)))
-    made = gate_phase(Inputs(), job, Decision(), {}, (secret,))
-    files = [path.read_text() for path in (job.workspace / FOLDER).glob("report.*")]
-    assert len(files) == 4
-    assert all(secret not in text and MARK in text for text in [*files, str(made)])
 
 
 def test_the_specs_path_counts_from_the_workspace(job: Job) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.settings import Inputs, Job, Secret, read_inputs, read_job, read_server
+from repro_gate.github.settings import Inputs, Secret, read_inputs, read_job, read_server
 
 SHA = "c0ffee" * 6 + "beef"
 
@@ -33,12 +33,9 @@ def given(**inputs: str) -> Inputs:
     return read_inputs({f"INPUT_{name.upper()}": value for name, value in inputs.items()})
 
 
-def test_an_input_that_is_empty_or_was_not_given_has_its_default() -> None:
+def test_each_input_reaches_its_field_or_has_its_default() -> None:
     for empty in ({}, dict.fromkeys(Inputs.__struct_encode_fields__, " \n")):
         assert read_inputs(empty) == Inputs()
-
-
-def test_each_input_reaches_its_field() -> None:
     found = given(
         spec="specs/repro.yml", working_directory="train/", token=" ghs_x ", comment="on-change", fail_on="fail",
         report="out/report.json", policy="base", base="origin/main", against="HEAD~1", pull_request="7", allow_forks="true",
@@ -51,11 +48,17 @@ def test_each_input_reaches_its_field() -> None:
         report="out/report.json", policy="base", base="origin/main", against="HEAD~1", overrides=("train.steps=20", "capture.every = 2"),
         pull_request=7, allow_forks=True, annotations=False, summary=False, cache="/var/cache/gate",
     )  # fmt: skip
+    for value in ("fail, inconclusive", "fail inconclusive"):
+        assert given(fail_on=value).fail_on == {"fail", "inconclusive"}
+    assert given(fail_on="never").fail_on == frozenset()
+    assert given(working_directory="a/b", spec="../../repro.yml").spec == "repro.yml"
+    assert given(working_directory="a").spec == "a/repro.yml"
+    with pytest.raises(UsageError, match="inside the workspace"):
+        given(working_directory="a/b", spec="../../../repro.yml")
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
+def test_what_is_not_allowed_is_refused_by_name_with_a_remedy_and_a_token_never_shown() -> None:
+    for name, values in (
         ("comment", ("Always",)),
         ("fail_on", ("fail, never", "pass", " , ,")),
         ("working_directory", ("/github/workspace", "../other", "a/../../b")),
@@ -68,32 +71,12 @@ def test_each_input_reaches_its_field() -> None:
         ("set", ("train.steps", "train.steps=20\n=3")),
         ("pull_request", ("0", "-7", "٧", "7.5", "7.0", "null", "9" * 16)),
         ("allow_forks", ("yes", "1")),
-    ],
-)
-def test_what_is_not_allowed_is_refused_by_name_with_a_remedy(
-    name: str, values: tuple[str, ...]
-) -> None:
-    for value in values:
-        with pytest.raises(UsageError) as caught:
-            given(**{name: value})
-        assert caught.value.message.startswith(f"{name}: `") and caught.value.remedy
-        assert caught.value.message.isprintable() and len(caught.value.message) < 300
-
-
-def test_verdicts_stand_between_commas_or_blanks_and_never_is_none() -> None:
-    for value in ("fail, inconclusive", "fail inconclusive"):
-        assert given(fail_on=value).fail_on == {"fail", "inconclusive"}
-    assert given(fail_on="never").fail_on == frozenset()
-
-
-def test_a_spec_may_lie_above_the_working_directory_and_not_above_the_workspace() -> None:
-    assert given(working_directory="a/b", spec="../../repro.yml").spec == "repro.yml"
-    assert given(working_directory="a").spec == "a/repro.yml"
-    with pytest.raises(UsageError, match="inside the workspace"):
-        given(working_directory="a/b", spec="../../../repro.yml")
-
-
-def test_a_token_is_never_shown_and_one_that_no_header_can_carry_is_refused() -> None:
+    ):
+        for value in values:
+            with pytest.raises(UsageError) as caught:
+                given(**{name: value})
+            assert caught.value.message.startswith(f"{name}: `") and caught.value.remedy
+            assert caught.value.message.isprintable() and len(caught.value.message) < 300
     for value in ("ghs_a b", "ghs_a\nX-Header: 1", "ghs_ä"):
         with pytest.raises(UsageError, match=r"^token: ") as caught:
             given(token=value)
@@ -107,43 +90,23 @@ def test_a_token_is_never_shown_and_one_that_no_header_can_carry_is_refused() ->
 def test_the_job_of_a_runner_is_read(tmp_path: Path) -> None:
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"ref": "refs/heads/main"}))
-    assert read_job(
-        runner(tmp_path, GITHUB_EVENT_PATH=str(event), GITHUB_OUTPUT="/o", GITHUB_STEP_SUMMARY="/s")
-    ) == Job(
-        repository="octo-org/train",
-        event_name="push",
-        sha=SHA,
-        ref="refs/heads/main",
-        run_id=9312345678,
-        run_attempt=2,
-        server_url="https://github.com",
-        api_url="https://api.github.com",
-        graphql_url="https://api.github.com/graphql",
-        workspace=tmp_path,
-        self_hosted=False,
-        output_file=Path("/o"),
-        summary_file=Path("/s"),
-        event=b'{"ref": "refs/heads/main"}',
-    )
-
-
-def test_a_server_of_ones_own_has_its_own_addresses_and_its_token_never_goes_to_github_com(
-    tmp_path: Path,
-) -> None:
+    files = {"GITHUB_OUTPUT": "/o", "GITHUB_STEP_SUMMARY": "/s"}
+    job = read_job(runner(tmp_path, GITHUB_EVENT_PATH=str(event), **files))
+    assert (job.repository, job.event_name, job.sha) == ("octo-org/train", "push", SHA)
+    assert (job.ref, job.run_id, job.run_attempt) == ("refs/heads/main", 9312345678, 2)
+    assert (job.server_url, job.api_url) == ("https://github.com", "https://api.github.com")
+    assert job.graphql_url == "https://api.github.com/graphql" and not job.self_hosted
+    assert (job.workspace, job.output_file, job.summary_file) == (tmp_path, Path("/o"), Path("/s"))
+    assert job.event == b'{"ref": "refs/heads/main"}'
+    for kind in ("self-hosted", "", "GitHub-hosted"):
+        assert read_job(runner(tmp_path, RUNNER_ENVIRONMENT=kind)).self_hosted
+    # a token never goes to github.com from a server of one's own
     own = "https://git.example.com"
     job = read_job(runner(tmp_path, GITHUB_SERVER_URL=f"{own}/", GITHUB_API_URL=f"{own}/api/v3"))
     assert (job.server_url, job.api_url) == (own, f"{own}/api/v3")
     assert job.graphql_url == f"{own}/api/graphql"
     with pytest.raises(UsageError, match=r"^GITHUB_API_URL: "):
         read_job(runner(tmp_path, GITHUB_SERVER_URL=own))
-
-
-def test_a_runner_that_is_not_known_to_be_githubs_is_self_hosted(tmp_path: Path) -> None:
-    for kind in ("self-hosted", "", "GitHub-hosted"):
-        assert read_job(runner(tmp_path, RUNNER_ENVIRONMENT=kind)).self_hosted
-
-
-def test_outside_a_workflow_the_laptops_command_is_named() -> None:
     with pytest.raises(UsageError, match="meant to run in a GitHub workflow") as caught:
         read_job({"HOME": "/root"})
     assert "`repro-gate run`" in caught.value.remedy
@@ -153,9 +116,8 @@ UNENCRYPTED = ("http://github.example.com", "http://127.0.0.1.example.com", "htt
 NO_ADDRESS = ("ftp://x", "https://", "https://u:p@h", "https://h?x", "https://h/)[x](https://y")
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
+def test_a_variable_that_no_runner_sets_so_is_refused_by_name(tmp_path: Path) -> None:
+    for name, values in (
         ("REPOSITORY", ("train", "o/../x", "o/..", "a/b/c", "o/r?x")),
         ("EVENT_NAME", ("Push\n::error::",)),
         ("SHA", ("main", "")),
@@ -165,14 +127,10 @@ NO_ADDRESS = ("ftp://x", "https://", "https://u:p@h", "https://h?x", "https://h/
         ("SERVER_URL", NO_ADDRESS),
         ("API_URL", (*UNENCRYPTED, *NO_ADDRESS)),
         ("GRAPHQL_URL", (*UNENCRYPTED, *NO_ADDRESS)),
-    ],
-)
-def test_a_variable_that_no_runner_sets_so_is_refused_by_name(
-    tmp_path: Path, name: str, values: tuple[str, ...]
-) -> None:
-    for value in values:
-        with pytest.raises(UsageError) as caught:
-            read_job(runner(tmp_path, **{f"GITHUB_{name}": value}))
-        assert caught.value.message.startswith(f"GITHUB_{name}: `") and caught.value.remedy
-        assert caught.value.message.isprintable()
-    assert read_server(runner(tmp_path, GITHUB_API_URL="http://127.0.0.1:9/v3")).repository
+    ):
+        for value in values:
+            with pytest.raises(UsageError) as caught:
+                read_job(runner(tmp_path, **{f"GITHUB_{name}": value}))
+            assert caught.value.message.startswith(f"GITHUB_{name}: `") and caught.value.remedy
+            assert caught.value.message.isprintable()
+        assert read_server(runner(tmp_path, GITHUB_API_URL="http://127.0.0.1:9/v3")).repository

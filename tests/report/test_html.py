@@ -128,7 +128,7 @@ def test_no_text_from_outside_becomes_an_element_or_is_hidden(name: str) -> None
     assert "\u202e" not in page and "\x1b" not in page
 
 
-def test_a_failing_gate_is_told_in_order() -> None:
+def test_a_failing_gate_is_told_in_order_with_links_cost_and_no_empty_part() -> None:
     page = html.render(replace(FAIL, origin=ORIGIN), VIEW)
     places = [page.index(words) for words in _ORDER]
     assert places == sorted(places)
@@ -136,6 +136,19 @@ def test_a_failing_gate_is_told_in_order() -> None:
     assert page.index("Weakened checks") < page.index('id="noise-and-cost"')
     page = html.render(reports.DRIFT)
     assert page.index(">Against the baseline<") < page.index('id="noise-and-cost"')
+    page = html.render(FAIL)
+    for name in ("data/checksums", "env/lockfile"):
+        assert f'<a href="{DOCS_URL}/checks/{name}.md"><code>{name}</code></a>' in page
+    passed = tuple(reports.check(f"code/c{n}", "pass") for n in range(250))
+    assert "and 50 more" in html.render(replace(FAIL, checklist=passed))
+    price = replace(reports.COST, ci95=(-5.0, 15.0), determinism_cost_pct=5.0, max_percent=35.0)
+    page = html.render(replace(reports.PASS, cost=price))
+    assert ">budget 35%</text>" in page and ">-5.0%</text>" in page
+    assert "with its interval" not in html.render(replace(reports.PASS, cost=None))
+    text = Elements(html.render(reports.NOTHING)).text
+    parts = ("Heat map", "Growth", "How the cause was found", "Config hash", "Weakened")
+    for words in (*parts, "None", "nan"):
+        assert words not in text, words
 
 
 _ORDER = (
@@ -153,19 +166,7 @@ _ORDER = (
 )
 
 
-def test_a_reason_that_the_cause_does_not_tell_stands_on_the_page_and_one_that_it_tells_does_not() -> (
-    None
-):
-    more = Reason("determinism/nonfinite", "losses are NaN from step 9 on", "look at the data")
-    page = html.render(replace(FAIL, reasons=(*FAIL.reasons[:1], more)))
-    assert FAIL.reasons[0].id == "determinism/diverged"
-    assert FAIL.reasons[0].message not in page
-    assert more.message in page and more.remedy in page
-    without = html.render(replace(FAIL, diagnosis=None, reasons=FAIL.reasons[:1]))
-    assert FAIL.reasons[0].message in without
-
-
-def test_the_cause_is_marked_in_its_lines_and_linked_at_its_commit() -> None:
+def test_the_cause_is_marked_linked_at_its_commit_and_tells_its_own_reason() -> None:
     page = html.render(replace(FAIL, origin=ORIGIN), VIEW)
     marked = re.findall(r'<tr class="cause"><th scope="row">(\d+)</th><td><code>(.*?)</code>', page)
     assert marked == [("41", "x = rng.default_rng()  # &lt;b&gt;")]
@@ -177,17 +178,21 @@ def test_the_cause_is_marked_in_its_lines_and_linked_at_its_commit() -> None:
         replace(FAIL, origin=ORIGIN, subject=changed),  # the commit has another line
     ):
         assert "train.py#L" not in html.render(unlinked, VIEW)
+    more = Reason("determinism/nonfinite", "losses are NaN from step 9 on", "look at the data")
+    page = html.render(replace(FAIL, reasons=(*FAIL.reasons[:1], more)))
+    assert FAIL.reasons[0].id == "determinism/diverged"
+    assert FAIL.reasons[0].message not in page
+    assert more.message in page and more.remedy in page
+    without = html.render(replace(FAIL, diagnosis=None, reasons=FAIL.reasons[:1]))
+    assert FAIL.reasons[0].message in without
 
 
-def test_the_map_says_each_cell_in_words_and_rings_the_first_divergence() -> None:
+def test_the_map_says_each_cell_in_words_and_of_a_pass_what_the_flags_bought() -> None:
     page = html.render(FAIL, VIEW)
     assert "<title>gradient blocks.3.attn, steps 3 to 4: about 8 ULP apart</title>" in page
     assert "steps 3 to 49: differs, distance not measured</title>" in page
     assert page.count('class="ring"') == 1
     assert "<td>step 3</td><td>47 of 50</td><td>about 512 ULP apart</td>" in page
-
-
-def test_a_pass_is_grey_and_shows_what_the_flags_bought() -> None:
     rows = tuple(replace(row, cells="." * 51) for row in MAP.rows)
     floor = replace(reports.NOISE, heat_map=MAP, losses=reports.DIFFERENT.losses)
     same = replace(reports.SAME, heat_map=replace(MAP, rows=rows))
@@ -196,27 +201,11 @@ def test_a_pass_is_grey_and_shows_what_the_flags_bought() -> None:
     assert "no rounding" not in text and "begins as rounding" not in text
 
 
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        ("...123456789abcde", "begins as rounding, about 2^1 ULP"),
-        ("...kkkkkkkkkkkkk", "another training"),
-        ("." * 4 + "?" * 46 + "n", ""),  # what no replay measured claims nothing
-    ],
-)
-def test_growth_says_what_kind_of_divergence_it_is(cells: str, words: str) -> None:
-    rows = (HeatRow("main", "loss", "", 1, cells),)
-    pair = replace(PAIR, heat_map=replace(MAP, rows=rows), growth=())
-    text = Elements(html.render(_with(pair))).text
-    assert words in text and ("begins as rounding" in text) is words.startswith("begins")
-    assert "shows the farthest" not in text
-
-
 def _with(pair: Comparison, floor: NoiseFloor | None = None) -> Report:
     return replace(FAIL, determinism=reports.compared(pair), noise_floor=floor)
 
 
-def test_growth_is_drawn_beside_the_band_of_the_noise_floor_with_a_table_behind_it() -> None:
+def test_growth_is_drawn_beside_the_noise_floor_and_says_what_kind_of_divergence_it_is() -> None:
     losses = tuple((step, 1.0, 1.0 + 2.0**-step) for step in range(50))
     pair = replace(PAIR, losses=((3, 1.0, 1.5),))
     for floor, bands in ((replace(reports.NOISE, losses=losses, weight_l2=2.0), 2), (None, 0)):
@@ -225,47 +214,33 @@ def test_growth_is_drawn_beside_the_band_of_the_noise_floor_with_a_table_behind_
         assert (drawn.count('class="band"'), drawn.count('class="line"')) == (bands, 2)
         noise = "0.12" if bands else ""
         assert f"<td>3</td><td>0.5</td><td>{noise}</td><td>8e-06</td>" in drawn
+    for cells, words in (
+        ("...123456789abcde", "begins as rounding, about 2^1 ULP"),
+        ("...kkkkkkkkkkkkk", "another training"),
+        ("." * 4 + "?" * 46 + "n", ""),  # what no replay measured claims nothing
+    ):
+        rows = (HeatRow("main", "loss", "", 1, cells),)
+        pair = replace(PAIR, heat_map=replace(MAP, rows=rows), growth=())
+        text = Elements(html.render(_with(pair))).text
+        assert words in text and ("begins as rounding" in text) is words.startswith("begins")
+        assert "shows the farthest" not in text
 
 
-@pytest.mark.parametrize(
-    ("losses", "row"),
-    [
+def test_any_losses_and_steps_are_drawn_small() -> None:
+    for losses, row in (
         (((0, 1.0, 1.0), (1, 2.0, 2.0)), ""),
         (((0, 1.0, math.nan), (1, 1.0, math.inf)), ""),
         (((-1, 0.0, 5e-324), (7, 0.0, 1.7e308)), "<td>-1</td><td>4.9e-324</td>"),
         (tuple((step, 0.0, float(step)) for step in range(10_000)), "<td>9,900</td>"),
-    ],
-    ids=["equal", "no number", "extremes", "ten thousand"],
-)
-def test_growth_draws_any_losses_small(
-    losses: tuple[tuple[int, float, float], ...], row: str
-) -> None:
-    page = html.render(_with(replace(PAIR, losses=losses, growth=())))
-    assert ('id="growth"' in page) is bool(row) and row in page
-    assert page.count("<tr>") < 160 and len(page) < 60_000
-    Elements(page)
-
-
-def test_the_cost_is_drawn_with_its_interval_and_its_budget() -> None:
-    price = replace(reports.COST, ci95=(-5.0, 15.0), determinism_cost_pct=5.0, max_percent=35.0)
-    page = html.render(replace(reports.PASS, cost=price))
-    assert ">budget 35%</text>" in page and ">-5.0%</text>" in page
-    assert "with its interval" not in html.render(replace(reports.PASS, cost=None))
-
-
-def test_each_check_that_has_a_page_is_linked_passed_or_not() -> None:
-    page = html.render(FAIL)
-    for name in ("data/checksums", "env/lockfile"):
-        assert f'<a href="{DOCS_URL}/checks/{name}.md"><code>{name}</code></a>' in page
-    passed = tuple(reports.check(f"code/c{n}", "pass") for n in range(250))
-    assert "and 50 more" in html.render(replace(FAIL, checklist=passed))
-
-
-def test_what_was_not_measured_has_no_part() -> None:
-    text = Elements(html.render(reports.NOTHING)).text
-    parts = ("Heat map", "Growth", "How the cause was found", "Config hash", "Weakened")
-    for words in (*parts, "None", "nan"):
-        assert words not in text, words
+    ):
+        page = html.render(_with(replace(PAIR, losses=losses, growth=())))
+        assert ('id="growth"' in page) is bool(row) and row in page
+        assert page.count("<tr>") < 160 and len(page) < 60_000
+        Elements(page)
+    for cells, each in (("5???????", 4), ("????????", 1)):
+        rows = tuple(HeatRow("main", "gradient", f"b{n}", 1, " " + cells * 12) for n in range(3))
+        drawn = HeatMap(steps=96, width=1, depth=1, rows=rows)
+        assert layout(drawn, None, 40, 100, measured=True).each == each
 
 
 def _noise(rows: int, columns: int) -> HeatMap:
@@ -299,10 +274,3 @@ def test_the_largest_report_is_a_page_of_at_most_a_mebibyte_that_says_it_is_coar
         assert len(page.encode()) <= html.MAX_BYTES
         assert words in page and "The page was shortened" in page
         Elements(page)
-
-
-@pytest.mark.parametrize(("cells", "each"), [("5???????", 4), ("????????", 1)])
-def test_columns_hold_more_steps_where_few_of_them_were_measured(cells: str, each: int) -> None:
-    rows = tuple(HeatRow("main", "gradient", f"b{n}", 1, " " + cells * 12) for n in range(3))
-    drawn = HeatMap(steps=96, width=1, depth=1, rows=rows)
-    assert layout(drawn, None, 40, 100, measured=True).each == each

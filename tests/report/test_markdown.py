@@ -1,9 +1,12 @@
-"""Claims about `report.markdown`."""
+"""The comment and the summary: without a click a reviewer knows what diverged, where, why and what
+determinism costs; whatever a report holds, nothing of it is live, and it fits. The golden files are
+comments as they are posted."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +20,12 @@ from repro_gate.baseline.config_hash import Inputs
 from repro_gate.checks import ALL
 from repro_gate.checks.pages import reasons
 from repro_gate.compare.model import HeatMap, HeatRow
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report import markdown
-from repro_gate.report.model import Origin, Report, View
+from repro_gate.report.markdown import MARKS, comment
+from repro_gate.report.model import Origin, Reason, Report, View, WeakenedCheck
 from tests.support import reports
+from tests.support.golden import golden
 
 # the report links these to their pages, and Hypothesis finds them in the sources
 OWN_IDS = {*reasons(), *(item.id for item in ALL)}
@@ -50,16 +56,13 @@ def _unfolded(text: str) -> str:
     return re.sub(r"^<details>.*?^</details>$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
-def test_a_comment_leaves_to_the_page_what_nobody_acts_on_and_the_summary_has_it_unfolded() -> None:
+def test_a_comment_leaves_to_the_page_what_nobody_acts_on_and_shows_the_log_of_a_crash() -> None:
     text, whole = markdown.comment(reports.FAIL), markdown.summary(reports.FAIL)
     for words in ("- `head.bias`:", "| `default-1` |", "| `torch` | `2.13.0` |", "- passed: ["):
         assert words not in text and words in whole, words
     assert "<details>" not in whole and whole.count("<details open>") > text.count("<details>") >= 3
     assert "Shortened" not in whole
     assert "Shortened" in markdown.summary(reports.FAIL, View(limit=1_500))
-
-
-def test_the_log_of_a_crash_is_seen_without_a_click_once() -> None:
     crashed = replace(reports.INCONCLUSIVE, runs=reports.INCONCLUSIVE.runs * 2)
     text = markdown.comment(crashed)
     assert text.count("ValueError: boom") == _unfolded(text).count("ValueError: boom") == 1
@@ -67,16 +70,23 @@ def test_the_log_of_a_crash_is_seen_without_a_click_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"]
+    "report",
+    [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)],
+    ids=[*reports.ALL, "hostile", "enormous"],
 )
-def test_every_fold_is_closed_and_every_table_is_a_table(report: Report) -> None:
+def test_every_fold_is_closed_every_table_is_a_table_and_the_rest_is_short(report: Report) -> None:
     text = markdown.comment(report)
     html = "".join(token.content for token in _tokens(text) if token.type.startswith("html_"))
     for tag in ("details", "summary"):
         assert html.count(f"<{tag}>") == html.count(f"</{tag}>")
     shown = "".join(token.content for token in _tokens(text) if token.type == "text")
     assert "| ---" not in shown and "**" not in shown
-    assert "\n\n\n\n" not in text
+    assert "\n\n\n\n" not in text and len(_unfolded(text)) < 50_000
+    _rows(text)
+    if report in reports.ALL.values():
+        view = View(run_url="https://github.com/octo/training/actions/runs/7")
+        text = markdown.comment(replace(report, origin=_ORIGIN), view)
+        assert len(text.encode()) <= 8_000 and "Shortened" not in text
 
 
 @settings(max_examples=25, deadline=None)
@@ -102,21 +112,30 @@ def test_hostile_text_never_reaches_what_github_makes_live() -> None:
         assert live not in plain
 
 
-@pytest.mark.parametrize("limit", [65_536, 60_000, 20_000, 5_000, 1_000, 100, 30, 4, 0])
-def test_the_limit_always_holds_and_the_verdict_goes_last(limit: int) -> None:
-    for report in (reports.hostile(), *reports.ALL.values()):
-        text = markdown.comment(report, View(limit=limit))
-        assert len(text) <= limit
-        assert report.verdict[:limit] in text
-
-
-@pytest.mark.parametrize("limit", [65_536, 20_000, 5_000, 1_500])
-def test_no_form_is_too_short_to_say_that_less_is_asked(limit: int) -> None:
-    for report in (reports.WEAKENED, reports.hostile(), reports.enormous(tensors=50, name=10_000)):
-        text = markdown.comment(report, View(limit=limit))
-        assert "⚠️" in text and "Weakened checks" in _unfolded(text) and len(text) <= limit
-    shortest = markdown.comment(reports.WEAKENED, View(limit=160)).splitlines()
-    assert shortest[2] == "⚠️ **Weakened checks:** 3 weakened checks."
+def test_the_limit_always_holds_the_verdict_goes_last_and_what_is_weakened_is_said() -> None:
+    for limit in (65_536, 60_000, 20_000, 5_000, 1_000, 100, 30, 4, 0):
+        for report in (reports.hostile(), *reports.ALL.values()):
+            text = markdown.comment(report, View(limit=limit))
+            assert len(text) <= limit
+            assert report.verdict[:limit] in text
+    for limit in (65_536, 20_000, 5_000, 1_500):
+        for report in (
+            reports.WEAKENED,
+            reports.hostile(),
+            reports.enormous(tensors=50, name=10_000),
+        ):
+            text = markdown.comment(report, View(limit=limit))
+            assert "⚠️" in text and "Weakened checks" in _unfolded(text) and len(text) <= limit
+        shortest = markdown.comment(reports.WEAKENED, View(limit=160)).splitlines()
+        assert shortest[2] == "⚠️ **Weakened checks:** 3 weakened checks."
+    for limit in (1_000_000, 65_536, 5_000, 300, 6, 0):
+        for report in (
+            reports.hostile("ü" * 3_000),
+            reports.enormous(tensors=50, name=10_000),
+            reports.WEAKENED,
+        ):
+            text = markdown.summary(report, View(limit=limit))
+            assert len(text.encode()) <= limit and report.verdict[:limit] in text
 
 
 def _folded(text: str, title: str) -> str:
@@ -124,7 +143,12 @@ def _folded(text: str, title: str) -> str:
     return text.split(f"<summary>{title}</summary>")[1].split("</details>")[0]
 
 
-def test_a_value_that_python_cannot_write_is_no_stack_trace() -> None:
+def test_large_reports_fit_and_a_command_is_shown_whole_or_not() -> None:
+    text = markdown.comment(reports.enormous())
+    assert len(text) <= markdown.LIMIT
+    assert "fail" in text.splitlines()[0] and "12.4% slower" in _unfolded(text)
+    assert "10,000 weakened" in text or "and 9,995 more, all in the JSON report" in text
+    assert "See it again" not in markdown.comment(replace(reports.FAIL, reproduce="x" * 5_000))
     bottomless: list[Any] = []
     bottomless.append(bottomless)
     inputs: Inputs = {"huge": 10**5_000, "bottomless": bottomless}
@@ -133,14 +157,7 @@ def test_a_value_that_python_cannot_write_is_no_stack_trace() -> None:
     assert text.count("too large to show") == 2
 
 
-def test_ten_thousand_tensors_with_huge_names_and_five_hundred_reasons_fit() -> None:
-    text = markdown.comment(reports.enormous())
-    assert len(text) <= markdown.LIMIT
-    assert "fail" in text.splitlines()[0] and "12.4% slower" in _unfolded(text)
-    assert "10,000 weakened" in text or "and 9,995 more, all in the JSON report" in text
-
-
-def test_what_matters_least_goes_first_and_the_reader_is_told() -> None:
+def test_what_matters_least_goes_first_and_a_map_is_of_what_differs() -> None:
     report = _with_map(_MAP)
     whole = markdown.comment(report)
     shorter = markdown.comment(report, View(limit=len(whole) - 1))
@@ -148,18 +165,18 @@ def test_what_matters_least_goes_first_and_the_reader_is_told() -> None:
         assert words in shorter
     assert "Shortened" in shorter and "Shortened" not in whole
     assert "by module and step" in whole and "by module and step" not in shorter
+    assert "→ gradient blocks.3" in _folded(
+        markdown.summary(_with_map(_MAP)), "Where they differ, by module and step"
+    )
+    passed = replace(reports.PASS, noise_floor=replace(reports.NOISE, heat_map=_MAP))
+    assert "blocks.3" in _folded(markdown.summary(passed), "Without the flags, by module and step")
+    for text in (markdown.summary(reports.PASS), markdown.comment(passed)):
+        assert "by module and step" not in text
 
 
 def _with_map(found: HeatMap) -> Report:
     pair = replace(reports.DIFFERENT, heat_map=found)
     return replace(reports.FAIL, determinism=reports.compared(pair))
-
-
-@pytest.mark.parametrize("name", reports.ALL)
-def test_a_comment_takes_at_most_eight_thousand_bytes(name: str) -> None:
-    view = View(run_url="https://github.com/octo/training/actions/runs/7")
-    text = markdown.comment(replace(reports.ALL[name], origin=_ORIGIN), view)
-    assert len(text.encode()) <= 8_000 and "Shortened" not in text
 
 
 def test_what_did_not_pass_stays_with_its_remedy_where_room_is_short() -> None:
@@ -172,16 +189,6 @@ def test_what_did_not_pass_stays_with_its_remedy_where_room_is_short() -> None:
         folded = text.partition("<summary>Checks that did not pass</summary>")[2]
         assert folded.count("message yyy") >= told and folded.count("remedy zzz") >= told
         assert ("and 5 more" in folded) is (few is checks)
-
-
-def test_a_summary_shows_the_map_of_what_differs_and_of_a_pass_the_one_without_flags() -> None:
-    assert "→ gradient blocks.3" in _folded(
-        markdown.summary(_with_map(_MAP)), "Where they differ, by module and step"
-    )
-    passed = replace(reports.PASS, noise_floor=replace(reports.NOISE, heat_map=_MAP))
-    assert "blocks.3" in _folded(markdown.summary(passed), "Without the flags, by module and step")
-    for text in (markdown.summary(reports.PASS), markdown.comment(passed)):
-        assert "by module and step" not in text
 
 
 def test_one_line_says_of_a_pass_what_stayed_and_what_changed() -> None:
@@ -200,16 +207,161 @@ def test_one_line_says_of_a_pass_what_stayed_and_what_changed() -> None:
     assert len(markdown.line(reports.WEAKENED, View(limit=300))) <= 300
 
 
-@pytest.mark.parametrize("limit", [1_000_000, 65_536, 5_000, 300, 6, 0])
-def test_a_summary_is_measured_in_bytes(limit: int) -> None:
-    for report in (
-        reports.hostile("ü" * 3_000),
-        reports.enormous(tensors=50, name=10_000),
-        reports.WEAKENED,
+_GOLDEN = Path(__file__).parent / "golden"
+_NAMES = ("fail", "explained", "pass", "inconclusive", "weakened")
+_RUN = "https://github.com/octo/training/actions/runs/7"
+_ENTROPY = Reason(
+    "random-state/os-entropy",
+    "the runs diverged, and training code drew from the operating system's entropy: train.py:41: "
+    "rng = default_rng()",
+    "seed it from the run's seed",
+)
+
+
+def _comment(name: str) -> str:
+    return comment(reports.ALL[name], View(run_url=_RUN))
+
+
+def _rows(text: str) -> dict[str, str]:
+    """The table of the first screen: label -> value, in order."""
+    table = text.replace("\u00a0", " ").split("\n\n")[1].splitlines()
+    if not table[0].startswith("| **"):
+        return {}
+    assert table[1] == "| :--- | :--- |" and len(table) <= 8
+    found = [re.findall(r"^\| \*\*([A-Za-z ]+)\*\* \| (.+) \|$", line) for line in table]
+    assert [len(row) for row in found] == [1, 0, *[1] * (len(table) - 2)], table
+    return {label: value for row in found for label, value in row}
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_the_comment_reads_as_the_golden_file(name: str) -> None:
+    path = _GOLDEN / f"comment-{name}.md"
+    golden(path, _comment(name))
+
+
+@pytest.mark.parametrize("name", reports.ALL)
+def test_the_verdict_and_the_commit_are_seen_and_what_was_measured(name: str) -> None:
+    report = reports.ALL[name]
+    text = comment(report)
+    assert text.startswith(f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}, ")
+    assert ("Commit `0123456789ab`" if report.subject.commit else "Commit not in git") in text
+    rows = _rows(text)
+    assert ("Cost" in rows) is (report.cost is not None)
+    assert ("Baseline" in rows) is (report.baseline is not None)
+    assert "not measured" not in text and "none" not in rows.values()
+
+
+def test_the_cause_is_called_what_it_is_and_told_once() -> None:
+    likely = replace(reports.WHY, confirmed=False, also=(), rate=None)
+    text = comment(replace(reports.EXPLAINED, diagnosis=likely))
+    assert _rows(text)["Cause"].startswith("**Likely**, not proven: ")
+    assert "Confirmed" not in _unfolded(text) and "because of" not in text
+    ruled_out = ("the clock", "418 operators agree")
+    nothing = Diagnosis(cause="unknown", message="nothing explains it", ruled_out=ruled_out)
+    report = replace(reports.EXPLAINED, diagnosis=nothing, reasons=reports.FAIL.reasons[:1])
+    rows = _rows(comment(report))
+    assert rows["Cause"] == "nothing explains it<br>**Ruled out**: the clock; 418 operators agree"
+    assert (
+        rows["Remedy"]
+        == f"its page says what to try next ([unknown]({DOCS_URL}/causes/unknown.md))"
+    )
+    explained = replace(reports.EXPLAINED, reasons=(*reports.FAIL.reasons, _ENTROPY))
+
+    def table(**cause: object) -> str:
+        found = replace(reports.WHY, **cause) if cause else None  # type: ignore[arg-type]
+        return comment(replace(explained, diagnosis=found)).split("\n\n")[1]
+
+    at_its_line = comment(explained).split("\n\n")[1]
+    assert "`train.py:17` sets" in at_its_line and "the runs diverged, and" not in at_its_line
+    assert "sets `torch.backends" not in table(file="train.py", line=17)
+    assert "the runs diverged, and" in table()
+
+
+def test_the_heading_and_the_table_say_what_is_no_plain_divergence() -> None:
+    text = comment(reports.DRIFT)
+    assert text.startswith("## ❌ Repro Gate: fail, two runs agree, but not with the baseline: ")
+    rows = _rows(text)
+    assert list(rows)[:2] == ["Baseline", "Remedy"]
+    for words in ("differs in `losses`, `weights`", "same inputs, different", "kernel: 6.1.0 ->"):
+        assert words in rows["Baseline"]
+    head = Origin("octo/training", "f" * 40, 7, 1)
+    text = comment(replace(reports.LOCKED, origin=head))
+    assert "Commit `ffffffffffff`, tested as `0123456789ab`, ⚠️ with 1 uncommitted path" in text
+    same = replace(head, head_sha=reports.SUBJECT.commit or "")
+    assert "tested as" not in comment(replace(reports.LOCKED, origin=same))
+    pair = reports.compared(reports.SAME, reports.DIFFERENT, non_finite=((7, "nan"),))
+    rows = _rows(comment(replace(reports.FAIL, determinism=pair)))
+    assert rows["Diverges at"].endswith("<br>seeds: 1 same, 2 differs")
+    assert rows["Loss"] == "not finite: nan at step 7"
+
+
+def test_of_reasons_and_weakened_checks_the_first_are_seen_and_the_rest_is_counted() -> None:
+    reasons = tuple(Reason(f"made/up-{index}", f"reason number {index}") for index in range(9))
+    text = comment(replace(reports.FAIL, reasons=reasons))
+    table, below = text.split("\n\n", 2)[1:]
+    assert re.findall(r"reason number (\d)", table) == ["0", "1", "2", "3"]
+    assert re.findall(r"reason number (\d)", below) == ["4", "5", "6", "7", "8"]
+    assert "### ⚠️ Weakened checks" in _unfolded(comment(reports.WEAKENED))
+    assert "Weakened checks" not in comment(reports.LOCKED)
+    many = tuple(WeakenedCheck(f"key.{index}", "less now") for index in range(40))
+    base = replace(reports.WEAKENED.base or pytest.fail("it has one"), weakened=many)
+    seen = _unfolded(comment(replace(reports.WEAKENED, base=base)))
+    assert seen.count("less now") == 5 and "and 35 more, all in the JSON report" in seen
+
+
+def _explained(file: str, **subject: object) -> Report:
+    return replace(
+        reports.EXPLAINED,
+        origin=Origin("octo/training", "f" * 40, 7, 1),
+        subject=replace(reports.SUBJECT, **subject),  # type: ignore[arg-type]
+        diagnosis=replace(reports.WHY, file=file, also=()),
+    )
+
+
+def test_the_causes_line_is_a_link_to_it_at_the_commit_that_was_tested_if_that_has_it() -> None:
+    address = (
+        f"(<https://ghe.example/octo/training/blob/{reports.SUBJECT.commit}/src/my%20train.py#L41>)"
+    )
+    text = comment(_explained("src/my train.py"), View(server_url="https://ghe.example"))
+    assert f"[`src/my train.py:41`]{address}" in text.splitlines()[0]
+    assert f"[`my train.py:41`]{address}" in _rows(text)["Cause"], "a phone is narrow"
+    for file, subject in (
+        ("src/train.py", {"commit": None}),
+        ("src/train.py", {"uncommitted": ("src/train.py",)}),
+        ("/etc/train.py", {}),
+        ("../train.py", {}),
+        ("a\u202eb.py", {}),
     ):
-        text = markdown.summary(report, View(limit=limit))
-        assert len(text.encode()) <= limit and report.verdict[:limit] in text
+        report = _explained(file, **subject)
+        for unlinked in (report, replace(_explained("src/train.py"), origin=None)):
+            text = comment(unlinked)
+            assert "/blob/0123" not in text and ":41" in _rows(text)["Cause"]
+    for file in ("a](x)b.py", "a>b.py", "a|b.py", "`a`.py", "a#b?c.py", "<b>.py"):
+        lines = comment(_explained(file)).splitlines()
+        (found,) = re.findall(
+            r"\]\(<([^>]*)>\)", next(line for line in lines if line.startswith("| **Cause**"))
+        )
+        blob = r"https://github\.com/octo/training/blob/[0-9a-f]{40}/"
+        assert re.fullmatch(blob + r"[A-Za-z0-9%._-]+#L41", found)
 
 
-def test_a_command_is_shown_whole_or_not_at_all() -> None:
-    assert "See it again" not in markdown.comment(replace(reports.FAIL, reproduce="x" * 5_000))
+def test_the_causes_line_is_shown_with_those_around_it_in_a_block_that_it_cannot_end() -> None:
+    assert "```text" not in comment(reports.EXPLAINED)
+    excerpt = ((40, "    if a:"), (41, "```torch.Generator().seed()"), (42, "</details>\n| a |"))
+    text = comment(replace(reports.EXPLAINED, diagnosis=replace(reports.WHY, excerpt=excerpt)))
+    lines = ["````text", "  40 |     if a:", "> 41 | ```torch.Generator().seed()"]
+    assert "\n".join(["\n", *lines, "  42 | </details> | a |", "````", "\n"]) in text
+
+
+def test_the_page_is_named_only_where_there_is_a_run_and_our_link_cannot_be_ended() -> None:
+    named = replace(reports.PASS, origin=Origin("octo/training", "f" * 40, 7, 1, "out-a100"))
+    link = f"[artifact](<{_RUN}#artifacts>) `out-a100`"
+    assert f"The whole report: {link}, `report.html`" in comment(named, View(run_url=_RUN))
+    # nobody is led to a page that a fork may have put there
+    foreign = comment(named, View(run_url=_RUN, foreign=True))
+    assert f"{link}; `repro-gate show report.json --html page.html`" in foreign
+    assert "report.html" not in foreign
+    assert "report.html" not in comment(named) and "#artifacts" not in comment(named)
+    text = comment(reports.PASS, View(run_url="https://h/a b>(c)<d>\n[x](y)"))
+    assert "[workflow run](<https://h/a%20b%3E%28c%29%3Cd%3E%0A%5Bx%5D%28y%29>)" in text
+    assert "](<" not in comment(reports.PASS)

@@ -1,4 +1,5 @@
-"""Claims about the comment on several reports."""
+"""Several reports: one comment on all of them, and each finding, check and input that differs between
+two is one row."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import random
 import re
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
+from repro_gate.report import matrix
 from repro_gate.report.matrix import render, verdict
 from repro_gate.report.model import Origin, Reason, Report, View
 from tests.support import reports
@@ -34,9 +36,7 @@ def rows(text: str) -> list[list[str]]:
     return [[part.strip() for part in line.strip("|").split("|")] for line in table]
 
 
-def test_one_table_has_a_row_for_each_kind_with_verdict_divergence_cause_cost_and_platform() -> (
-    None
-):
+def test_one_table_has_a_row_for_each_kind_and_below_it_each_failure_says_what_to_do() -> None:
     text = render([H100, A100])
     assert text.startswith("## ❌ Repro Gate: fail (1 fail, 1 pass)\n")
     assert text.count("| Where |") == 1
@@ -46,9 +46,6 @@ def test_one_table_has_a_row_for_each_kind_with_verdict_divergence_cause_cost_an
     assert second[3].startswith("[unseeded-rng](") and second[3].endswith("in `src/train.py:41`")
     for row in (first, second):
         assert row[4].startswith("**12.4% slower") and reports.ADDRESS.platform[7:19] in row[5]
-
-
-def test_below_the_table_each_failure_says_what_to_do_and_a_pass_says_nothing() -> None:
     below = render([A100, H100]).partition("<details>")[2]
     assert below.startswith("<summary>❌ <code>H100</code>: ") and "A100" not in below
     assert "**Remedy:** give the generator a seed of its own" in below
@@ -56,30 +53,34 @@ def test_below_the_table_each_failure_says_what_to_do_and_a_pass_says_nothing() 
     assert "<details>" not in render([A100, cell(reports.PASS, "H100")])
 
 
-@pytest.mark.parametrize(
-    ("cells", "worst"), [([A100], "pass"), ([A100, L4], "inconclusive"), ([A100, L4, H100], "fail")]
-)
-def test_the_worst_verdict_is_that_of_all(cells: list[Report], worst: str) -> None:
-    assert verdict(cells) == worst and f"Repro Gate: {worst} (" in render(cells).splitlines()[0]
-
-
-def test_the_order_of_the_reports_changes_nothing() -> None:
+def test_the_worst_verdict_is_that_of_all_in_any_order_and_twins_are_told_apart() -> None:
+    for cells, worst in (
+        ([A100], "pass"),
+        ([A100, L4], "inconclusive"),
+        ([A100, L4, H100], "fail"),
+    ):
+        assert verdict(cells) == worst and f"Repro Gate: {worst} (" in render(cells).splitlines()[0]
     cells = [A100, H100, L4]
     for seed in range(5):
         assert render(random.Random(seed).sample(cells, 3)) == render(cells)
-
-
-def test_two_of_one_kind_are_told_apart_by_their_folders() -> None:
     twins = [cell(reports.PASS, "H100", "one"), cell(reports.FAIL, "H100", "two"), A100]
     assert [row[0] for row in rows(render(twins))] == ["`A100`", "`H100, one`", "`H100, two`"]
 
 
-@pytest.mark.parametrize("limit", [65_536, 6_000, 2_000, 1_000, 300, 40, 4])
-def test_it_fits_into_any_limit_and_keeps_the_verdict(limit: int) -> None:
-    many = tuple(Reason("a/b", "long " * 500, "long " * 500) for _ in range(50))
-    cells = [replace(cell(reports.EXPLAINED, f"GPU {number}"), reasons=many) for number in range(8)]
-    text = render(cells, View(limit=limit))
-    assert len(text) <= limit and "fail" in text
+def test_it_fits_into_any_limit_and_width_and_stays_text() -> None:
+    for limit in (65_536, 6_000, 2_000, 1_000, 300, 40, 4):
+        many = tuple(Reason("a/b", "long " * 500, "long " * 500) for _ in range(50))
+        cells = [
+            replace(cell(reports.EXPLAINED, f"GPU {number}"), reasons=many) for number in range(8)
+        ]
+        text = render(cells, View(limit=limit))
+        assert len(text) <= limit and "fail" in text
+    for encoding in ("utf-8", "ascii"):
+        for width in (40, 80, 200):
+            worst = reports.hostile()
+            for a, b in ((reports.PASS, worst), (worst, reports.hostile("other"))):
+                for line in _shown(a, b, width, encoding).splitlines():
+                    assert line.isprintable() and (encoding == "ascii" or cell_len(line) <= width)
 
 
 def test_names_are_inert_wherever_they_stand() -> None:
@@ -99,3 +100,61 @@ def test_names_are_inert_wherever_they_stand() -> None:
 def test_no_name_adds_a_row_or_a_column(name: str) -> None:
     found = rows(render([cell(reports.FAIL, name), A100]))
     assert [len(row) for row in found] == [6, 6]
+
+
+_NAMES = ("before.json", "after.json")
+
+
+def _shown(a: Report, b: Report, width: int = 2_000, encoding: str = "utf-8") -> str:
+    return matrix.between(a, b, _NAMES, View(width=width, encoding=encoding))
+
+
+def differences(a: Report, b: Report) -> dict[str, list[str]]:
+    """Label -> both values, of a terminal so wide that nothing is broken."""
+    found = (line.split("  ") for line in _shown(a, b).splitlines()[1:])
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in found]
+    return {label: values for label, *values in cells}
+
+
+def test_each_difference_is_a_row_and_two_equal_reports_have_none() -> None:
+    rows = differences(reports.PASS, reports.EXPLAINED)
+    assert rows["verdict"] == ["pass", "fail"] and "step 3, gradient" in rows["diverges at"][1]
+    assert "src/train.py:41" in rows["cause"][1]
+    assert rows["check data/checksums"] == ["pass", "fail"]
+    assert not {"noise floor", "cost", "check env/lockfile"} & rows.keys()
+    fewer = tuple(replace(item, message="other words") for item in reports.CHECKLIST[1:])
+    rows = differences(reports.PASS, replace(reports.PASS, checklist=fewer))
+    assert rows == {"check code/committed": ["warn", "not there"]}
+    for name in reports.ALL:
+        assert _shown(reports.ALL[name], reports.ALL[name]).split() == list(_NAMES)
+    many = reports.address(recipe={f"data/{at:03}": at for at in range(100)})
+    changed = reports.address(recipe=dict.fromkeys(many.inputs.recipe, 0))
+    a, b = (replace(reports.LOCKED, config_hash=item) for item in (many, changed))
+    assert _shown(a, b).endswith("\nand 59 more\n")
+    assert len(_shown(a, b).splitlines()) < 50
+
+
+def test_two_costs_say_whether_their_intervals_overlap() -> None:
+    for bounds, words in (
+        ((14.0, 20.0), "the intervals overlap: no change is shown"),
+        ((15.0, 20.0), "the intervals do not overlap"),
+    ):
+        cost = replace(reports.COST, determinism_cost_pct=17.0, ci95=bounds, default_step_ms=8.0)
+        dear = replace(reports.PASS, cost=cost)
+        for a, b in ((reports.PASS, dear), (dear, reports.PASS)):
+            assert differences(a, b)["cost"][1].endswith(words)
+        assert (
+            differences(reports.PASS, replace(reports.PASS, cost=None))["cost"][1] == "not measured"
+        )
+
+
+def test_inputs_that_changed_are_named_and_what_is_no_input_is_not_believed() -> None:
+    for inputs, rows in (
+        (
+            {"seed": 7, "data/new": 1.5},
+            {"recipe seed": ["42", "7"], "recipe data/new": ["none", "1.5"]},
+        ),
+        ({"seed": 10**29}, {"inputs": ["cannot be compared", "one is no input"]}),
+    ):
+        hashed = reports.address(recipe={**reports.ADDRESS.inputs.recipe, **inputs})
+        assert differences(reports.LOCKED, replace(reports.LOCKED, config_hash=hashed)) == rows

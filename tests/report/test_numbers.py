@@ -9,9 +9,8 @@ import pytest
 from repro_gate.report import numbers
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
+def test_figures_carry_their_sign_and_never_show_sixty_of_anything() -> None:
+    for value, expected in (
         (12.44, "+12.4%"),
         (-3.0, "-3.0%"),
         (-0.01, "0.0%"),
@@ -21,32 +20,19 @@ from repro_gate.report import numbers
         (1.94e114, "+2e+114%"),
         (math.inf, "inf%"),
         (math.nan, "nan%"),
-    ],
-)
-def test_a_percentage_carries_its_sign_and_never_a_minus_zero(value: float, expected: str) -> None:
-    assert numbers.percent(value) == expected
-    for function in (numbers.budget, numbers.milliseconds, numbers.duration, numbers.small):
-        assert function(value).strip()
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
+    ):
+        assert numbers.percent(value) == expected
+        for function in (numbers.budget, numbers.milliseconds, numbers.duration, numbers.small):
+            assert function(value).strip()
+    for value, expected in (
         (0.42, "0.42 s"),
         (12.34, "12.3 s"),
         (59.97, "1 min 00 s"),
         (245, "4 min 05 s"),
         (3720, "1 h 02 min"),
         (3599.6, "1 h 00 min"),
-    ],
-)
-def test_a_duration_never_shows_sixty_of_anything(value: float, expected: str) -> None:
-    assert numbers.duration(value) == expected
-
-
-@pytest.mark.parametrize(("runs", "percent"), [(2, 78), (3, 63), (29, 10), (299, 1)])
-def test_equal_runs_exclude_faults_that_show_in_a_larger_share_of_runs(
-    runs: int, percent: int
-) -> None:
-    assert round(numbers.excluded(runs)) == percent
-    assert (1 - numbers.excluded(runs) / 100) ** runs == pytest.approx(0.05)
+    ):
+        assert numbers.duration(value) == expected
+    for runs, percent in ((2, 78), (3, 63), (29, 10), (299, 1)):
+        assert round(numbers.excluded(runs)) == percent
+        assert (1 - numbers.excluded(runs) / 100) ** runs == pytest.approx(0.05)

@@ -1,14 +1,9 @@
-"""Claims about `report.terminal`: the answer is in the first line, all that matters is on one
-screen, it fits 80 columns, needs no colour, and hostile names stay text. What `-v` adds is
-`report.terminal`.
-
-The golden files are what a person sees. To refresh them after a wanted change, then read the
-difference: `REPRO_GATE_GOLDEN=write pytest tests/report/test_terminal.py`.
-"""
+"""The terminal: the answer is in the first line, all that matters is on one screen, it fits 80
+columns, needs no colour, and hostile names stay text; the checklist has the worst first."""
 
 from __future__ import annotations
 
-import os
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +13,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from repro_gate import __version__
+from repro_gate.checks.interface import STATUSES, CheckResult, EvidenceLine
 from repro_gate.compare.model import Comparison, Divergence
+from repro_gate.report import document as report_document
 from repro_gate.report import markdown, terminal, wording
 from repro_gate.report.model import Reason, Report, View
+from repro_gate.report.terminal import checklist_json, render_checklist
 from tests.support import reports
+from tests.support.golden import golden
 
 _GOLDEN = Path(__file__).parent / "golden"
 
@@ -68,16 +68,12 @@ _EACH = {**reports.ALL, "source": _EXPLAINED, "long": _WORST, "many": _MANY}
 def test_the_report_reads_as_the_golden_file(name: str, verbose: bool) -> None:
     path = _GOLDEN / f"{name}{'-verbose' if verbose else ''}.txt"
     text = _plain(_EXPLAINED if name == "explained" else reports.ALL[name], verbose)
-    if os.environ.get("REPRO_GATE_GOLDEN") == "write":
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    golden(path, text)
 
 
 @pytest.mark.parametrize("report", _EACH.values(), ids=_EACH)
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_pass_takes_fifteen_lines_of_the_width_and_anything_else_thirty_whatever_it_holds(
-    report: Report, width: int
-) -> None:
+def test_a_pass_takes_fifteen_lines_and_the_rest_thirty(report: Report, width: int) -> None:
     for verbose in (False, True):
         for line in _shown(report, width, verbose=verbose).splitlines():
             # but the command to copy
@@ -90,15 +86,12 @@ def test_a_pass_takes_fifteen_lines_of_the_width_and_anything_else_thirty_whatev
         assert not report.reproduce or lines[-2].startswith("  reproduce    ")
 
 
-def test_where_there_is_no_room_the_causes_own_line_stays() -> None:
+def test_lines_are_cut_for_a_terminal_alone() -> None:
     crowded = _with_source(reports.hostile("word " * 100), *_SOURCE)
     crowded = replace(crowded, verdict="fail", reasons=reports.EXPLAINED.reasons)
     lines = _shown(crowded, 40).splitlines()
     source = [line for line in lines if re.match(r"  [> ] *\d+ \| ", line)]
     assert source == ["  > 41 |     noise.seed()"] and len(lines) <= 30
-
-
-def test_without_a_terminal_no_line_is_wrapped_or_padded() -> None:
     long = ("word " * 60).strip()
     report = replace(reports.FAIL, reasons=(Reason("run/crashed", long),))
     for verbose in (False, True):
@@ -107,23 +100,22 @@ def test_without_a_terminal_no_line_is_wrapped_or_padded() -> None:
         assert not any(line.endswith(" ") for line in lines)
         heads = {len(line) for line in lines if line.startswith("Reasons")}
         assert heads == ({80} if verbose else set())
+    command = "repro-gate run repro.yml " + " ".join(f"--set train.env.N{n}=v" for n in range(12))
+    report = replace(reports.FAIL, reproduce=command)
+    assert f"\n  {command}\n" in _plain(report, verbose=True)
+    assert f"\n  reproduce    {command}\n" in _plain(report)
 
 
-@pytest.mark.parametrize(
-    ("bounds", "words"),
-    [
+def test_the_whole_interval_decides_about_the_budget() -> None:
+    for bounds, words in (
         ((10.1, 14.6), "within the budget of 30%"),
         ((31.0, 40.0), "over the budget of 30%"),
         ((20.0, 40.0), "the budget of 30% lies in between"),
-    ],
-)
-def test_the_whole_interval_decides_about_the_budget(
-    bounds: tuple[float, float], words: str
-) -> None:
-    report = replace(reports.PASS, cost=replace(reports.COST, ci95=bounds))
-    assert words in " ".join(_plain(report).split())
-    tolerated = _plain(reports.TOLERATED).split("\n")[0]
-    assert "not bitwise identical, but within the tolerance" in tolerated
+    ):
+        report = replace(reports.PASS, cost=replace(reports.COST, ci95=bounds))
+        assert words in " ".join(_plain(report).split())
+        tolerated = _plain(reports.TOLERATED).split("\n")[0]
+        assert "not bitwise identical, but within the tolerance" in tolerated
 
 
 def test_the_end_of_a_log_is_shown_only_where_its_run_ended_badly() -> None:
@@ -138,34 +130,6 @@ def test_the_end_of_a_log_is_shown_only_where_its_run_ended_badly() -> None:
     assert "  | line 199\n" in text and "line 191" not in text
     for ended in (shown(log_tail=log), shown(outcome="interrupted", exit_code=-9)):
         assert "end of the log" not in ended and "line 199" not in ended
-
-
-def test_runs_that_take_other_numbers_of_steps_are_said_to_end_differently() -> None:
-    detail = "deterministic-1 ended well after 5 steps, deterministic-2 crashed after 3 steps"
-    ending = Divergence(step=3, kind="optimizer", name="steps", detail=detail)
-    pair = Comparison(identical=False, steps=3, tensors=19, differing=0, first_divergence=ending)
-    report = replace(reports.FAIL, determinism=reports.compared(pair), diagnosis=None)
-    text = " ".join(_plain(report).split())
-    assert text.startswith(f"FAIL two runs with seed 42 end differently: {detail}")
-    assert "0 of 19 tensors differ up to step 3" in text
-    assert "after the last step" not in text and "at the end" not in text
-    assert f"end differently: {detail}" in markdown.comment(report)
-
-
-def test_a_run_that_failed_is_counted_and_nothing_is_said_to_be_excluded() -> None:
-    failed = reports.compared(reports.SAME, failed=1)
-    report = replace(reports.INCONCLUSIVE, determinism=failed)
-    assert wording.bound(report) == "2 of 3 identical, 1 ended badly"
-    equal = reports.compared(reports.SAME)
-    assert failed is not None and equal is not None
-    assert failed.bound_pct is None and equal.bound_pct == 77.6
-
-
-def test_the_command_stays_on_one_line_so_that_it_can_be_copied() -> None:
-    command = "repro-gate run repro.yml " + " ".join(f"--set train.env.N{n}=v" for n in range(12))
-    report = replace(reports.FAIL, reproduce=command)
-    assert f"\n  {command}\n" in _plain(report, verbose=True)
-    assert f"\n  reproduce    {command}\n" in _plain(report)
 
 
 @pytest.mark.parametrize("name", [*reports.ALL, "source"])
@@ -190,13 +154,21 @@ def test_hostile_names_reach_the_terminal_as_text_only(name: str) -> None:
         assert "\\u6f22" in _shown(reports.hostile("漢字 😀 é"), encoding=encoding)
 
 
-def test_ten_thousand_of_everything_and_five_hundred_reasons_stay_a_few_pages() -> None:
+def test_much_of_everything_stays_a_few_pages_with_a_count_at_the_end() -> None:
     report = replace(reports.enormous(name=20_000), reproduce="repro-gate run")
     text = _plain(report, verbose=True)
     assert len(text.splitlines()) < 1_800 and "and 480 more" in text
     text = " ".join(_plain(reports.enormous(tensors=31, name=10), verbose=True).split())
     for words in ("11 more inputs", "11 more facts", "11 more, all in the JSON report"):
         assert f"and {words}" in text
+    for width in (20, 80, 200):
+        last = _checklist(_RESULTS, _NEED_TRAINING, width).splitlines()[-1]
+        assert last.startswith("checklist: 1 failed, ") and "3 need training" in last
+        assert "1 needs training" in _checklist(_RESULTS[:1], ("env/cuda",), width).splitlines()[-1]
+        assert _checklist((), (), width).splitlines()[-1] == "checklist: 0 passed"
+    for encoding in ("ascii", "latin-1", "cp1252"):
+        text = _checklist(_hostile("漢字 😀 é"), encoding=encoding)
+        assert "\\u6f22" in text and "checklist: 1 failed" in text
 
 
 def test_what_a_change_weakens_stands_above_the_reasons_with_key_and_line() -> None:
@@ -213,8 +185,91 @@ def test_what_a_change_weakens_stands_above_the_reasons_with_key_and_line() -> N
             )
 
 
-def test_many_seeds_are_counted_and_the_first_that_differs_is_shown() -> None:
+def test_seeds_runs_that_end_differently_and_those_that_failed_are_counted_and_told() -> None:
     seeds = reports.compared(reports.SAME, reports.DIFFERENT)
     text = _plain(replace(reports.FAIL, determinism=seeds))
     assert "two runs with seed 2 diverge at step 3 (1 of 2 seeds)" in text
     assert "1 same, 2 differs" in text
+    failed = reports.compared(reports.SAME, failed=1)
+    report = replace(reports.INCONCLUSIVE, determinism=failed)
+    assert wording.bound(report) == "2 of 3 identical, 1 ended badly"
+    equal = reports.compared(reports.SAME)
+    assert failed is not None and equal is not None
+    assert failed.bound_pct is None and equal.bound_pct == 77.6
+    detail = "deterministic-1 ended well after 5 steps, deterministic-2 crashed after 3 steps"
+    ending = Divergence(step=3, kind="optimizer", name="steps", detail=detail)
+    pair = Comparison(identical=False, steps=3, tensors=19, differing=0, first_divergence=ending)
+    report = replace(reports.FAIL, determinism=reports.compared(pair), diagnosis=None)
+    text = " ".join(_plain(report).split())
+    assert text.startswith(f"FAIL two runs with seed 42 end differently: {detail}")
+    assert "0 of 19 tensors differ up to step 3" in text
+    assert "after the last step" not in text and "at the end" not in text
+    assert f"end differently: {detail}" in markdown.comment(report)
+
+
+_CHECKLIST = Path(__file__).parent / "golden" / "checklist.txt"
+_RESULTS = (
+    reports.check("code/committed", "pass", "commit 0123456789ab", ("repro.yml",)),
+    reports.check("code/license", "skip", "nothing to look at"),
+    reports.check(
+        "code/submodules", "waived", "libs/ops is not there: waived, vendored", ("libs/ops",)
+    ),
+    replace(
+        reports.CHECKLIST[0],
+        id="code/tree-clean",
+        message="2 files have changes",
+        evidence=(EvidenceLine("train.py"), EvidenceLine("model.py")),
+    ),
+    reports.check(
+        "code/workflow-pins",
+        "fail",
+        "7 actions are not pinned",
+        tuple(f"ci.yml:{n}" for n in range(7)),
+        "pin each by commit",
+    ),
+    reports.CHECKLIST[1],
+)
+_NEED_TRAINING = ("code/opened-files", "hardware/device", "hardware/same-model")
+
+
+def _checklist(
+    results: tuple[CheckResult, ...],
+    need_training: tuple[str, ...] = (),
+    width: int = 80,
+    encoding: str = "utf-8",
+) -> str:
+    text = render_checklist(results, need_training, View(width=width, encoding=encoding))
+    return text.encode(encoding).decode(encoding)
+
+
+def _hostile(text: str) -> tuple[CheckResult, ...]:
+    found = reports.check(text, "fail", text, (text, text), text)
+    return tuple(replace(found, category="code", status=status) for status in STATUSES)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(max_size=60))
+def test_hostile_texts_reach_the_terminal_as_text_only_and_machines_as_json(name: str) -> None:
+    results = _hostile(name + reports.HOSTILE)
+    for char in _checklist(results).replace("\n", ""):
+        assert char.isprintable(), f"U+{ord(char):04X}"
+    document = json.loads(checklist_json(results, name))
+    assert document["counts"] == dict.fromkeys(STATUSES, 1)
+
+
+def test_the_checklist_reads_as_the_golden_file_and_as_json_holds_every_result() -> None:
+    many = (
+        replace(_RESULTS[0], evidence=tuple(EvidenceLine(str(number)) for number in range(500))),
+        *_RESULTS[1:],
+    )
+    found = json.loads(checklist_json(many, "repro.yml", _NEED_TRAINING))
+    assert (found["schema"], found["spec"]) == ("repro-gate/checklist/v1", "repro.yml")
+    assert found["tool_version"] == __version__
+    assert found["counts"] == {"pass": 2, "warn": 1, "fail": 1, "skip": 1, "waived": 1}
+    assert found["coverage"][0] == {"category": "code", "passed": 1, "made": 4}
+    assert found["need_training"] == list(_NEED_TRAINING)
+    whole = report_document.to_json(replace(reports.PASS, checklist=many))
+    assert found["checklist"] == whole["checklist"]
+    lines = _checklist(_RESULTS, _NEED_TRAINING).splitlines()
+    text = "\n".join(line.rstrip() for line in lines) + "\n"
+    golden(_CHECKLIST, text)

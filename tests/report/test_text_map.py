@@ -19,7 +19,7 @@ def _map(*rows: tuple[str, str, str], steps: int = 4, width: int = 1, depth: int
 _SMALL = _map(("loss", "", " ..07"), ("gradient", "a.b", " .5f?"), ("parameter", "a.b", "....."))
 
 
-def test_the_map_reads_as_it_should() -> None:
+def test_the_map_reads_as_it_should_and_its_arrows_point_at_the_divergence() -> None:
     assert text_map(_SMALL).splitlines() == [
         "                   ↓ first divergence",
         "  loss            ··░▒",
@@ -32,13 +32,6 @@ def test_the_map_reads_as_it_should() -> None:
             "unknown distance"
         ),
     ]
-
-
-def _lines(text: str) -> list[str]:
-    return text.split("\n\n")[0].splitlines()
-
-
-def test_the_arrows_point_at_the_divergence_that_is_asked_for_and_else_at_the_first_cell() -> None:
     told = Divergence(step=2, kind="loss", name="loss")
     initial = _map(("parameter", "a", "9...."))
     for text, at, cell in (
@@ -51,14 +44,21 @@ def test_the_arrows_point_at_the_divergence_that_is_asked_for_and_else_at_the_fi
         assert sum(row.startswith("→") for row in rows) == 1 and rows[at][head.index("↓")] == cell
 
 
+def _lines(text: str) -> list[str]:
+    return text.split("\n\n")[0].splitlines()
+
+
 def test_without_a_difference_there_is_no_arrow_and_without_rows_no_map() -> None:
     same, nowhere = _map(("loss", "", " ....")), Divergence(step=0, kind="artifact", name="a.pt")
     assert not {"→", "↓"} & {*text_map(same)} and "divergence" not in text_map(same)
     assert text_map(_map()) == ""
     assert "→" not in text_map(_SMALL, nowhere)  # no row has it
+    for name in (reports.HOSTILE, "a\n→ loss ····", "x" * 5_000):
+        lines = _lines(text_map(_map(("gradient", name, " ..1."), ("loss", "", " ..1."))))
+        assert len(lines) == 3 and all(len(line) < 60 and line.isprintable() for line in lines)
 
 
-def test_many_modules_are_joined_by_the_beginning_of_their_path_and_keep_the_worst_cell() -> None:
+def test_many_rows_are_joined_or_those_that_differ_first_stay_and_steps_share_columns() -> None:
     rows = [
         ("gradient", f"layers.{layer}.{part}", " ...1" if layer else " .0.k")
         for layer in range(6)
@@ -67,9 +67,6 @@ def test_many_modules_are_joined_by_the_beginning_of_their_path_and_keep_the_wor
     lines = _lines(text_map(_map(*rows, depth=3)))[1:]
     assert len(lines) == 6 and lines[1].split()[:2] == ["gradient", "layers.1"]
     assert lines[0].endswith(" ·░·█") and lines[1].endswith(" ···░")
-
-
-def test_where_no_cut_gives_so_few_rows_those_that_differ_first_stay_in_order() -> None:
     rows = tuple(
         HeatRow(f"rank{rank}", "loss", "", 1, " ." + ("1" if rank > 40 else "."))
         for rank in range(64)
@@ -78,20 +75,11 @@ def test_where_no_cut_gives_so_few_rows_those_that_differ_first_stay_in_order() 
     assert lines[1].startswith("  rank0 loss") and lines[2].startswith("→ rank41 loss")
     assert lines[-2].startswith("  rank63") and lines[-1] == "  and 40 more rows"
     assert len(lines) == ROWS + 2
-
-
-def test_many_steps_share_columns_and_the_arrow_finds_its_own() -> None:
     cells = " " + "." * 77 + "1" + "." * 22
     text = text_map(_map(("loss", "", cells), steps=1_000, width=10))
     head, row = _lines(text)
     assert row[head.index("↓")] == "░" and row.count("░") == 1 and row.count("·") <= COLUMNS
     assert "steps 0 to 999, 30 a column" in text
-
-
-def test_a_hostile_name_is_one_short_line() -> None:
-    for name in (reports.HOSTILE, "a\n→ loss ····", "x" * 5_000):
-        lines = _lines(text_map(_map(("gradient", name, " ..1."), ("loss", "", " ..1."))))
-        assert len(lines) == 3 and all(len(line) < 60 and line.isprintable() for line in lines)
 
 
 def test_a_report_may_name_any_step_and_any_path_and_no_cell_at_all() -> None:

@@ -19,9 +19,8 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
+def test_what_is_no_spec_at_all_is_refused_with_its_place() -> None:
+    for text, line in (
         ("", "1:1: found no value at the top level"),
         ("- a\n", "1:1: found a list at the top level"),
         (BASE + "train: {run: y}\n", "4:1: train: stands twice, first on line 2, keep one"),
@@ -39,20 +38,14 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("[a]: 1\n" + BASE, "1:1: a key cannot be a list or a mapping"),
         (b"version: 1\n# \xc3\xa9\xff\n", "2:4: not UTF-8"),
         ("version: 1\n".encode("utf-16"), "1:1: not UTF-8"),
-    ],
-)
-def test_what_is_no_spec_at_all_is_refused_with_its_place(text: str | bytes, line: str) -> None:
-    assert lines(text)[0].startswith(f"repro.yml:{line}")
-
-
-def test_a_byte_order_mark_is_no_mistake_and_explicit_text_stays_text() -> None:
+    ):
+        assert lines(text)[0].startswith(f"repro.yml:{line}")
     assert load(b"\xef\xbb\xbf" + BASE.encode()).train.run == "python t.py"
     assert load("version: 1\ntrain: {run: !!str 5}\n").train.run == "5"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_hostile_file_is_refused_in_bounded_time() -> None:
+    for text, said in (
         (
             "a: &a [x,x,x]\n"
             + "".join(f"b{i}: &a{i} [*a{i - 1 if i else ''}]\n" for i in range(12)),
@@ -69,36 +62,19 @@ def test_a_byte_order_mark_is_no_mistake_and_explicit_text_stays_text() -> None:
         ("".join(f"k{i}: 1\n" for i in range(4_900)), "unknown key"),
         (BASE + "random-state: {seeds: [" + "1," * 9_000 + "]}", "stands twice"),
         ("x" * ((1 << 20) + 1), "is larger than"),
-    ],
-)
-def test_a_hostile_file_is_refused_in_bounded_time(text: str, said: str) -> None:
-    start = time.process_time()
-    assert any(said in line for line in lines(text))
-    assert time.process_time() - start < 10
-
-
-# a key of the spec with a value that it does not have
-SECTIONS = st.builds(
-    "{}: {{{}: {}}}\n".format,
-    st.sampled_from(
-        ["train", "env", "random-state", "determinism", "capture", "data", "checklist"]
-    ),
-    st.sampled_from(["run", "steps", "seeds", "compare", "allow", "artifacts", "waive", "A"]),
-    st.one_of(
-        st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.dates()
-    ),
-)
+    ):
+        start = time.process_time()
+        assert any(said in line for line in lines(text))
+        assert time.process_time() - start < 10
 
 
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    st.one_of(
-        st.binary(max_size=300),
-        st.text(alphabet="ab:-[]{},&*!|>'\"#%@`? \n\t\\0~<=", max_size=80).map(str.encode),
-        SECTIONS.map(lambda text: (BASE + text).encode(errors="surrogatepass")),
-    )
+    st.binary(max_size=300)
+    | st.text("ab:-[]{},&*!|>'\"#%@`? \n\t\\0~<=", max_size=80).map(str.encode)
+    | st.text(max_size=8).map(lambda text: f"{BASE}random-state: {{seed: {text}}}\n".encode())
 )
 def test_any_bytes_give_a_spec_or_a_spec_error(raw: bytes) -> None:
     try:

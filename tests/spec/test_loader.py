@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from datetime import date
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -37,103 +38,52 @@ def test_two_keys_are_enough_and_a_diagnosis_is_bounded_and_can_be_left_out() ->
 
 
 def test_every_key_reaches_the_spec() -> None:
-    spec = load(f"""\
-version: 1
-train: {{snippet: 'import x', working-directory: a/.., steps: 5e1, warmup: 2, timeout: 1.5h}}
-random-state: {{seeds: [1, 0x10]}}
-determinism:
-  compare: {{loss: 1e-6, weights: 1.0e-5}}
-  allow: [{{flag: NCCL_ALGO, reason: why}}]
-  allow-nonfinite: true
-capture: {{every: 3, artifacts: [out/*.pt]}}
-cost: {{max-percent: 30}}
-code: {{}}
-data: [{{path: d, sha256: {"A1" * 32}}}]
-env: {{lockfile: uv.lock, image: 'x@sha256:1', install: true}}
-hardware: {{device: cuda, gpus: 2, gpu-model: H100}}
-checklist:
-  profile: strict
-  waive:
-  - {{check: env/image-digest, reason: r, until: 2027-06-30}}
-  - {{check: data/batches, reason: r}}
-diagnosis: {{runs: 4e0, timeout: 1.5m}}
-""")
-    tolerance, allowed = (
-        model.Tolerance(loss=1e-6, weights=1e-5),
-        (model.AllowedFlag("NCCL_ALGO", "why"),),
+    allowed = (model.AllowedFlag("NCCL_ALGO", "why"),)
+    dated = model.Waiver("env/image-digest", "r", date(2027, 6, 30))
+    waive = (
+        "{check: env/image-digest, reason: r, until: 2027-06-30}, {check: data/batches, reason: r}"
     )
-    waived = (
-        model.Waiver("env/image-digest", "r", date(2027, 6, 30)),
-        model.Waiver("data/batches", "r"),
-    )
-    train = model.Train(
-        snippet="import x", working_directory="a/..", steps=50, warmup=2, timeout=5400.0
-    )
-    assert spec == model.Spec(
-        path=spec.path,
-        train=train,
-        random_state=model.RandomState((1, 16)),
-        determinism=model.Determinism(tolerance, allow=allowed, allow_nonfinite=True),
-        capture=model.Capture(every=3, artifacts=("out/*.pt",)),
-        cost=model.CostBudget(True, 30),
-        data=(DataItem("d", "a1" * 32),),
-        env=model.Env("uv.lock", "x@sha256:1", True),
-        hardware=model.Hardware("cuda", 2, "H100"),
-        checklist=model.Checklist("strict", waived),
-        diagnosis=DiagnosisBounds(runs=4, timeout=90.0),
-    )
-    assert spec.diagnosis is not None
-    assert isinstance(spec.train.steps, int) and isinstance(spec.diagnosis.runs, int)
+    for key, text, value in (
+        ("train", "{snippet: 'import x'}", model.Train(snippet="import x")),
+        ("train.working-directory", "a/..", "a/.."),
+        ("train.steps", "5e1", 50),
+        ("train.warmup", "2", 2),
+        ("train.timeout", "1.5h", 5400.0),
+        ("random-state.seeds", "[1, 0x10]", (1, 16)),
+        ("determinism.compare", "{loss: 1e-6, weights: 1.0e-5}", model.Tolerance(1e-6, 1e-5)),
+        ("determinism.allow", "[{flag: NCCL_ALGO, reason: why}]", allowed),
+        ("determinism.allow-nonfinite", "true", True),
+        ("capture", "{every: 3, artifacts: [out/*.pt]}", model.Capture(3, ("out/*.pt",))),
+        ("cost.max-percent", "30", 30),
+        ("data", f"[{{path: d, sha256: {'A1' * 32}}}]", (DataItem("d", "a1" * 32),)),
+        ("env.image", "'x@sha256:1'", "x@sha256:1"),
+        ("env", "{lockfile: uv.lock, install: true}", model.Env("uv.lock", None, True)),
+        ("hardware", "{device: cuda, gpus: 2, gpu-model: H100}", model.Hardware("cuda", 2, "H100")),
+        ("checklist.waive", f"[{waive}]", (dated, model.Waiver("data/batches", "r"))),
+        ("checklist.profile", "strict", "strict"),
+        ("diagnosis", "{runs: 4e0, timeout: 1.5m}", DiagnosisBounds(4, 90.0)),
+    ):
+        place = key.replace("-", "_").replace("compare", "tolerance")
+        assert attrgetter(place)(load(BASE, f"{key}={text}")) == value, key
+    assert isinstance(load(BASE, "train.steps=5e1").train.steps, int)
 
 
 TIMES = {"90s": 90, "20m": 1200, "1.5h": 5400, "45": 45, "0.5": 0.5, "840h": 3024000, "'90s'": 90}
 NO_TIMES = ["0s", "0", "-1", "20:30", "5d", "1.h", "", "841h", "1e9", ".inf", "'5s\n\n'", "[1]"]
 
 
-@pytest.mark.parametrize("written", [*TIMES, *NO_TIMES])
-def test_a_timeout_is_a_time_or_seconds_of_at_most_35_days(written: str) -> None:
-    text = BASE + f"  timeout: {written}\n"
-    if written in TIMES:
-        assert load(text).train.timeout == TIMES[written]
-    else:
-        (line,) = lines(text)
-        assert line.startswith("repro.yml:4:") and "train.timeout: " in line
-
-
-def test_a_number_in_env_keeps_its_literal_text() -> None:
+def test_a_timeout_is_a_time_or_seconds_and_a_number_in_env_keeps_its_text() -> None:
+    for written in (*TIMES, *NO_TIMES):
+        text = BASE + f"  timeout: {written}\n"
+        if written in TIMES:
+            assert load(text).train.timeout == TIMES[written]
+        else:
+            (line,) = lines(text)
+            assert line.startswith("repro.yml:4:") and "train.timeout: " in line
     texts = ["1.50", "010", "1e-6", "no", "20:30", "2027-06-30", "0x1F", "-0", "9" * 40, "9" * 41]
     env = "".join(f"    A{number}: {text}\n" for number, text in enumerate(texts))
     spec = load(BASE + f"  env:\n{env}    Q: 'true'\n    E: ''\n")
     assert [*spec.train.env.values()] == [*texts, "true", ""]
-
-
-def test_a_working_directory_outside_the_checkout_is_refused_at_its_line() -> None:
-    (Path.cwd() / ".git").mkdir()
-    (Path.cwd() / "a").mkdir()
-    Path("a/repro.yml").write_text(BASE + "  working-directory: ../..\n")
-    key = "train.working-directory"
-    for options, said in (
-        ([], f"a/repro.yml:4:22: {key}: "),
-        ([f"{key}=../../b"], f"--set {key}="),
-    ):
-        with pytest.raises(SpecError, match="leads out of the checkout") as caught:
-            load_spec(Path("a"), options)
-        assert caught.value.message.startswith(said)
-    assert load_spec(Path("a"), [f"{key}=../b"]).train.working_directory == "../b"
-
-
-def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
-    found = lines(
-        "train:\n  warmup: -1\n  stpes: 50\n  run: x\n  steps: ten\ncost: {max-percent: '30'}\n"
-        "version: 1\nrandom-state: {seed: 4.5}\n"
-    )
-    assert [line.split()[:2] for line in found] == [
-        ["repro.yml:2:11:", "train.warmup:"],
-        ["repro.yml:3:3:", "train.stpes:"],
-        ["repro.yml:5:10:", "train.steps:"],
-        ["repro.yml:6:21:", "cost.max-percent:"],
-        ["repro.yml:8:22:", "random-state.seed:"],
-    ]
 
 
 # (text behind the base, place and key of the first mistake, what is said of it)
@@ -179,41 +129,41 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "place", "said"), MISTAKES)
-def test_a_mistake_is_named_with_its_place_and_what_would_be_right(
-    text: str, place: str, said: str
-) -> None:
-    line = lines(text)[0]
-    assert line.startswith(f"repro.yml:{place} ") and said in line
-
-
-def test_a_file_with_hundreds_of_mistakes_prints_the_first_and_counts_the_rest() -> None:
+def test_mistakes_are_named_with_their_place_in_the_order_of_the_file() -> None:
+    for text, place, said in MISTAKES:
+        line = lines(text)[0]
+        assert line.startswith(f"repro.yml:{place} ") and said in line
+    found = lines(
+        "train:\n  warmup: -1\n  stpes: 50\n  run: x\n  steps: ten\ncost: {max-percent: '30'}\n"
+        "version: 1\nrandom-state: {seed: 4.5}\n"
+    )
+    assert [line.split()[:2] for line in found] == [
+        ["repro.yml:2:11:", "train.warmup:"],
+        ["repro.yml:3:3:", "train.stpes:"],
+        ["repro.yml:5:10:", "train.steps:"],
+        ["repro.yml:6:21:", "cost.max-percent:"],
+        ["repro.yml:8:22:", "random-state.seed:"],
+    ]
     printed = lines(BASE + "".join(f"zzz{i}: 1\n" for i in range(200)))
     assert len(printed) == MAX_PRINTED + 1
     assert printed[-1] == "repro.yml: … and 150 more"
+    printed = lines(BASE + '"a\\n::error::x": 1\nb\u202ec: 2\ncapture: {every: "\\e[31m\\u2028"}\n')
+    assert len(printed) == 3
+    assert all(line.isprintable() for line in printed)
 
 
-def test_a_missing_file_says_how_to_write_one() -> None:
+def test_what_is_no_file_is_refused_with_its_remedy() -> None:
+    Path("repro.yml").write_text(BASE)
+    os.mkfifo("pipe")
+    for name in ("/dev/zero", "\0", "repro.yml/x", "pipe"):
+        with pytest.raises(SpecError, match="not a regular file" if name == "pipe" else None):
+            load_spec(Path(name))
     Path("sub").mkdir()
     for given, name in (("nope.yml", "nope.yml"), ("sub", "sub/repro.yml")):
         with pytest.raises(UsageError) as caught:
             load_spec(Path(given))
         assert caught.value.exit_code == 2 and "`repro-gate init`" in caught.value.remedy
         assert caught.value.message.startswith(f"{name}: is not there")
-
-
-@pytest.mark.parametrize("name", ["/dev/zero", "\0", "repro.yml/x", "pipe"])
-def test_what_is_no_file_is_refused_and_a_pipe_does_not_hang(name: str) -> None:
-    Path("repro.yml").write_text(BASE)
-    os.mkfifo("pipe")
-    with pytest.raises(SpecError, match="not a regular file" if name == "pipe" else None):
-        load_spec(Path(name))
-
-
-def test_nothing_from_the_file_breaks_out_of_its_line() -> None:
-    printed = lines(BASE + '"a\\n::error::x": 1\nb\u202ec: 2\ncapture: {every: "\\e[31m\\u2028"}\n')
-    assert len(printed) == 3
-    assert all(line.isprintable() for line in printed)
 
 
 def test_the_loader_needs_no_validator_and_the_model_no_yaml() -> None:
@@ -241,7 +191,7 @@ def test_a_link_to_what_is_not_the_checkouts_is_not_read(target: str) -> None:
     assert key_lines(checkout / "repro.yml") == {}
 
 
-def test_a_linked_folder_does_not_lead_out_either_and_links_inside_are_followed() -> None:
+def test_a_linked_folder_does_not_lead_out_either_and_a_working_directory_stays_inside() -> None:
     checkout = Path("checkout")
     for folder in ("elsewhere", "checkout/.git", "checkout/common", "checkout/train"):
         Path(folder).mkdir(parents=True)
@@ -255,6 +205,18 @@ def test_a_linked_folder_does_not_lead_out_either_and_links_inside_are_followed(
     # `train` is reached through a link that is not the checkout's own
     for folder in (checkout / "train", Path("train")):
         assert load_spec(folder).train.run == "python t.py"
+    (Path.cwd() / ".git").mkdir()
+    (Path.cwd() / "a").mkdir()
+    Path("a/repro.yml").write_text(BASE + "  working-directory: ../..\n")
+    key = "train.working-directory"
+    for options, said in (
+        ([], f"a/repro.yml:4:22: {key}: "),
+        ([f"{key}=../../b"], f"--set {key}="),
+    ):
+        with pytest.raises(SpecError, match="leads out of the checkout") as caught:
+            load_spec(Path("a"), options)
+        assert caught.value.message.startswith(said)
+    assert load_spec(Path("a"), [f"{key}=../b"]).train.working_directory == "../b"
 
 
 # The command line over the file
@@ -262,7 +224,7 @@ def test_a_linked_folder_does_not_lead_out_either_and_links_inside_are_followed(
 FIFTY = BASE + "  steps: 50\n"
 
 
-def test_set_replaces_a_value_makes_what_is_missing_and_mends() -> None:
+def test_set_replaces_makes_or_mends_a_value_and_seed_and_steps_win() -> None:
     settings = ("train.steps=ten", "train.steps=10", "capture.artifacts=[a.pt]")
     settings += ("data=[{path: x}, {path: y}]", "train.env.A=010", "cost.measure=false")
     spec = load(FIFTY, *settings)
@@ -271,9 +233,6 @@ def test_set_replaces_a_value_makes_what_is_missing_and_mends() -> None:
     assert spec.data == (DataItem("x"), DataItem("y"))
     assert load(FIFTY.replace("50", "ten"), "train.steps=10").train.steps == 10
     assert load("version: 1\ntrain:\n", "train.run=python x.py").train.run == "python x.py"
-
-
-def test_the_seed_and_steps_options_win_over_the_file_and_over_set() -> None:
     for seeds in ("seeds: [1, 2]", "seed: 1"):
         text = FIFTY + f"random-state: {{{seeds}}}\n"
         assert load(text, seed=3).random_state.seeds == (3,)
@@ -296,13 +255,10 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "message"), SETTINGS)
-def test_a_mistake_is_named_as_the_option_that_made_it(setting: str, message: str) -> None:
-    option = setting.replace("\n", "\\n")
-    assert lines(FIFTY, setting)[0].startswith(f"--set {option}: {message}")
-
-
-def test_mistakes_of_the_file_come_first_and_options_are_held_to_its_rules() -> None:
+def test_a_mistake_is_named_as_the_option_that_made_it_after_those_of_the_file() -> None:
+    for setting, message in SETTINGS:
+        option = setting.replace("\n", "\\n")
+        assert lines(FIFTY, setting)[0].startswith(f"--set {option}: {message}")
     printed = lines(FIFTY + "foo: 1\n", "train.warmup=x")
     assert [line.split(": ")[0] for line in printed] == ["repro.yml:5:1", "--set train.warmup=x"]
     # a duplicate key is not mended by an option

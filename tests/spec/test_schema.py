@@ -78,14 +78,11 @@ EXPLAINED = {
 }
 
 
-def test_the_schema_is_valid_and_every_mapping_refuses_unknown_keys() -> None:
+def test_the_schema_is_valid_refuses_unknown_keys_and_explains_every_key_with_examples() -> None:
     Draft202012Validator.check_schema(dict(schema()))
     mappings = [part for part in PARTS.values() if part.get("type") == "object"]
     assert len(mappings) > 10
     assert all(part["additionalProperties"] is False for part in mappings)
-
-
-def test_every_key_and_entry_is_explained_where_it_stands_with_examples_that_it_takes() -> None:
     for path, said in EXPLAINED.items():
         assert isinstance(said["description"], str) and said["description"].endswith("."), path
         validator = Draft202012Validator(said)
@@ -132,7 +129,7 @@ def test_every_default_of_the_schema_is_the_default_of_the_dataclass(tmp_path: P
     ) == load_spec(tmp_path / "bare.yml")
 
 
-def test_the_documentation_names_every_key_default_and_flag() -> None:
+def test_the_documentation_names_every_key_and_its_blocks_load(tmp_path: Path) -> None:
     text = (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8")
     names = [".".join(path).replace(".[]", "[]") for path, _ in KEYS]
     assert sorted(re.findall(r"^#+ `(.+)`$", text, re.MULTILINE)) == sorted(names)
@@ -143,9 +140,6 @@ def test_the_documentation_names_every_key_default_and_flag() -> None:
         body = text.split(f" `{name}`\n", 1)[1].split("\n#", 1)[0]
         if isinstance(said.get("default"), (str, int, bool)):
             assert f"Default: `{json.dumps(said['default']).strip(chr(34))}`" in body, name
-
-
-def test_the_yaml_blocks_of_the_documentation_load_and_are_valid(tmp_path: Path) -> None:
     text = (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert blocks
