@@ -92,8 +92,7 @@ def price_of(on: Sequence[float], off: Sequence[float]) -> Price | None:
     logarithms). None for fewer than three of each, or times below the clock's."""
     if min(len(on), len(off)) < _FEWEST or min(*on, *off) < _RESOLUTION:
         return None
-    arms = [[(value,) for value in times] for times in (on, off)]
-    low, high = (max(end / 100 + 1, 1e-9) for end in cost.interval(arms[0], arms[1]))
+    low, high = (max(end / 100 + 1, 1e-9) for end in cost.interval(on, off))
     means = [fmean(map(math.log, times)) for times in (on, off)]
     return Price(ratio=math.exp(means[0] - means[1]), low=low, high=high)
 
