@@ -119,12 +119,11 @@ def diagnose(
         return known[varied]
 
     try:
-        unvaried, everything = outcome(frozenset()), None
-        if not unvaried.differs:
-            everything = outcome(frozenset(names))
+        unvaried = outcome(frozenset())
+        everything = unvaried if unvaried.differs else outcome(frozenset(names))
     except Exhausted:
         return _unknown(_USED_UP)
-    if everything is None:
+    if unvaried.differs:
         return _unknown(
             "a run that is varied in nothing is another one too: the training is not repeatable"
         )
@@ -145,29 +144,29 @@ def diagnose(
         found, is_smallest = tuple(likeliest), False
     varied = known.get(frozenset(found), everything)
     causes = [
-        _dependence(name, unvaried.uses, varied.uses, until, where) for name in found
+        _dependence(name, found, unvaried.uses, varied.uses, until, where)
+        for name in found
     ]
-    if is_smallest and len(causes) == 1:
-        return causes[0]
-    return _several(causes, is_smallest)
+    if not is_smallest:
+        return _one_of(causes)
+    others = "".join(f", and on {SURROUNDINGS[name].what}" for name in found[1:])
+    first = causes[0]
+    return replace(first, message=first.message + others, also=tuple(causes[1:]))
 
 
-def _several(causes: Sequence[Diagnosis], together: bool) -> Diagnosis:
-    """Return that these decide `together`; else what is known if the search ended before: one of
-    them does, the likeliest first, or several do."""
+def _one_of(causes: Sequence[Diagnosis]) -> Diagnosis:
+    """Return what is known if the search ended before: one of these, the likeliest first, or
+    several of them."""
     lines = tuple(map(use_of, causes))
     names = []
     for item in lines:
         at = f" ({item.call} in {place(item.file, item.line)})" if item.file else ""
         names.append(item.factor + at)
     first = causes[0] if causes[0].file else replace(_unknown(_USED_UP), remedy="")
-    which = f"it is one of these {len(lines)}, or several of them, likeliest first"
-    if together:
-        which = f"it depends on these {len(lines)} together"
-    why = "" if together else f" ({_USED_UP})"
     return replace(
         first,
-        message=f"repeatable, but not robust: {which}: {listed(names, _NAMED)}{why}",
+        message=f"repeatable, but not robust: it is one of these {len(lines)}, or several of them, "
+        f"likeliest first: {listed(names, _NAMED)} ({_USED_UP})",
         confirmed=False,
         evidence=(),
         one_of=lines,
@@ -187,19 +186,24 @@ def at_line(cause: Diagnosis, name: str, line: Used | None) -> Diagnosis:
 
 
 def _dependence(
-    name: str, unvaried: Sequence[Used], varied: Sequence[Used], until: int, where: str
+    name: str,
+    varied_in: Sequence[str],
+    unvaried: Sequence[Used],
+    varied: Sequence[Used],
+    until: int,
+    where: str,
 ) -> Diagnosis:
     """Return that a run depends on what is varied by a name, at the first line that was told
-    something else."""
+    something else; `varied_in` are all names that were varied to show it."""
     surrounding = SURROUNDINGS[name]
+    names = " and ".join(varied_in)
+    proof = f"confirmed: varied in {names} alone, a run diverges from the first {where}"
     found = Diagnosis(
         cause=surrounding.cause,
         factor=name,
         confirmed=True,
         message=f"repeatable, but not robust: the training depends on {surrounding.what}",
-        evidence=(
-            f"confirmed: varied in {name} alone, a run diverges from the first {where}",
-        ),
+        evidence=(proof,),
         remedy=surrounding.remedy,
     )
     lines = differing(unvaried, varied, called(name), until)

@@ -210,10 +210,13 @@ class Uses:
                 "outside": outside,
             }
             key = tuple(use.values())
-            if key not in self._open:
+            answers = self._open.get(key)
+            if answers is None:
                 use["call"] = (call_in(frame) if call is None else call)[:200]
-                self._open.setdefault(key, (use, [0], hashlib.blake2b(digest_size=8)))
-            _, count, digest = self._open[key]
+                fresh: _Answers = use, [0], hashlib.blake2b(digest_size=8)
+                # of two threads that come first, one is taken
+                answers = self._open.setdefault(key, fresh)
+            _, count, digest = answers
             count[0] += 1
             digest.update(_encoded(answer))
 
