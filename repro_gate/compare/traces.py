@@ -59,7 +59,7 @@ def compare_runs(
     lengths = [len(trace.steps) for trace in (*first.values(), *second.values())]
     steps = max(lengths, default=0)
     marks = Marks(steps)
-    differences = _differences(first, second, marks)
+    differences = _divergences(first, second, marks)
     differences += [(steps, place, item) for place, item in enumerate(artifacts)]
     earliest = min(differences, key=lambda each: each[:2])[2] if differences else None
     by_kind = marks.by_kind()
@@ -159,7 +159,7 @@ def other_digest(what: str, first: str, second: str) -> Inconclusive:
     )
 
 
-def _differences(
+def _divergences(
     first: Mapping[str, Trace], second: Mapping[str, Trace], marks: Marks
 ) -> list[Difference]:
     """Return the first differences of each process, and mark all."""
@@ -202,7 +202,9 @@ def _of_process(label: str, a: Trace, b: Trace, marks: Marks) -> list[Difference
     for place, block in enumerate(ours):
         marks.saw(label, block)
         twin = unpaired.pop(key_of(block), None)
-        rows = _rows(label, block, twin) if twin else _all(label, block, ONLY_FIRST)
+        rows = (
+            _differences(label, block, twin) if twin else _all(label, block, ONLY_FIRST)
+        )
         for item in rows:
             marks.differs(item)
             if not differing:
@@ -274,7 +276,7 @@ def first_difference(
     """Return in what a block of the second run, as it arrives, differs from its counterpart. A
     missing one is left to the whole comparison."""
     twin = a.get(key_of(block))
-    return next(_rows(label, twin, block), None) if twin else None
+    return next(_differences(label, twin, block), None) if twin else None
 
 
 def _all(label: str, block: Block, detail: str) -> Iterator[Divergence]:
@@ -282,7 +284,7 @@ def _all(label: str, block: Block, detail: str) -> Iterator[Divergence]:
     return (_divergence(label, block, row, detail=detail) for row in block.rows)
 
 
-def _rows(label: str, a: Block, b: Block) -> Iterator[Divergence]:
+def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
     """Yield each row in which two blocks differ."""
     first, second = a.digests, b.digests
     if first == second and a.rows == b.rows:
