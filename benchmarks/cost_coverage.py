@@ -19,11 +19,12 @@ from dataclasses import dataclass
 
 from benchmarks.figure import Figure
 from repro_gate.compare.cost import (
-    Runs,
+    Paces,
     cost_interval,
     interval,
     narrow,
     needs_another_pair,
+    pace,
 )
 
 STEPS = 0.05
@@ -104,7 +105,7 @@ def _share(found: list[tuple[float, float]], cost: float) -> float:
     return sum(low <= cost <= high for low, high in found) / len(found)
 
 
-def _pairs(arms: tuple[Runs, Runs], wide: Callable[[Runs, Runs], bool]) -> int:
+def _pairs(arms: tuple[Paces, Paces], wide: Callable[[Paces, Paces], bool]) -> int:
     """Return after how many pairs a gate run stops."""
     return next(
         (pairs for pairs in range(2, len(arms[0])) if not wide(*_first(arms, pairs))),
@@ -112,16 +113,16 @@ def _pairs(arms: tuple[Runs, Runs], wide: Callable[[Runs, Runs], bool]) -> int:
     )
 
 
-def _first(arms: tuple[Runs, Runs], pairs: int) -> tuple[Runs, Runs]:
+def _first(arms: tuple[Paces, Paces], pairs: int) -> tuple[Paces, Paces]:
     return arms[0][:pairs], arms[1][:pairs]
 
 
 def _gate(
     generator: random.Random, scenario: Scenario, steps: int
-) -> tuple[Runs, Runs]:
-    """Step times of the deterministic and of the default runs of one gate run that never stops
+) -> tuple[Paces, Paces]:
+    """Paces of the deterministic and of the default runs of one gate run that never stops
     early, in its order."""
-    arms: tuple[list[list[float]], list[list[float]]] = ([], [])
+    arms: tuple[list[float], list[float]] = ([], [])
     at = scenario.begin(generator)
     order = [
         arm
@@ -137,7 +138,7 @@ def _gate(
         for step in range(steps):
             off = 0.5 * off + generator.gauss(0, STEPS * math.sqrt(0.75))
             times.append(base * math.exp(off) * at(place, step / steps))
-        arms[arm].append(times)
+        arms[arm].append(pace(times))
     return arms
 
 

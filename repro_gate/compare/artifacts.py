@@ -131,7 +131,7 @@ def _difference(artifact: str, name: str, a: Leaf, b: Leaf) -> LeafDifference:
 
 def _value(leaf: Leaf) -> Value | None:
     """Return the value of a scalar by its type, as text where it is no number or a very long one;
-    None where it is not known."""
+    None if it is not known."""
     if leaf.value is None or leaf.shape is not None:
         return None
     if leaf.kind != "number" or len(leaf.value) > MAX_NUMBER:

@@ -40,21 +40,22 @@ MISSED, MISSED_EARLY = 0.05, 0.01
 STRETCHES = 40  # of a run, where it has as many timed steps
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
-StepTimes = Mapping[TimedArm, Sequence[float]]
-Runs = Sequence[Sequence[float]]  # step times of each run of one arm, in milliseconds
+# pace of each run, in milliseconds
+Paces = Sequence[float]
+StepTimes = Mapping[TimedArm, Paces]
 
 
 def measure_cost(
     on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int
 ) -> Cost | None:
-    """Return the cost from the traces of the deterministic runs and of the default runs. None where
+    """Return the cost from the traces of the deterministic runs and of the default runs. None if
     an arm has fewer than two runs, or a run fewer than three timed steps or steps of no length."""
-    arms = [[step_times(run, warmup) for run in runs] for runs in (on, off)]
-    if not _enough(arms):
+    paces_on, paces_off = paces(on, warmup), paces(off, warmup)
+    if not (paces_on and paces_off):
         return None
-    typical = [math.exp(fmean(map(_logarithm, runs))) for runs in arms]
+    typical = _typical(paces_on), _typical(paces_off)
     figure = percent(*typical)
-    low, high = cost_interval(arms[0], arms[1])
+    low, high = cost_interval(paces_on, paces_off)
     peaks_on, peaks_off = ([peak_bytes(run) for run in runs] for runs in (on, off))
     memory_on, memory_off = max(peaks_on), max(peaks_off)
     return Cost(
@@ -62,13 +63,13 @@ def measure_cost(
         ci95=(min(low, figure), max(high, figure)),
         deterministic_step_ms=typical[0],
         default_step_ms=typical[1],
-        timed_steps=sum(map(len, arms[0])),
+        timed_steps=sum(len(step_times(run, warmup)) for run in on),
         memory_cost_pct=percent(memory_on, memory_off) if memory_off else None,
         deterministic_peak_bytes=memory_on or None,
         default_peak_bytes=memory_off or None,
         suspicious=_suspicion(figure),
         memory_ci95=_memory_interval(peaks_on, peaks_off),
-        pairs=min(map(len, arms)),
+        pairs=min(len(on), len(off)),
     )
 
 
@@ -77,61 +78,63 @@ def needs_more_runs(
 ) -> bool:
     """Return whether the interval of the cost is still too wide; False if these runs have no cost,
     which more of them would not have."""
-    arms = [[step_times(run, warmup) for run in runs] for runs in (on, off)]
-    return _enough(arms) and needs_another_pair(arms[0], arms[1])
+    arms = paces(on, warmup), paces(off, warmup)
+    return all(arms) and needs_another_pair(*arms)
 
 
 def speed_changes(now: StepTimes, before: StepTimes) -> tuple[SpeedChange, ...]:
-    """Return how much slower a step of each arm that both sides timed at least twice is now, from
-    the pace of each run in milliseconds. The two sides ran one after the other, so a drift of the
-    machine between them is part of the figure."""
+    """Return how much slower a step of each arm that both sides timed at least twice is now. The
+    two sides ran one after the other, so a drift of the machine between them is part of the
+    figure."""
     found = []
-    for arm in (arm for arm in now if min(len(now[arm]), len(before.get(arm, ()))) > 1):
-        sides = [[(paced,) for paced in side[arm]] for side in (now, before)]
-        figure = percent(*(math.exp(fmean(map(_logarithm, runs))) for runs in sides))
-        ci95, runs = interval(sides[0], sides[1]), min(map(len, sides))
-        found.append(SpeedChange(arm=arm, slower_pct=figure, ci95=ci95, runs=runs))
+    for arm, paces_now in now.items():
+        paces_before = before.get(arm, ())
+        runs = min(len(paces_now), len(paces_before))
+        if runs > 1:
+            figure = percent(_typical(paces_now), _typical(paces_before))
+            ci95 = interval(paces_now, paces_before)
+            found.append(SpeedChange(arm=arm, slower_pct=figure, ci95=ci95, runs=runs))
     return tuple(found)
 
 
 def paces(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:
-    """Return the pace of each run of an arm, in milliseconds; none where a run has too few timed
-    steps for a cost."""
+    """Return the pace of each run of an arm, in milliseconds; none where there are too few runs for
+    a cost, or one has too few timed steps or steps of no length."""
     timed = [step_times(run, warmup) for run in runs]
-    return tuple(map(pace, timed)) if timed and _enough([timed, timed]) else ()
+    if len(timed) < 2 or min(map(len, timed)) < FEWEST:
+        return ()
+    found = tuple(map(pace, timed))
+    return found if min(found) > 0 else ()
 
 
-def _enough(sides: Sequence[Runs]) -> bool:
-    return all(
-        len(runs) > 1
-        and all(len(times) >= FEWEST and pace(times) > 0 for times in runs)
-        for runs in sides
-    )
+def pace(times: Sequence[float]) -> float:
+    """Return the mean step time of the fastest stretch of a run, of one step at least."""
+    length = max(1, len(times) // STRETCHES)
+    starts = range(0, len(times) - length + 1, length)
+    return min(fmean(times[start : start + length]) for start in starts)
 
 
-def interval(on: Runs, off: Runs, missed: float = MISSED) -> tuple[float, float]:
+def interval(on: Paces, off: Paces, missed: float = MISSED) -> tuple[float, float]:
     """Return the interval of the cost, in percent, from two runs or more of each arm: the true cost
     lies outside it in `missed` of cases."""
-    figure = fmean(map(_logarithm, on)) - fmean(map(_logarithm, off))
-    half = (
-        student_t(len(on) + len(off) - 2, missed)
-        * _scatter(on, off)
-        * math.sqrt(1 / len(on) + 1 / len(off))
-    )
+    freedom = len(on) + len(off) - 2
+    logs_on, logs_off = _logarithms(on), _logarithms(off)
+    # the variance of the runs about the mean of their arm, pooled over both
+    pooled = (_squares(logs_on) + _squares(logs_off)) / freedom
+    error = math.sqrt(pooled) * math.sqrt(1 / len(on) + 1 / len(off))
+    figure = fmean(logs_on) - fmean(logs_off)
+    half = student_t(freedom, missed) * error
     return percent(math.exp(figure - half), 1.0), percent(math.exp(figure + half), 1.0)
 
 
-def cost_interval(on: Runs, off: Runs) -> tuple[float, float]:
+def cost_interval(on: Paces, off: Paces) -> tuple[float, float]:
     """Return the interval to report: the strict one if the runs could end for its sake, else that
     of 95 %."""
-    return (
-        interval(on, off)
-        if needs_another_pair(on, off)
-        else interval(on, off, MISSED_EARLY)
-    )
+    missed = MISSED if needs_another_pair(on, off) else MISSED_EARLY
+    return interval(on, off, missed)
 
 
-def needs_another_pair(on: Runs, off: Runs) -> bool:
+def needs_another_pair(on: Paces, off: Paces) -> bool:
     """Return whether the strict interval is still too wide."""
     return not narrow(interval(on, off, MISSED_EARLY))
 
@@ -150,11 +153,10 @@ def student_t(freedom: int, missed: float = MISSED) -> float:
     low, high = 0.0, 1000.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high)
-            if _share_within(middle, freedom) < 1 - missed
-            else (low, middle)
-        )
+        if _share_within(middle, freedom) < 1 - missed:
+            low = middle
+        else:
+            high = middle
     return high
 
 
@@ -166,49 +168,32 @@ def _share_within(t: float, freedom: int) -> float:
     for power in range(2 + odd, freedom - 1, 2):
         term *= math.cos(angle) ** 2 * (power - 1) / power
         total += term
-    return (
-        (angle + math.sin(angle) * total) * 2 / math.pi
-        if odd
-        else math.sin(angle) * total
-    )
+    share = math.sin(angle) * total
+    return (angle + share) * 2 / math.pi if odd else share
 
 
-def _scatter(on: Runs, off: Runs) -> float:
-    """Return the standard deviation of the logarithms of runs about the mean of their arm, pooled
-    over both."""
-    logs = [[_logarithm(times) for times in runs] for runs in (on, off)]
-    squares = sum((value - fmean(arm)) ** 2 for arm in logs for value in arm)
-    return math.sqrt(squares / (len(on) + len(off) - 2))
+def _typical(paces: Paces) -> float:
+    """Return the geometric mean of the paces of an arm's runs."""
+    return math.exp(fmean(_logarithms(paces)))
 
 
-def _logarithm(times: Sequence[float]) -> float:
-    """Return that of the pace, which is no less than what the clock can tell from nothing."""
-    return math.log(max(pace(times), RESOLUTION))
+def _logarithms(paces: Paces) -> list[float]:
+    """Return those of the paces, which are no less than what the clock can tell from nothing."""
+    return [math.log(max(each, RESOLUTION)) for each in paces]
 
 
-def pace(times: Sequence[float]) -> float:
-    """Return the mean step time of the fastest stretch of a run, of one step at least."""
-    length = max(1, len(times) // STRETCHES)
-    return min(
-        fmean(times[start : start + length])
-        for start in range(0, len(times) - length + 1, length)
-    )
+def _squares(values: Sequence[float]) -> float:
+    """Return the sum of the squared distances of values to their mean."""
+    mean = fmean(values)
+    return sum((value - mean) ** 2 for value in values)
 
 
 def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
     """Return milliseconds of each step after the warm-up; of several processes the slowest, since
     steps wait for it."""
-    runs = [
-        [mark.ms for mark in trace.steps]
-        for trace in processes(traces).values()
-        if trace.steps
-    ]
-    if not runs:
-        return []
-    length = min(len(run) for run in runs)
-    return [
-        max(run[step] for run in runs) for step in range(min(warmup, length), length)
-    ]
+    trained = [trace.steps for trace in processes(traces).values() if trace.steps]
+    steps = zip(*trained, strict=False)
+    return [max(mark.ms for mark in marks) for marks in steps][warmup:]
 
 
 def peak_bytes(traces: Sequence[Trace]) -> int:
@@ -219,7 +204,7 @@ def peak_bytes(traces: Sequence[Trace]) -> int:
 def _memory_interval(
     on: Sequence[int], off: Sequence[int]
 ) -> tuple[float, float] | None:
-    """Return what the pairs of runs say at least and at most, in percent: a run has one peak."""
+    """Return what pairs of runs cost at least and at most, in percent: a run has one peak."""
     if not all(off):
         return None
     figures = [percent(*pair) for pair in zip(on, off, strict=False)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -15,6 +16,7 @@ from repro_gate.trace.fields import Measured
 from repro_gate.trace.model import Trace
 
 Key = tuple[int, str, int]
+_PACKING = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}  # of `struct`
 
 
 def with_distance(
@@ -41,7 +43,7 @@ def differs(figures: Measured) -> bool:
 
 def distance_of(figures: Measured) -> Distance:
     """Return the report's figures for one measured tensor: relative_l2 is l2 over the first run's
-    norm, None where that is zero."""
+    norm, None if that is zero."""
     relative = None
     if figures.l2 is not None and figures.reference_l2:
         relative = finite(figures.l2 / figures.reference_l2)
@@ -62,7 +64,7 @@ def divergence_of(label: str, item: Measured) -> Divergence:
 
 
 def finite(value: float | None) -> float | None:
-    """Return the value, None where it is too large for a float."""
+    """Return the value, None if it is too large for a float."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -92,9 +94,8 @@ def loss_gaps(
             if block.kind == "loss"
         }
         for block in first[label].blocks:
-            for values in zip(
-                block.values, theirs.get(key_of(block), ()), strict=False
-            ):
+            pairs = zip(block.values, theirs.get(key_of(block), ()), strict=False)
+            for values in pairs:
                 found = gap(*map(float.fromhex, values))
                 gaps[block.step] = max(gaps.get(block.step, 0.0), found)
     return tuple(sorted(gaps.items()))
@@ -107,14 +108,23 @@ def gap(a: float, b: float) -> float:
     return abs(a - b) if not math.isnan(a - b) else math.inf
 
 
+def measurements(
+    second: Mapping[str, Trace],
+) -> Iterator[tuple[str, Measured, bool]]:
+    """Yield what the second run's probe measured: the process, the figures of one tensor, and
+    whether it was at the end of the run."""
+    for label, trace in second.items():
+        for item in trace.distances:
+            yield label, item, item.step == len(trace.steps) - 1
+
+
 def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
     """Return what was measured at the end and differs: parameters before optimizer state, farthest
     first (by relative L2, NaN before all)."""
     found = [
         divergence_of(label, item)
-        for label, trace in second.items()
-        for item in filter(differs, trace.distances)
-        if item.step == len(trace.steps) - 1 and item.kind in ("parameter", "optimizer")
+        for label, item, at_end in measurements(second)
+        if at_end and item.kind in ("parameter", "optimizer") and differs(item)
     ]
 
     def rank(item: Divergence) -> tuple[bool, float]:
@@ -128,27 +138,24 @@ def growth(second: Mapping[str, Trace]) -> tuple[GrowthPoint, ...]:
     """Return for each step that was measured ||a - b|| of all parameters as one vector, and the
     largest ULP of anything."""
     by_step: dict[int, list[Measured]] = {}
-    for trace in second.values():
-        for item in trace.distances:
-            by_step.setdefault(item.step, []).append(item)
+    for _, item, _ in measurements(second):
+        by_step.setdefault(item.step, []).append(item)
     found = []
     for step, items in sorted(by_step.items()):
         whole = norm(item.l2 for item in items if item.kind == "parameter")
-        ulps = [item.max_ulp for item in items if item.max_ulp is not None]
-        found.append(
-            GrowthPoint(step=step, weight_l2=whole, max_ulp=max(ulps, default=None))
+        ulp = max(
+            (item.max_ulp for item in items if item.max_ulp is not None), default=None
         )
+        found.append(GrowthPoint(step=step, weight_l2=whole, max_ulp=ulp))
     return tuple(found)
 
 
 def norm(parts: Iterable[float | None]) -> float | None:
     """Return the norm of a vector from those of its parts; None without any, where one is not
     known, or beyond any float. (`hypot`: a square may be no float.)"""
-    known, count = list[float](), 0
-    for part in parts:
-        count += 1
-        known += [] if part is None else [part]
-    return finite(math.hypot(*known)) if count == len(known) > 0 else None
+    every = [*parts]
+    known = [part for part in every if part is not None]
+    return finite(math.hypot(*known)) if len(every) == len(known) > 0 else None
 
 
 def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None:
@@ -156,26 +163,19 @@ def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None
     NaN and infinities."""
     if not (_is_number(a) and _is_number(b)):
         return None
-    packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(
-        dtype or ""
-    )
+    packing = _PACKING.get(dtype or "", "")
     try:
-        first, second, gap = float(a), float(b), float(abs(a - b))
+        first, second, far = float(a), float(b), float(abs(a - b))
     except OverflowError:  # an integer beyond any float
         return None
     if not (math.isfinite(first) and math.isfinite(second)):
         return None
-    try:
-        ulp = (
-            None
-            if packing is None
-            else abs(_place(first, packing) - _place(second, packing))
-        )
-    except OverflowError:  # a trace that states a value which its dtype cannot hold
-        ulp = None
-    return Distance(
-        finite(gap), ulp, finite(gap), finite(gap / abs(first)) if first else None
-    )
+    ulp = None
+    with suppress(OverflowError):  # a trace that states what its dtype cannot hold
+        if packing:
+            ulp = abs(_place(first, packing) - _place(second, packing))
+    relative = finite(far / abs(first)) if first else None
+    return Distance(finite(far), ulp, finite(far), relative)
 
 
 def _is_number(value: Value) -> TypeGuard[int | float]:

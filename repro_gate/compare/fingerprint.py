@@ -16,8 +16,8 @@ from repro_gate.trace.model import Trace
 
 
 def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fingerprint:
-    """Digests over everything but the kind `leave_out` that all processes of a run recorded, in the
-    order in which they did."""
+    """Return digests over everything that all processes of a run recorded, in that order, but the
+    kind `leave_out`."""
     by_step: dict[int, Any] = {}
     by_kind: dict[str, Any] = {}
     tables: dict[int, bytes] = {}  # digests of rows, which blocks of one table share

@@ -16,8 +16,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from repro_gate.compare.distances import differs, divergence_of, with_distance
-from repro_gate.compare.model import Divergence, HeatMap, HeatRow, Tally
+from repro_gate.compare.distances import (
+    differs,
+    divergence_of,
+    measurements,
+    with_distance,
+)
+from repro_gate.compare.model import KINDS, Divergence, HeatMap, HeatRow, Tally
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Row
 from repro_gate.trace.model import Trace
@@ -29,7 +34,7 @@ _ORDER = ABSENT + SAME + UNKNOWN + LEVELS  # of cells, the farthest apart last
 COLUMNS, ROWS = 100, 200  # at most, beside the column of the initial state
 PARTS = 16  # of a module's path: names are untrusted
 # in the order in which a step records them
-KINDS = ("rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer")
+ORDER = ("rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer")
 _EPSILON = {
     "float64": 2.0**-52,
     "float": 2.0**-52,
@@ -55,12 +60,11 @@ class Marks:
         self.steps, self.width = steps, max(1, -(-steps // COLUMNS))
         # table of rows -> its columns; the rows are held, so that no other has their id
         self._tables: dict[tuple[str, str, int], tuple[tuple[Row, ...], int]] = {}
-        self.differing: dict[Key, int] = {}
-        self.levels: dict[tuple[Key, int], int] = {}  # ULP, by quantity and column
-        self.by_step: dict[int, int] = {}
-        self.apart: set[tuple[str, str]] = (
-            set()
-        )  # parameters that differ where last recorded
+        self.differing: Counter[Key] = Counter()
+        self.levels: Counter[tuple[Key, int]] = Counter()  # ULP, by quantity and column
+        self.by_step: Counter[int] = Counter()
+        # process and name of parameters that differ where they were last recorded
+        self.parameters_at_end: set[tuple[str, str]] = set()
         self.unmatched: Divergence | None = None
 
     def saw(self, label: str, block: Block) -> None:
@@ -68,44 +72,44 @@ class Marks:
         key = (label, block.kind, id(block.rows))
         _, columns = self._tables.get(key, ((), 0))
         self._tables[key] = block.rows, columns | 1 << self._column(block.step)
-        if self.apart and block.kind == "parameter":
-            self.apart.difference_update((label, row[0]) for row in block.rows)
+        if self.parameters_at_end and block.kind == "parameter":
+            self.parameters_at_end -= {(label, row[0]) for row in block.rows}
 
-    def differs(self, label: str, item: Divergence) -> None:
+    def differs(self, item: Divergence) -> None:
         """Count a row that differs."""
-        key, column = (label, item.kind, item.name), self._column(item.step)
-        self.differing[key] = self.differing.get(key, 0) | 1 << column
-        self.by_step[item.step] = self.by_step.get(item.step, 0) + 1
+        key = (item.process, item.kind, item.name)
+        column = self._column(item.step)
+        self.differing[key] |= 1 << column
+        self.by_step[item.step] += 1
         if item.kind == "parameter":
-            self.apart.add((label, item.name))
+            self.parameters_at_end.add((item.process, item.name))
         if item.detail:
             self.unmatched = self.unmatched or item
         if item.values is not None:  # a loss, or another number
             ulps = _ulps(with_distance(item, {}))
-            self.levels[key, column] = max(self.levels.get((key, column), 0), ulps)
+            self.levels[key, column] = max(self.levels[key, column], ulps)
 
-    @property
-    def only_generators(self) -> bool:
-        """Return whether states of generators differ, and nothing else."""
-        return {kind for _, kind, _ in self.differing} == {"rng"}
+    def differing_kinds(self) -> Counter[str]:
+        """Return how many distinct quantities of each kind differ."""
+        return Counter(kind for _, kind, _ in self.differing)
 
     def recorded(self) -> dict[Key, int]:
         """Return the columns of each quantity; those of the second run only come last."""
-        found: dict[Key, int] = {}
+        columns_of: Counter[Key] = Counter()
         for (label, kind, _), (rows, columns) in self._tables.items():
             for row in rows:
-                found[label, kind, row[0]] = (
-                    found.get((label, kind, row[0]), 0) | columns
-                )
+                columns_of[label, kind, row[0]] |= columns
         for key, columns in self.differing.items():
-            found[key] = found.get(key, 0) | columns
-        return found
+            columns_of[key] |= columns
+        return columns_of
 
     def by_kind(self) -> dict[str, Tally]:
         """Return how many distinct quantities of each kind there are, and how many differ."""
         counts = Counter(kind for _, kind, _ in self.recorded())
-        differing = Counter(kind for _, kind, _ in self.differing)
-        return {kind: Tally(count, differing[kind]) for kind, count in counts.items()}
+        differing = self.differing_kinds()
+        return {
+            kind: Tally(counts[kind], differing[kind]) for kind in KINDS if counts[kind]
+        }
 
     def _column(self, step: int) -> int:
         return column_of(step, self.steps, self.width)
@@ -125,7 +129,7 @@ def worst(cells: str) -> str:
 
 def deepest_fitting(modules: Collection[tuple[str, ...]], most: int) -> int | None:
     """Return to how many parts the paths of modules, each behind its process and kind, are cut so
-    that at most so many are left; None where even without them there are more."""
+    that at most so many are left; None if even without them there are more."""
     deepest = max(map(len, modules), default=2) - 2
     for parts in range(deepest, -1, -1):
         if len({module[: parts + 2] for module in modules}) <= most:
@@ -137,27 +141,28 @@ def heat_map(marks: Marks) -> HeatMap:
     """Return the map: rows in order of execution, module names cut to as many parts as give at most
     ROWS rows. Of generators alone, what differs does not matter, and it is not identical either."""
     recorded = marks.recorded()
-    if marks.only_generators and not marks.by_step:
-        recorded = {
-            key: columns for key, columns in recorded.items() if key[1] != "rng"
-        }
+    if marks.differing and not marks.by_step:
+        recorded = {key: recorded[key] for key in recorded if key[1] != "rng"}
     modules = {(label, kind, *_module(kind, name)) for label, kind, name in recorded}
     depth = deepest_fitting(modules, ROWS) or 0
-    count = column_of(marks.steps, marks.steps, marks.width) + 1 if marks.steps else 1
-    groups: dict[Place, list[Key]] = {}
-    for key in recorded:
-        groups.setdefault(place_of(key, depth), []).append(key)
+    # how many quantities, and the columns in which one was recorded and in which one differs
+    groups: dict[Place, tuple[int, int, int]] = {}
+    for key, columns in recorded.items():
+        place = place_of(key, depth)
+        count, any_recorded, any_differs = groups.get(place, (0, 0, 0))
+        any_differs |= marks.differing[key]
+        groups[place] = count + 1, any_recorded | columns, any_differs
     labels = list(dict.fromkeys(label for label, _, _ in groups))
+
+    def rank(place: Place) -> tuple[int, int]:
+        return labels.index(place[0]), ORDER.index(place[1])
+
+    width = column_of(marks.steps, marks.steps, marks.width) + 1 if marks.steps else 1
     rows = []
-    for place in sorted(
-        groups, key=lambda it: (labels.index(it[0]), KINDS.index(it[1]))
-    ):
-        any_recorded = any_differing = 0
-        for key in groups[place]:
-            any_recorded |= recorded[key]
-            any_differing |= marks.differing.get(key, 0)
-        cells = _cells(any_recorded, any_differing, count)
-        rows.append(HeatRow(*place, len(groups[place]), cells))
+    for place in sorted(groups, key=rank):
+        count, any_recorded, any_differs = groups[place]
+        cells = _cells(any_recorded, any_differs, width)
+        rows.append(HeatRow(*place, count, cells))
     drawn = HeatMap(steps=marks.steps, width=marks.width, depth=depth, rows=tuple(rows))
     return _with_levels(drawn, ((*key, ulps) for key, ulps in marks.levels.items()))
 
@@ -165,8 +170,8 @@ def heat_map(marks: Marks) -> HeatMap:
 def coloured(drawn: HeatMap, second: Mapping[str, Trace]) -> HeatMap:
     """Return the map with what its second run measured beside the first in the colours."""
     levels = []
-    for label, trace in second.items():
-        for item in filter(differs, trace.distances):
+    for label, item, _ in measurements(second):
+        if differs(item):
             column = column_of(item.step, drawn.steps, drawn.width)
             ulps = _ulps(divergence_of(label, item))
             levels.append(((label, item.kind, item.name), column, ulps))

@@ -188,7 +188,7 @@ class GrowthPoint:
     ]
     max_ulp: Annotated[
         Count | None,
-        about("Largest ULP of any tensor; null where none has one."),
+        about("Largest ULP of any tensor; null if none has one."),
     ]
 
 
@@ -210,9 +210,7 @@ class Totals:
     ] = 0
     first_divergence: Annotated[
         Divergence | None,
-        about(
-            "The earliest difference, in order of execution; null where there is none."
-        ),
+        about("The earliest difference, in order of execution; null if there is none."),
     ] = None
 
 
@@ -253,7 +251,7 @@ class Comparison(Totals):
     heat_map: Annotated[
         HeatMap | None,
         about(
-            "Where the two runs differ, modules by steps; null where nothing was traced."
+            "Where the two runs differ, modules by steps; null if nothing was traced."
         ),
     ] = None
     growth: Annotated[
@@ -282,7 +280,7 @@ class NoiseFloor:
     ]
     first_step: Annotated[Step | None, about("The step at which they first diverge.")]
     first_divergence: Annotated[
-        Divergence | None, about("The earliest difference; null where there is none.")
+        Divergence | None, about("The earliest difference; null if there is none.")
     ] = None
     losses: Losses = ()
     heat_map: Annotated[
@@ -305,7 +303,7 @@ class Fingerprint:
         str,
         about(
             "What digested the tensors: `xxh3-128`, or `sha256-128` without xxhash.",
-            max_length=100,
+            pattern=r"^[a-z0-9+-]{0,100}\Z",
         ),
     ] = ""
 

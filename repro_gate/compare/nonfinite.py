@@ -64,13 +64,11 @@ def _parameters(
 def _losses(
     trace: Trace, other: Trace | None, filled: bool, inside: str
 ) -> Iterator[str]:
-    losses = finite_losses(trace)
-    first = next((step for step, finite in losses.items() if not finite), None)
-    if (
-        first is None
-        or first - min(losses) >= FIRST_STEPS
-        or any(finite for step, finite in losses.items() if step > first)
-    ):
+    finite = finite_losses(trace)
+    first = next((step for step, any_finite in finite.items() if not any_finite), None)
+    if first is None or first - min(finite) >= FIRST_STEPS:
+        return
+    if any(finite[step] for step in finite if step > first):
         return
     sentence = (
         f"no loss is finite from step {first} to the last "
@@ -83,15 +81,16 @@ def _losses(
 
 def finite_losses(trace: Trace) -> Mapping[int, bool]:
     """Return step -> whether any loss of it is finite, for the steps that recorded one."""
-    found: dict[int, bool] = {}
+    any_finite: dict[int, bool] = {}
     for block in trace.blocks:
         if block.kind == "loss" and block.values:
-            found[block.step] = found.get(block.step, False) or any(
-                math.isfinite(float.fromhex(value)) for value in block.values
-            )
-    return found
+            finite = any(math.isfinite(float.fromhex(value)) for value in block.values)
+            any_finite[block.step] = any_finite.get(block.step, False) or finite
+    return any_finite
 
 
 def _subject(names: Sequence[str]) -> str:
-    shown = listed(names, 3)
-    return f"parameter {shown} is" if len(names) == 1 else f"parameters {shown} are"
+    first_names = listed(names, 3)
+    if len(names) == 1:
+        return f"parameter {first_names} is"
+    return f"parameters {first_names} are"

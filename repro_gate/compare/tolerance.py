@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from repro_gate.compare.distances import finite, norm
+from repro_gate.compare.distances import finite, measurements, norm
 from repro_gate.compare.model import Comparison, NoiseFloor
 from repro_gate.compare.traces import compare_runs, measured_alike, processes
 from repro_gate.spec.model import Tolerance
@@ -23,7 +23,7 @@ def alike(comparison: Comparison, tolerance: Tolerance | None) -> bool:
 
 
 def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str, ...]:
-    """Return what lies outside the tolerance, as sentences; empty where all is within it.
+    """Return what lies outside the tolerance, as sentences; empty if all is within it.
 
     Losses of every process are compared with `loss` at every step, final parameters' max_abs with
     `weights`. NaN on one side, a loss or a tensor that one run lacks, and an artifact that differs
@@ -67,7 +67,7 @@ def _amount(gap: float | None) -> str:
 
 
 def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
-    """Return the drift between two runs. `weight_l2` is None where final parameters were not kept
+    """Return the drift between two runs. `weight_l2` is None if final parameters were not kept
     or hold NaN, `loss_gap` without a loss."""
     comparison = compare_runs(a, b)
     losses = comparison.losses
@@ -92,8 +92,8 @@ def beside_noise(
     comparison: Comparison, floor: NoiseFloor | None
 ) -> tuple[str, float | None]:
     """Return what a difference is beside a noise floor: `identical`, `within-noise` or
-    `beyond-noise`, and how many times the floor's loss gap its own is (None where that is no
-    number). The first is empty where there is no floor, or no loss to compare."""
+    `beyond-noise`, and how many times the floor's loss gap its own is (None if that is no
+    number). The first is empty if there is no floor, or no loss to compare."""
     if comparison.identical:
         return "identical", None
     gap = max((gap for _, gap in comparison.loss_gaps), default=None)
@@ -108,12 +108,9 @@ def _weight_l2(second: Mapping[str, Trace]) -> tuple[float | None, float | None]
     one vector."""
     items = [
         item
-        for trace in second.values()
-        for item in trace.distances
-        if item.kind == "parameter" and item.step == len(trace.steps) - 1
+        for _, item, at_end in measurements(second)
+        if at_end and item.kind == "parameter"
     ]
-    l2, reference = (
-        norm(item.l2 for item in items),
-        norm(item.reference_l2 for item in items),
-    )
+    l2 = norm(item.l2 for item in items)
+    reference = norm(item.reference_l2 for item in items)
     return l2, finite(l2 / reference) if l2 is not None and reference else None

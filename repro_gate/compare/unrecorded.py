@@ -24,22 +24,8 @@ _FILES = 4  # files or folders in a notice
 # bytes of a text file that are kept for a look inside
 MAX_TEXT = 64 * 1024
 _TABLES = {".csv": ",", ".tsv": "\t"}
-TEXTS = {
-    *_TABLES,
-    *(
-        ".json",
-        ".jsonl",
-        ".ndjson",
-        ".txt",
-        ".yaml",
-        ".yml",
-        ".toml",
-        ".ini",
-        ".md",
-        ".html",
-    ),
-    *(".xml", ".svg"),
-}
+TEXTS = {*_TABLES, ".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml"}
+TEXTS |= {".ini", ".md", ".html", ".xml", ".svg"}
 _IGNORED = re.compile(
     r"""(?:^|/)(?:
     (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
@@ -74,31 +60,26 @@ _MOVING = re.compile(
 
 def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     """Return id of a notice -> (message, remedy), at most one for files and one for the log."""
-    found: dict[str, tuple[str, str]] = {}
+    notes: dict[str, tuple[str, str]] = {}
     names, cut = differing_files(a, b), a.cut or b.cut
-    numbers = differing_numbers(a.printed, b.printed)
     if names:
         message = f"{len(names):,} undeclared files that the runs wrote differ: {_folded(names)}"
         message += f" (looked at: {cut})" if cut else ""
-        found["unrecorded/files"] = (
-            message,
-            "declare under capture.artifacts what has to repeat",
-        )
+        remedy = "declare under capture.artifacts what has to repeat"
+        notes["unrecorded/files"] = message, remedy
     elif cut:
-        found["unrecorded/files"] = (
-            f"not every file that the runs wrote was compared: {cut}",
-            "",
-        )
-    if numbers:
-        pairs = [
-            f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`"
-            for name, left, right in numbers
-        ]
-        found["unrecorded/log"] = (
+        message = f"not every file that the runs wrote was compared: {cut}"
+        notes["unrecorded/files"] = message, ""
+    pairs = [
+        f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`"
+        for name, left, right in differing_numbers(a.printed, b.printed)
+    ]
+    if pairs:
+        notes["unrecorded/log"] = (
             f"printed numbers differ between the two deterministic runs: {listed(pairs, _PAIRS)}",
             "evaluate with a seeded sampler, or call repro_gate.record to compare it",
         )
-    return found
+    return notes
 
 
 def _folded(names: Sequence[str]) -> str:
@@ -120,22 +101,28 @@ def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]
     goes by one name, as many must be there in both runs: what one has more of may be garbage that
     is not yet collected."""
     second = processes(b)
-    found: dict[str, None] = {}
+    differing: dict[str, None] = {}
     for label, trace in processes(a).items():
-        theirs = _by_name(second[label]) if label in second else {}
-        for (what, name), digests in _by_name(trace).items():
-            others = theirs.get((what, name), [])
+        theirs = _by_name(second[label].unmoved if label in second else ())
+        for (what, name), digests in _by_name(trace.unmoved).items():
+            others = theirs[what, name]
             if len(others) == len(digests) and others != digests:
-                module = f"module {name} (no optimizer)"
-                found[module if what == "module" else f"attribute {name}"] = None
-    return tuple(found)
+                is_module = what == "module"
+                differing[
+                    f"module {name} (no optimizer)"
+                    if is_module
+                    else f"attribute {name}"
+                ] = None
+    return tuple(differing)
 
 
-def _by_name(trace: Trace) -> dict[tuple[str, str], list[str]]:
-    found: dict[tuple[str, str], list[str]] = {}
-    for what, name, digest in sorted(trace.unmoved):
-        found.setdefault((what, name), []).append(digest)
-    return found
+def _by_name(
+    unmoved: Iterable[tuple[str, str, str]],
+) -> defaultdict[tuple[str, str], list[str]]:
+    digests: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for what, name, digest in sorted(unmoved):
+        digests[what, name].append(digest)
+    return digests
 
 
 @dataclass(frozen=True)
@@ -170,30 +157,31 @@ def differing_files(a: Left, b: Left) -> list[str]:
     """Return the names of the files that differ, sorted. Times and ids in names do not count; of a
     search that was cut, only files of both runs do."""
     left, right = _by_masked_name(a.files), _by_masked_name(b.files)
-    found = set[str]()
+    differing = set[str]()
     for key in left.keys() | right.keys():
-        ours, theirs = left.get(key, {}), right.get(key, {})
+        ours, theirs = left[key], right[key]
         if (a.cut or b.cut) and not (ours and theirs):
             continue
         contents = {name: _steady(name, item) for name, item in ours.items()}
-        only_ours = Counter(contents.values()) - Counter(
-            _steady(name, item) for name, item in theirs.items()
-        )
-        found |= {name for name, content in contents.items() if only_ours[content]}
-        if len(theirs) > len(ours):
-            found |= set(sorted(theirs.keys() - ours)[: len(theirs) - len(ours)])
-    return sorted(found)
+        others = Counter(_steady(name, item) for name, item in theirs.items())
+        only_ours = Counter(contents.values()) - others
+        differing |= {name for name, content in contents.items() if only_ours[content]}
+        more = max(len(theirs) - len(ours), 0)
+        differing |= set(sorted(theirs.keys() - ours)[:more])
+    return sorted(differing)
 
 
-def _by_masked_name(files: Mapping[str, Written]) -> dict[str, dict[str, Written]]:
-    grouped: dict[str, dict[str, Written]] = defaultdict(dict)
+def _by_masked_name(
+    files: Mapping[str, Written],
+) -> defaultdict[str, dict[str, Written]]:
+    grouped: defaultdict[str, dict[str, Written]] = defaultdict(dict)
     for name, item in files.items():
         if not ignored(name):
             grouped[_MOVING_NAME.sub("§", name)][name] = item
     return grouped
 
 
-def _steady(name: str, item: Written) -> object:
+def _steady(name: str, item: Written) -> str:
     """Return what is compared of a file: the digest, or of a text what is left without times and
     the like."""
     if item.text is None:
@@ -203,13 +191,10 @@ def _steady(name: str, item: Written) -> object:
     if separator is None:
         return _NAMED.sub(lambda match: match[1] if moves(match[1]) else match[0], text)
     rows = [line.split(separator) for line in text.splitlines()]
-    moving = {
-        place for place, cell in enumerate(rows[0] if rows else ()) if moves(cell)
-    }
-    return tuple(
-        tuple(cell for place, cell in enumerate(row) if place not in moving)
-        for row in rows
-    )
+    head = rows[0] if rows else []
+    moving = {at for at, cell in enumerate(head) if moves(cell)}
+    steady = ([cell for at, cell in enumerate(row) if at not in moving] for row in rows)
+    return "\n".join(map(separator.join, steady))
 
 
 def moves(name: str) -> bool:
@@ -225,18 +210,18 @@ def differing_numbers(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str
     not: logs are cut at their beginning, and some log by the clock.
     """
     left, right = _numbers(a), _numbers(b)
-    found: dict[str, tuple[str, str, str]] = {}
+    differing: dict[str, tuple[str, str, str]] = {}
     for place, numbers in left.items():
         ours, theirs = numbers - right[place], right[place] - numbers
         if ours and theirs:
             name = place[1]
-            found.setdefault(name, (name, next(iter(ours)), next(iter(theirs))))
-    return list(found.values())
+            differing.setdefault(name, (name, next(iter(ours)), next(iter(theirs))))
+    return list(differing.values())
 
 
 def _numbers(lines: Iterable[str]) -> defaultdict[tuple[str, str], Counter[str]]:
     """Return how often each number stands behind (what its line begins with, its name)."""
-    found: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    counts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for line in lines:
         text = line.strip()[-_MAX_LINE:]
         last = _AT_THE_END.search(text)
@@ -244,5 +229,5 @@ def _numbers(lines: Iterable[str]) -> defaultdict[tuple[str, str], Counter[str]]
             before = text[: last.start()]
             stamp = _STAMP.match(before)
             place = _FRACTION.sub("", before[stamp.end() if stamp else 0 :])
-            found[place, last[1]][last[2]] += 1
-    return found
+            counts[place, last[1]][last[2]] += 1
+    return counts

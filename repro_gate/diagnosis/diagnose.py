@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from repro_gate.compare.model import STEPS, Divergence
@@ -40,20 +41,14 @@ from repro_gate.diagnosis.suspects import (
 )
 from repro_gate.factors import BY_NAME, HANDED_OVER, LEFTOVERS, PINNED, Site
 from repro_gate.trace.format import ASKED, HANDED
-from repro_gate.trace.model import Used
 
 # pairs that are watched before a divergence counts as one that does not come back; the last of them
 # under stress
 _WATCHED = 3
 _CAUSES = 4  # that are needed together, at most
 _AGREEING = 3  # pairs that must agree at most, however rarely the runs diverge
-_NUMERIC = (
-    "loss",
-    "gradient",
-    "parameter",
-    "optimizer",
-    "buffer",
-)  # what operators made
+# what operators made
+_NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")
 # whose every use no watcher notes; where addresses are fixed, so is what old memory holds
 _UNSEEN = ("memory", "addresses", "threads")
 _EARLY = 19  # the last step up to which the operators of all steps are recorded
@@ -77,38 +72,6 @@ def diagnose(case: Case, experiments: Experiments) -> Diagnosis:
             "the runs or the time that a diagnosis may take were used up"
         )
     return search.diagnosis()
-
-
-def diagnose_nan(experiments: Experiments, steps: int) -> Diagnosis | None:
-    """Return which line reads memory that nothing had written, where two equal runs have no finite
-    numbers: torch fills such memory with NaN, and with another fill they are finite. None where
-    they are not."""
-
-    def is_finite(pinned: frozenset[Unit]) -> bool:
-        pair = experiments.pair(Setting(steps=steps, pinned=pinned))
-        return pair.finite and not pair.failed
-
-    factor = BY_NAME["memory"]
-    try:
-        uses = experiments.pair(Setting(steps=steps)).uses[0]
-        lines = dict[Unit, Used]()
-        for use in sorted(uses, key=lambda use: not use.direct):
-            if use.factor == factor.name and use.site[0]:
-                lines.setdefault(Unit(factor.name, use.site), use)
-        chosen, known = smallest([*lines], is_finite)
-    except Exhausted:
-        return None
-    if not known or not chosen:
-        return None
-    use = lines[chosen[0]]
-    return located(
-        factor,
-        use.site,
-        use.call or use.source,
-        factor.did,
-        "the flag fill_uninitialized_memory fills it with NaN",
-        f"confirmed: {factor.held}, the numbers are finite",
-    )
 
 
 class _Search:
@@ -145,14 +108,12 @@ class _Search:
         first, *others = self.found or [self._handed_over() or _UNKNOWN]
         if self.pinned:
             last = (self.until.step if self.seen.first else self.seen.steps) - 1
-            factors = dict.fromkeys(
-                BY_NAME[unit.factor].held for unit in sorted(self.pinned)
-            )
+            until = f"up to step {last}" if last >= 0 else "before the first step"
+            factors = {BY_NAME[unit.factor].proof: 0 for unit in sorted(self.pinned)}
             held = (
                 "with all of them held fixed" if first.one_of else " and ".join(factors)
             )
             proof = "confirmed" if first.confirmed else "seen"
-            until = f"up to step {last}" if last >= 0 else "before the first step"
             self.evidence.append(
                 f"{proof}: {held}, two runs are bitwise identical {until}"
             )
@@ -166,19 +127,16 @@ class _Search:
 
     def _watch(self) -> None:
         """Do a pair that diverges, with every use of a factor noted: cut off after that step;
-        longer where it does not come back."""
+        longer if it does not come back."""
         for tried in range(_WATCHED):
-            steps, stress = (
-                self.case.steps if tried else _cut(self.until),
-                tried == _WATCHED - 1,
-            )
-            pair = self.experiments.pair(
-                Setting(steps=steps, stress=stress), again=tried > 0
-            )
+            stress = tried == _WATCHED - 1
+            steps = self.case.steps if tried else _cut(self.until)
+            setting = Setting(steps=steps, stress=stress)
+            pair = self.experiments.pair(setting, again=tried > 0)
             first = pair.first
             if not stress:
                 diverged = self.rate.diverged + (first is not None)
-                self.rate = Rate(diverged=diverged, pairs=self.rate.pairs + 1)
+                self.rate = Rate(diverged, self.rate.pairs + 1)
             if not pair.failed:
                 self.seen = pair
             if first is not None:
@@ -199,7 +157,6 @@ class _Search:
     def _one_cause(self) -> bool:
         """Find what makes the divergence in progress go, and hold it from here on."""
         suspected = self._suspects()
-        differing = [item for item in suspected if not item.use.outside]
         flags = [Unit("flags", item.site) for item in self.case.undone]
         everything = frozenset([*map(Unit, _WHOLE), *flags])
         is_outside = any(item.use.direct for item in outside(suspected))
@@ -208,29 +165,26 @@ class _Search:
                 "every factor that can be held fixed, held, does not change it"
             )
             return self._operator()
-        direct = [
-            item.unit for item in differing if item.use.direct and item.use.site[0]
+        inside = [item for item in suspected if not item.use.outside]
+        direct = [item.unit for item in inside if item.use.direct and item.use.site[0]]
+        others = [
+            item.unit for item in inside if not item.use.direct and item.unit.site
         ]
         # luck may hide a race from any other pair
         races = [Unit("threads")] if self._races() else []
         likeliest = flags + races + direct
-        others = [
-            item.unit for item in differing if not item.use.direct and item.unit.site
-        ]
         if not likeliest and self._operator():
             return True
         name = "what lines of the training asked for"
-        if self._explained(likeliest + others, differing, name, alone=1 + len(races)):
+        if self._explained(likeliest + others, inside, name, alone=1 + len(races)):
             return True
         if likeliest and self._operator():
             return True
         # those that no watcher sees, then those that differed at no line of the workspace
-        unseen = [
-            *_UNSEEN,
-            *sorted(item.unit.factor for item in differing if not item.unit.site),
-        ]
-        whole = [Unit(name) for name in (*unseen, *_WHOLE) if name in _WHOLE]
-        return self._explained(whole, differing, "every factor as a whole", alone=2)
+        nowhere = sorted(item.unit.factor for item in inside if not item.unit.site)
+        factors = [name for name in (*_UNSEEN, *nowhere, *_WHOLE) if name in _WHOLE]
+        whole = [*map(Unit, factors)]
+        return self._explained(whole, inside, "every factor as a whole", alone=2)
 
     def _suspects(self) -> list[Suspect]:
         """Return what differed before the divergence in progress and is not pinned yet."""
@@ -251,15 +205,17 @@ class _Search:
     def _observe(self, differing: Sequence[Suspect]) -> bool:
         """Tell of the likeliest line that received other bytes from outside, if there is one."""
         for item in differing[:1]:
-            is_left = item.unit.factor == LEFTOVERS.name and item.other is None
-            what = (
-                f"{item.use.source}, which an earlier run wrote"
-                if is_left
-                else answers(item)
-            )
-            cause, evidence = self._cause(item.unit, [item]), (f"observed: {what}",)
+            what = answers(item)
+            if item.unit.factor == LEFTOVERS.name and item.other is None:
+                what = f"{item.use.source}, which an earlier run wrote"
+            cause = self._cause(item.unit, [item])
             self.found.append(
-                replace(cause, confirmed=False, observed=True, evidence=evidence)
+                replace(
+                    cause,
+                    confirmed=False,
+                    observed=True,
+                    evidence=(f"observed: {what}",),
+                )
             )
         return bool(differing)
 
@@ -277,15 +233,16 @@ class _Search:
         try:
             chosen, known = smallest(free, self._sufficient, alone)
         except Exhausted:
+            # in fewer pairs than it takes to exclude luck
             most = self.pinned | frozenset(free)
-            agreed = (
-                units
-                for units, pairs in self.agreed.items()
-                if pairs and self.pinned < units <= most
-            )
+            agreed = [
+                tried
+                for tried, pairs in self.agreed.items()
+                if pairs and self.pinned < tried <= most
+            ]
             fewest = min(agreed, key=len, default=frozenset[Unit]())
             likely = [unit for unit in free if unit in fewest]
-            if likely:  # in fewer pairs than it takes to exclude luck
+            if likely:
                 self._hold(likely, differing, known=False)
             raise
         if chosen:
@@ -315,12 +272,10 @@ class _Search:
         """Return how many pairs must agree: those that all agree by luck in less than one case of
         ten, by how often pairs diverge; two for a race."""
         share = self.rate.diverged / self.rate.pairs
-        by_rate = (
-            1
-            if share == 1 or self.stress
-            else math.ceil(math.log(0.1) / math.log(1 - share))
-        )
-        return min(max(by_rate, 2 if self._races() else 1), _AGREEING)
+        needed = 2 if self._races() else 1
+        if share < 1 and not self.stress:
+            needed = max(needed, math.ceil(math.log(0.1) / math.log(1 - share)))
+        return min(needed, _AGREEING)
 
     def _pair(self, pinned: frozenset[Unit], *, again: bool = False) -> Pair:
         """Return a pair of runs with these held fixed."""
@@ -347,15 +302,13 @@ class _Search:
     ) -> None:
         """Tell of what is sufficient, and go on with it held. Where it is not `known` that all of
         it is needed, any may be innocent."""
-        moved = self._pair(self.pinned | frozenset(chosen))
-        causes = [
-            self._cause(unit, differing)
-            for unit in chosen[: _CAUSES if known else _NAMED]
-        ]
+        most = _CAUSES if known else _NAMED
+        causes = [self._cause(unit, differing) for unit in chosen[:most]]
         if not known:
-            lines = tuple(map(use_of, causes)) if len(causes) > 1 else ()
-            likely = causes[0]
-            if lines and not likely.file:
+            likely, lines = causes[0], tuple(map(use_of, causes))
+            if len(lines) < 2:
+                lines = ()
+            elif not likely.file:
                 message = "the runs were used up before it was known what decides"
                 likely = replace(_UNKNOWN, message=message)
             causes = [replace(likely, confirmed=False, one_of=lines)]
@@ -367,12 +320,12 @@ class _Search:
                 )
         self.found += causes
         self.pinned |= frozenset(chosen)
-        self.seen = moved
-        if moved.first is not None:
-            self.until = moved.first
+        self.seen = self._pair(self.pinned)
+        if self.seen.first is not None:
+            self.until = self.seen.first
             self.agreed.clear()  # what agreed up to the divergence before
             self.evidence.append(
-                f"then the runs diverge only at step {moved.first.step}, in {moved.first.name}"
+                f"then the runs diverge only at step {self.until.step}, in {self.until.name}"
             )
 
     def _cause(self, unit: Unit, differing: Sequence[Suspect]) -> Diagnosis:
@@ -380,32 +333,28 @@ class _Search:
         factor = BY_NAME[unit.factor]
         suspect = next((item for item in differing if item.unit == unit), None)
         use = suspect and suspect.use
-        if not (
-            factor.by_line or (use and use.site[0])
-        ):  # else single lines were ruled out before
+        if not factor.by_line and not (use and use.site[0]):
+            # else single lines were ruled out before
             use = next(iter(started(self.seen.uses[0], unit.factor)), use)
         site = unit.site or (use.site if use else _NOWHERE)
         call = (use.call or use.source) if use else ""
-        if factor.name == "flags":
-            call = next(
-                item.flag for item in self.case.undone if item.site == unit.site
-            )
+        for item in self.case.undone if factor.name == "flags" else ():
+            if item.site == unit.site:
+                call = item.flag
         if not site[0]:
             site, call = self._place(unit)
         did = HANDED_OVER if use and use.source.endswith(HANDED) else factor.did
-        return located(
-            factor, site, call, did, *([answers(suspect)] if suspect else [])
-        )
+        evidence = [answers(suspect)] if suspect else []
+        return located(factor, site, call, did, *evidence)
 
     def _place(self, unit: Unit) -> tuple[Site, str]:
         """Return the line that a factor reached, where no use of it names one: the first line whose
         values differ with every other factor held."""
         # fixed addresses fix what old memory holds
         free = {unit.factor, "addresses"} if unit.factor == "memory" else {unit.factor}
-        others = frozenset(map(Unit, {*_WHOLE} - free))
         setting = Setting(
             steps=_cut(self.until),
-            pinned=self.pinned | others,
+            pinned=self.pinned | {*map(Unit, {*_WHOLE} - free)},
             lines=True,
             step=max(self.until.step, 0),
         )
@@ -448,23 +397,18 @@ class _Search:
         if record is None:
             self.evidence.append(shown.between)
             return False
-        replay = replace(setting, replay=(record.op, record.count))
-        try:
+        distinct = None
+        with suppress(Exhausted):
+            replay = replace(setting, replay=(record.op, record.count))
             first, second = self.experiments.pair(replay).operators
-        except Exhausted:
-            first = second = ()
-        distinct = next(
-            (item.distinct for item in (*first, *second) if item.distinct), {}
-        )
-        self.found.append(nondeterministic(record, shown.equal_before, distinct))
+            replays = (item.distinct for item in (*first, *second))
+            distinct = next(filter(None, replays), None)
+        self.found.append(nondeterministic(record, shown.equal_before, distinct or {}))
         return True
 
 
 def _cut(until: Divergence) -> int | None:
     """Return how many steps a run makes that ends right after the divergence; None: all, where that
     is at its end."""
-    return (
-        None
-        if until.kind == "artifact" or until.name == STEPS
-        else max(until.step, 0) + 1
-    )
+    at_end = until.kind == "artifact" or until.name == STEPS
+    return None if at_end else max(until.step, 0) + 1

@@ -88,7 +88,7 @@ class ShownUse:
     factor: Annotated[str, about("The factor: `entropy`, `clock`, …")]
     call: Annotated[str, about("The call as it is written. Untrusted text.")]
     file: Annotated[
-        str, about("File, relative to the checkout; empty where no line of it asked.")
+        str, about("File, relative to the checkout; empty if no line of it asked.")
     ] = ""
     line: Annotated[int, about("Its line, from 1; 0 where none is known.", ge=0)] = 0
     count: Annotated[int, about("How often, in the first run.", ge=0)] = 0
@@ -102,7 +102,7 @@ class ShownOperator:
     name: Annotated[str, about("Its name: `aten.index_put_.default`.")]
     phase: Annotated[str, about("`forward`, `backward` or `optimizer`.")]
     file: Annotated[
-        str, about("File of the line that called it; empty where none is known.")
+        str, about("File of the line that called it; empty if none is known.")
     ] = ""
     line: Annotated[int, about("That line, from 1; 0 where none is known.", ge=0)] = 0
     same_inputs: Annotated[bool, about("Whether both runs gave it the same bits.")] = (
@@ -122,13 +122,13 @@ class Diagnosis:
     factor: Annotated[
         str | None,
         about(
-            "The factor that was held fixed: `entropy`, `clock`, …; null where it is none."
+            "The factor that was held fixed: `entropy`, `clock`, …; null if it is none."
         ),
     ] = None
     op: Annotated[
         str | None,
         about(
-            "The operator that gave other bits: `aten.index_put_`; null where it is none."
+            "The operator that gave other bits: `aten.index_put_`; null if it is none."
         ),
     ] = None
     call: Annotated[
@@ -138,7 +138,7 @@ class Diagnosis:
         str,
         about(
             "File of the cause, relative to the checkout; `a.ipynb#cell 2` is a "
-            "notebook's cell; empty where no line is known."
+            "notebook's cell; empty if no line is known."
         ),
     ] = ""
     line: Annotated[
@@ -186,7 +186,7 @@ class Diagnosis:
         ),
     ] = ()
     rate: Annotated[
-        Rate | None, about("How often equal runs diverge; null where every pair did.")
+        Rate | None, about("How often equal runs diverge; null if every pair did.")
     ] = None
     excerpt: Annotated[
         tuple[tuple[int, str], ...],
@@ -241,7 +241,7 @@ class Experiments:
         self._known: dict[Setting, Pair] = {}
 
     def pair(self, setting: Setting, again: bool = False) -> Pair:
-        """Return the pair of runs with this setting. Raises Exhausted where no more may be done."""
+        """Return the pair of runs with this setting. Raises Exhausted if no more may be done."""
         if again or setting not in self._known:
             if self.left < 1:
                 raise Exhausted
@@ -268,11 +268,11 @@ def _place(item: Divergence) -> tuple[int, int]:
 
 
 def smallest(
-    units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool], alone: int = 1
-) -> tuple[tuple[Unit, ...], bool]:
+    units: Sequence[Item], sufficient: Callable[[frozenset[Item]], bool], alone: int = 1
+) -> tuple[tuple[Item, ...], bool]:
     """Return a smallest set of `units` that is sufficient: no unit of it can be left out; empty if
     all of them are not. And whether that is known: False if the runs were used up before, and fewer
-    units may do. Raises Exhausted where they were used up before any set was sufficient.
+    units may do. Raises Exhausted if they were used up before any set was sufficient.
 
     The likeliest stand first in `units`: the first of them, as many as `alone` says, are tried one
     by one before all of them are; then two, then halves.

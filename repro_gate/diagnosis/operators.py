@@ -31,7 +31,7 @@ _WAYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """What the records say. `operator` is None where something that torch does not dispatch wrote:
+    """What the records say. `operator` is None if something that torch does not dispatch wrote:
     `between` says where."""
 
     operator: OperatorLine | None

@@ -9,10 +9,9 @@ told otherwise before that is tried first, what nobody asked for last.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from repro_gate.diagnosis.model import Diagnosis, Exhausted, use_of
+from repro_gate.diagnosis.model import Diagnosis, Exhausted, smallest, use_of
 from repro_gate.diagnosis.suspects import remoteness
 from repro_gate.escape import listed
 from repro_gate.factors import BY_NAME, Cause
@@ -75,12 +74,12 @@ SURROUNDINGS = {
         "external-input", "the order of the environment", _VARIABLES
     ),
 }
+_ORDER = [*SURROUNDINGS]
 # What the uses of a name are called in a trace; none are seen of a hash seed.
 _CALLED = {"hostname": "identity", "hash-seed": ""}
 # no call need ask for them: `__file__`, the order of a set
 _UNWATCHED = ("hash-seed", "path", "threads", "memory")
-_HALVINGS = 4  # runs, at most, between all that was varied and what decides
-_HOST = ("os.uname", "socket.gethostname", "socket.getfqdn", "platform.node")
+_HOST = ("os.uname", "socket.gethostname", "platform.node")
 _NAMED = 3  # names that a message holds
 _USED_UP = "the runs or the time of the search were used up before it was known which"
 _VARY_LESS = (
@@ -92,7 +91,7 @@ _VARY_LESS = (
 @dataclass(frozen=True)
 class Outcome:
     """What one experiment showed: whether the run was another than the first, and what its lines
-    were told, in order of execution."""
+    asked for, in order of execution."""
 
     differs: bool
     uses: tuple[Used, ...] = ()
@@ -109,9 +108,9 @@ def diagnose(
     where: str,
     run: Callable[[frozenset[str]], Outcome],
 ) -> Diagnosis | None:
-    """Return by which of `names` the varied run diverged, up to step `until`; None where it was
+    """Return by which of `names` the varied run diverged, up to step `until`; None if it was
     chance: varied in all of them again, a run is the same. `where` says where it did; `run` does
-    one experiment, and raises Exhausted where no more may be done."""
+    one experiment, and raises Exhausted if no more may be done."""
     known: dict[frozenset[str], Outcome] = {}
 
     def outcome(varied: frozenset[str]) -> Outcome:
@@ -121,85 +120,57 @@ def diagnose(
 
     try:
         unvaried = outcome(frozenset())
-        if unvaried.differs:
-            return _unknown(
-                "a run that is varied in nothing is another one too: the training is not repeatable"
-            )
-        everything = outcome(frozenset(names))
-        if not everything.differs:
-            return None
-        asked = {
-            name: min(
-                map(
-                    remoteness,
-                    differing(unvaried.uses, everything.uses, called(name), until),
-                ),
-                default=1 if name in _UNWATCHED else 3,
-            )
-            for name in names
-        }
-        # first what a call of the training itself asked for, then a library on its behalf, or what
-        # needs no call; what nobody asked for comes last
-        likeliest = sorted(
-            names, key=lambda name: (asked[name], [*SURROUNDINGS].index(name))
-        )
-        found, shown = _halved(likeliest, lambda some: outcome(frozenset(some)).differs)
+        everything = unvaried if unvaried.differs else outcome(frozenset(names))
     except Exhausted:
         return _unknown(_USED_UP)
+    if unvaried.differs:
+        return _unknown(
+            "a run that is varied in nothing is another one too: the training is not repeatable"
+        )
+    if not everything.differs:
+        return None
+
+    def rank(name: str) -> tuple[int, int]:
+        """Return first what a call of the training itself asked for, then a library on its behalf,
+        or what needs no call; what nobody asked for comes last."""
+        uses = differing(unvaried.uses, everything.uses, called(name), until)
+        nobody = 1 if name in _UNWATCHED else 3
+        return min(map(remoteness, uses), default=nobody), _ORDER.index(name)
+
+    likeliest = sorted(names, key=rank)
+    try:
+        found, is_smallest = smallest(likeliest, lambda some: outcome(some).differs)
+    except Exhausted:
+        found, is_smallest = tuple(likeliest), False
     varied = known.get(frozenset(found), everything)
-    told = [
-        _dependence(name, unvaried.uses, varied.uses, until, where) for name in found
+    causes = [
+        _dependence(name, found, unvaried.uses, varied.uses, until, where)
+        for name in found
     ]
-    return told[0] if shown else _one_of(told)
+    if not is_smallest:
+        return _one_of(causes)
+    others = "".join(f", and on {SURROUNDINGS[name].what}" for name in found[1:])
+    first = causes[0]
+    return replace(first, message=first.message + others, also=tuple(causes[1:]))
 
 
-def _halved(
-    names: Sequence[str], differs: Callable[[Sequence[str]], bool]
-) -> tuple[Sequence[str], bool]:
-    """Return the one of `names` that a run differs by, or those of which it is one or several, and
-    whether a run with it alone has shown it. The likeliest stands in front, and is tried alone
-    before halves are."""
-    left, size, found = names, 1, False
-    among = False  # whether a run has shown that it is among those that are left
-    with suppress(Exhausted):
-        for _ in range(_HALVINGS):
-            half = left[: max(size, 1)]
-            found = differs(half)
-            left, among = half if found else left[len(half) :], among or found
-            if not left or (found and len(left) == 1):
-                break
-            size = len(left) // 2
-    return (left, found and len(left) == 1) if among and left else (names, False)
-
-
-def _one_of(left: Sequence[Diagnosis]) -> Diagnosis:
-    """Return what is known where the search ended before: one of these, the likeliest first, or
+def _one_of(causes: Sequence[Diagnosis]) -> Diagnosis:
+    """Return what is known if the search ended before: one of these, the likeliest first, or
     several of them."""
-    lines = tuple(map(use_of, left))
-    names = listed(
-        [
-            f"{item.factor} ({item.call} in {place(item.file, item.line)})"
-            if item.file
-            else item.factor
-            for item in lines
-        ],
-        _NAMED,
-    )
-    first = left[0] if left[0].file else replace(_unknown(_USED_UP), remedy="")
-    which = (
-        f"it is one of these {len(left)}, or several of them, likeliest first: {names} ({_USED_UP})"
-        if len(left) > 1
-        else f"it is likely {names}, which was not varied alone"
-    )
-    message = f"repeatable, but not robust: {which}"
-    remedy = "; or ".join(text for text in (first.remedy, _VARY_LESS) if text)
+    lines = tuple(map(use_of, causes))
+    names = []
+    for item in lines:
+        at = f" ({item.call} in {place(item.file, item.line)})" if item.file else ""
+        names.append(item.factor + at)
+    first = causes[0] if causes[0].file else replace(_unknown(_USED_UP), remedy="")
     return replace(
         first,
-        message=message,
+        message=f"repeatable, but not robust: it is one of these {len(lines)}, or several of them, "
+        f"likeliest first: {listed(names, _NAMED)} ({_USED_UP})",
         confirmed=False,
         evidence=(),
         one_of=lines,
-        remedy=remedy,
+        remedy="; or ".join(filter(None, (first.remedy, _VARY_LESS))),
     )
 
 
@@ -215,53 +186,49 @@ def at_line(cause: Diagnosis, name: str, line: Used | None) -> Diagnosis:
 
 
 def _dependence(
-    name: str, unvaried: Sequence[Used], varied: Sequence[Used], until: int, where: str
+    name: str,
+    varied_in: Sequence[str],
+    unvaried: Sequence[Used],
+    varied: Sequence[Used],
+    until: int,
+    where: str,
 ) -> Diagnosis:
     """Return that a run depends on what is varied by a name, at the first line that was told
-    something else."""
-    said = SURROUNDINGS[name]
+    something else; `varied_in` are all names that were varied to show it."""
+    surrounding = SURROUNDINGS[name]
+    names = " and ".join(varied_in)
+    proof = f"confirmed: varied in {names} alone, a run diverges from the first {where}"
     found = Diagnosis(
-        cause=said.cause,
+        cause=surrounding.cause,
         factor=name,
         confirmed=True,
-        message=f"repeatable, but not robust: the training depends on {said.what}",
-        evidence=(
-            f"confirmed: varied in {name} alone, a run diverges from the first {where}",
-        ),
-        remedy=said.remedy,
+        message=f"repeatable, but not robust: the training depends on {surrounding.what}",
+        evidence=(proof,),
+        remedy=surrounding.remedy,
     )
-    return at_line(
-        found, name, next(iter(differing(unvaried, varied, called(name), until)), None)
-    )
+    lines = differing(unvaried, varied, called(name), until)
+    return at_line(found, name, lines[0] if lines else None)
 
 
 def differing(
     unvaried: Sequence[Used], varied: Sequence[Used], factor: str, until: int
 ) -> list[Used]:
-    """Return the uses of a factor that were told something else in the varied run, in order of
+    """Return the uses of a factor that got another answer in the varied run, in order of
     execution. Lines of the training that asked themselves come first, of those the ones that asked
     another number of times: a loop that waits for a time."""
     known = {_place(use): use for use in unvaried}
-    told = [
-        use
-        for use in varied
-        if use.factor == factor and use.step <= until and use.site[0]
-    ]
-    # a process number is another one in each run
-    told = [use for use in told if factor != "identity" or use.source in _HOST]
-
-    def last(use: Used) -> tuple[int, bool, int]:
+    found = []
+    for use in varied:
         twin = known.get(_place(use))
-        return remoteness(use), twin is None or twin.count == use.count, use.step
-
-    return sorted(
-        (
-            use
-            for use in told
-            if getattr(known.get(_place(use)), "digest", "") != use.digest
-        ),
-        key=last,
-    )
+        if use.factor != factor or use.step > until or not use.site[0]:
+            continue
+        # a process number is another one in each run
+        if factor == "identity" and use.source not in _HOST:
+            continue
+        if twin is None or twin.digest != use.digest:
+            same_count = twin is None or twin.count == use.count
+            found.append(((remoteness(use), same_count, use.step), use))
+    return [use for _, use in sorted(found, key=lambda item: item[0])]
 
 
 def _place(use: Used) -> tuple[object, ...]:

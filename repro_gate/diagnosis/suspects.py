@@ -34,31 +34,24 @@ def suspects(
     own code first, those of libraries on its behalf, what is asked while a library is imported;
     then by factor and time. A line that only asked if a file is there gives way to one that read
     it."""
-    same_lines = set(_any_order(first)) & set(_any_order(second))
+    reordered = set(_any_order(first)) & set(_any_order(second))
     twins = _by_place(second)
     pairs = [(use, twins.pop(key, None)) for key, use in _by_place(first).items()]
     pairs += [(use, None) for use in twins.values()]
-    found: dict[object, Suspect] = {}
+    suspected: dict[object, Suspect] = {}
     for use, twin in sorted(pairs, key=lambda pair: _later(pair[0])):
-        is_same = twin is not None and (twin.count, twin.digest) == (
-            use.count,
-            use.digest,
-        )
+        is_same = twin and (twin.count, twin.digest) == (use.count, use.digest)
         if use.step <= until and not is_same:
-            unit = _unit(use, same_lines)
-            found.setdefault(
-                (unit, use.outside), Suspect(unit=unit, use=use, other=twin)
-            )
-    read = {item.use.source + ASKED for item in found.values()}
+            suspect = Suspect(unit=_unit(use, reordered), use=use, other=twin)
+            suspected.setdefault((suspect.unit, use.outside), suspect)
+    read = {item.use.source + ASKED for item in suspected.values()}
+
+    def rank(item: Suspect) -> tuple[object, ...]:
+        use, factor = item.use, item.unit.factor
+        return not use.site[0], remoteness(use), _RANK[factor], use.step, use.site
+
     return sorted(
-        (item for item in found.values() if item.use.source not in read),
-        key=lambda item: (
-            not item.use.site[0],
-            remoteness(item.use),
-            _RANK[item.unit.factor],
-            item.use.step,
-            item.use.site,
-        ),
+        (item for item in suspected.values() if item.use.source not in read), key=rank
     )
 
 
@@ -69,17 +62,19 @@ def line_uses(first: Sequence[Used], second: Sequence[Used]) -> tuple[ShownUse, 
     counts = Counter({_line_of(use): 0 for use in second if _line_of(use) in differing})
     for use in first:
         counts[_line_of(use)] += use.count
-    uses = [
-        ShownUse(
-            factor=factor,
-            call=call,
-            file=file,
-            line=line,
-            count=count,
-            differs=(factor, (file, line), call) in differing,
+    uses = []
+    for line, count in counts.items():
+        factor, (file, number), call = line
+        uses.append(
+            ShownUse(
+                factor=factor,
+                call=call,
+                file=file,
+                line=number,
+                count=count,
+                differs=line in differing,
+            )
         )
-        for (factor, (file, line), call), count in counts.items()
-    ]
     uses.sort(
         key=lambda it: (not it.differs, not it.file, _RANK[it.factor], it.file, it.line)
     )
@@ -151,27 +146,28 @@ def outside(suspected: Sequence[Suspect]) -> list[Suspect]:
 
 def first_difference(first: Sequence[Used], second: Sequence[Used]) -> Used | None:
     """Return the line after which two runs held different values for the first time, or took
-    different ways; None where none was seen.
+    different ways; None if none was seen.
 
     Each process is compared with its twin by position: up to the first difference both ran the same
     lines. A process that trains comes before its workers.
     """
     names = {item.process for item in first}
     for process in sorted(names, key=lambda name: (name != "main", name)):
-        a, b = (
+        ours, theirs = (
             [item for item in lines if item.process == process]
             for lines in (first, second)
         )
-        pairs = [*zip(a, b, strict=False)]
+        pairs = [*zip(ours, theirs, strict=False)]
         for index, (one, other) in enumerate(pairs):
             if one.site != other.site:
-                return a[max(index - 1, 0)]  # the line before went two ways
-            if one.digest != other.digest and one.source == other.source:
+                return ours[max(index - 1, 0)]  # the line before went two ways
+            if one.digest == other.digest:
+                continue
+            if one.source == other.source:
                 return one
-            if one.digest != other.digest:
-                # a set came in another order: the line that made the set
-                made = one.source, other.source
-                return next(x for x, y in pairs if (x.source, y.source) == made)
+            # a set that came in another order: the line that made it
+            made = one.source, other.source
+            return next(x for x, y in pairs if (x.source, y.source) == made)
     return None
 
 
@@ -191,10 +187,11 @@ def _any_order(uses: Sequence[Used]) -> list[tuple[object, ...]]:
     ]
 
 
-def _unit(use: Used, same_lines: Collection[tuple[object, ...]]) -> Unit:
-    if use.factor == "commands" and any(
-        item[:3] == (use.process, use.site, use.source) for item in same_lines
-    ):
+def _unit(use: Used, reordered: Collection[tuple[object, ...]]) -> Unit:
+    """Return what pins a use; what a command printed in both runs, in another order, is that of
+    programs side by side."""
+    printed = (use.process, use.site, use.source)
+    if use.factor == "commands" and printed in {item[:3] for item in reordered}:
         return Unit("parallel", use.site)
     by_line = BY_NAME[use.factor].by_line and use.source != SET_OF_TENSORS
     return Unit(use.factor, use.site if by_line and use.site[0] else None)

@@ -36,7 +36,7 @@ class Factor:
     """One factor. `did` completes "`CALL` in FILE:LINE …" for a person; `remedy` says what to write
     instead.
 
-    `held` says what was pinned where a run proves it; empty: nothing can pin it. `by_line`: the
+    `proof` says what was pinned where a run proves it; empty: nothing can pin it. `by_line`: the
     probe can pin single lines; else the whole run is pinned. `pinned` are environment variables
     that pin it; `fixed_addresses`: it is pinned by turning address randomisation off.
     """
@@ -45,7 +45,7 @@ class Factor:
     cause: Cause
     did: str
     remedy: str
-    held: str = ""
+    proof: str = ""
     by_line: bool = True
     pinned: Mapping[str, str] = field(default_factory=dict)
     fixed_addresses: bool = False
@@ -56,7 +56,7 @@ FLAGS = Factor(
     name="flags",
     cause="determinism-disabled",
     did="switched a determinism flag off",
-    held="with the flag kept on",
+    proof="with the flag kept on",
     remedy="leave the flag alone, or allow it under determinism.allow with a reason",
 )
 
@@ -65,7 +65,7 @@ ENTROPY = Factor(
     name="entropy",
     cause="unseeded-rng",
     did="drew from the operating system",
-    held="with that draw held fixed",
+    proof="with that draw held fixed",
     remedy="give the generator a seed of its own: `default_rng(seed)`, `random.Random(seed)`, "
     "`generator.manual_seed(seed)`, `env.reset(seed=seed)`",
 )
@@ -75,7 +75,7 @@ CLOCK = Factor(
     name="clock",
     cause="wall-clock",
     did="read the clock",
-    held="with that time held fixed",
+    proof="with that time held fixed",
     remedy="keep time out of the numbers: count steps, and make seeds, schedules and budgets of "
     "what is declared",
 )
@@ -85,7 +85,7 @@ LISTING = Factor(
     name="listing",
     cause="file-order",
     did="took the order in which the file system lists a directory",
-    held="with that listing sorted",
+    proof="with that listing sorted",
     remedy="sort what `listdir`, `scandir`, `glob` and `walk` give before you use it",
 )
 
@@ -94,7 +94,7 @@ IDENTITY = Factor(
     name="identity",
     cause="process-identity",
     did="asked who the process is",
-    held="with that answer held fixed",
+    proof="with that answer held fixed",
     remedy="make seeds and names of the rank or of a number that the configuration declares, not "
     "of the process, host or path",
 )
@@ -105,7 +105,7 @@ HASHING = Factor(
     name="hashing",
     cause="hash-order",
     did="started a Python whose string hashes are random",
-    held="with the hash seed of children held fixed",
+    proof="with the hash seed of children held fixed",
     remedy="sort what comes out of a set, or hand PYTHONHASHSEED on to the child",
 )
 
@@ -160,7 +160,7 @@ ADDRESSES = Factor(
     name="addresses",
     cause="process-identity",
     did="used the address of an object",
-    held="with the address layout held fixed",
+    proof="with the address layout held fixed",
     remedy="order and key objects by a name or number of theirs; give classes in sets a `__hash__` "
     "made of their values",
     fixed_addresses=True,
@@ -171,7 +171,7 @@ THREADS = Factor(
     name="threads",
     cause="thread-race",
     did="started threads whose order decides",
-    held="with threads taking turns",
+    proof="with threads taking turns",
     remedy="collect results by their index, not as they finish; guard shared state with a lock; "
     "let one thread write",
     by_line=False,
@@ -186,7 +186,7 @@ MEMORY = Factor(
     name="memory",
     cause="uninitialized-memory",
     did="read memory that nothing had written",
-    held="with fresh memory filled by a fixed pattern",
+    proof="with fresh memory filled by a fixed pattern",
     remedy="use zeros(), or write every element before the first read",
     pinned={"MALLOC_PERTURB_": "85"},
 )
@@ -209,5 +209,5 @@ FACTORS = (
     COMMANDS,
     PARALLEL,
 )
-PINNED = tuple(factor for factor in FACTORS if factor.held)
+PINNED = tuple(factor for factor in FACTORS if factor.proof)
 BY_NAME = {factor.name: factor for factor in FACTORS}

@@ -11,7 +11,7 @@ from time import monotonic
 
 from msgspec import structs
 
-from repro_gate.diagnosis.diagnose import diagnose, diagnose_nan
+from repro_gate.diagnosis.diagnose import diagnose
 from repro_gate.diagnosis.model import (
     Case,
     Diagnosis,
@@ -21,6 +21,7 @@ from repro_gate.diagnosis.model import (
     Setting,
     ShownUse,
 )
+from repro_gate.diagnosis.nan import diagnose_nan
 from repro_gate.diagnosis.operators import REPLAYS, around
 from repro_gate.diagnosis.suspects import line_uses
 from repro_gate.escape import clip, for_terminal

@@ -91,8 +91,7 @@ def price_of(on: Sequence[float], off: Sequence[float]) -> Price | None:
     logarithms). None for fewer than three of each, or times below the clock's."""
     if min(len(on), len(off)) < _FEWEST or min(*on, *off) < _RESOLUTION:
         return None
-    arms = [[(value,) for value in times] for times in (on, off)]
-    low, high = (max(end / 100 + 1, 1e-9) for end in cost.interval(arms[0], arms[1]))
+    low, high = (max(end / 100 + 1, 1e-9) for end in cost.interval(on, off))
     ratio = geometric_mean(on) / geometric_mean(off)
     return Price(ratio=ratio, low=low, high=high)
 

@@ -12,11 +12,10 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from repro_gate.compare.distances import key_of
 from repro_gate.compare.model import Comparison, Divergence
 from repro_gate.compare.traces import (
-    WITHIN_A_STEP,
     compare_runs,
+    in_both,
     measured_alike,
     processes,
     unequal_length,
@@ -116,19 +115,6 @@ def _up_to_crash(
     for label in ours.keys() & theirs.keys():
         pair = ours[label], theirs[label]
         common = min(len(trace.steps) for trace in pair)
-        both = set.intersection(
-            *({key_of(block) for block in trace.blocks} for trace in pair)
-        )
-        for trace, target in zip(pair, (a, b), strict=True):
-            blocks = [
-                block
-                for block in trace.blocks
-                if block.step < common
-                or (
-                    block.step == common
-                    and block.kind in WITHIN_A_STEP
-                    and key_of(block) in both
-                )
-            ]
-            target.append(replace(trace, steps=trace.steps[:common], blocks=blocks))
+        for trace, blocks, cut in zip(pair, in_both(*pair), (a, b), strict=True):
+            cut.append(replace(trace, steps=trace.steps[:common], blocks=blocks))
     return a, b

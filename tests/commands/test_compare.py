@@ -91,8 +91,11 @@ def test_traces_and_reports_differ(tmp_path: Path, capsys: pytest.CaptureFixture
         printed = capsys.readouterr().out
         assert "the number of steps: 1 optimizer step" in printed or differing
         assert f"{differing} of the 1 step" in printed
-    assert main(["compare", a, of("sha.json", "a", "b", digest="\x1b[31m")]) == 3
-    assert "an unnamed digest" in (said := capsys.readouterr().err) and "\x1b" not in said
+    assert main(["compare", a, of("sha.json", "a", "b", digest="sha256-128")]) == 3
+    assert "by sha256-128 in the second" in capsys.readouterr().err
+    # an algorithm has a name that is safe to print
+    assert main(["compare", a, of("odd.json", "a", "b", digest="\x1b[31m")]) == 2
+    assert "digest" in (said := capsys.readouterr().err) and "\x1b" not in said
     assert main(["compare", a, of("bare.json")]) == 2
 
 

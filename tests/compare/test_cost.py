@@ -15,6 +15,7 @@ from repro_gate.compare.cost import (
     interval,
     measure_cost,
     needs_more_runs,
+    pace,
     peak_bytes,
     step_times,
     student_t,
@@ -70,8 +71,8 @@ def needs_more(*pairs: tuple[Times, Times]) -> bool:
     return needs_more_runs([[timed(on)] for on, _ in pairs], [[timed(off)] for _, off in pairs], 0)
 
 
-def arms(*pairs: tuple[Times, Times]) -> list[list[list[float]]]:
-    return [[list(pair[arm]) for pair in pairs] for arm in (0, 1)]
+def arms(*pairs: tuple[Times, Times]) -> list[list[float]]:
+    return [[pace(pair[arm]) for pair in pairs] for arm in (0, 1)]
 
 
 def test_runs_that_hardly_scatter_are_enough_and_have_the_strict_interval() -> None:

@@ -11,8 +11,9 @@ import pytest
 from msgspec import structs
 
 from repro_gate.compare.model import Divergence
-from repro_gate.diagnosis.diagnose import diagnose, diagnose_nan
+from repro_gate.diagnosis.diagnose import diagnose
 from repro_gate.diagnosis.model import Case, Diagnosis, Experiments, Pair, Rate, Setting, Unit, gone
+from repro_gate.diagnosis.nan import diagnose_nan
 from repro_gate.factors import Site
 from repro_gate.trace.format import HANDED
 from repro_gate.trace.model import OperatorLine, Undone, Used

@@ -14,7 +14,7 @@ from repro_gate.diagnosis.robustness import (
     diagnose,
     differing,
 )
-from repro_gate.spec.model import THREADS, VARIED
+from repro_gate.spec.model import THREADS, VARIED, DiagnosisBounds
 from repro_gate.trace.model import Used
 from tests.support.uses import use
 
@@ -61,8 +61,11 @@ def test_what_lines_ask_for_is_tried_first_and_what_nobody_asked_for_last() -> N
     by = {"environment": "wandb.init()", "home": "import torch"}
     training = Training("hash-seed", uses=asked, by=by)
     training.found()
-    assert training.runs[2] == {"path"} and {"hash-seed", "environment"} <= training.runs[3]
-    assert "umask" not in training.runs[3]
+    assert training.runs[2] == {"path"} and training.runs[3] == {"hash-seed"}
+    training = Training("umask", uses=asked, by=by)
+    training.found()
+    assert {"path", "hash-seed", "environment"} <= training.runs[4]
+    assert "umask" not in training.runs[4]
 
 
 def test_what_is_left_is_named_but_not_of_a_racy_training() -> None:
@@ -82,20 +85,22 @@ def test_what_no_line_uses_is_found_by_halves_and_no_line_is_named() -> None:
     for name in VARIED:
         training = Training(name)
         found = training.found()
-        assert found.file == "" and len(training.runs) <= 6, name
-        left = [item.factor for item in found.one_of] or [found.factor]
-        assert name in left and found.confirmed == (left == [found.factor])
+        assert (found.factor, found.file, found.confirmed) == (name, "", True)
+        assert len(training.runs) <= DiagnosisBounds().runs
     # what is left over where the runs end was not varied alone
     for name in VARIED[:6]:
         training = Training(name, most=5)
         found = training.found(VARIED[:6])
         assert {name} in training.runs or not found.confirmed
-    # two that decide only together are among those that are named
+        assert name in [item.factor for item in found.one_of] or found.factor == name
+    # two that decide only together are both named
     training = Training("path", "clock", uses={"path": 2, "clock": 5})
     found = training.found()
-    assert (found.factor, found.line, found.confirmed) == ("path", 2, False)
-    assert {("path", 2), ("clock", 5)} <= {(item.factor, item.line) for item in found.one_of}
-    assert len(training.runs) <= 6
+    assert (found.factor, found.line, found.confirmed) == ("path", 2, True)
+    assert [(item.factor, item.line) for item in found.also] == [("clock", 5)]
+    assert "depends on the path of the checkout, and on the time of day" in found.message
+    assert "varied in path and clock alone" in found.evidence[0] and not found.one_of
+    assert len(training.runs) <= 8
 
 
 def test_the_line_is_the_first_that_was_told_something_else_before_the_divergence() -> None:

@@ -115,11 +115,6 @@ def test_a_report_names_its_run_and_its_commit(job: Job, monkeypatch: pytest.Mon
         sarif = json.loads((job.workspace / "out/gpu/report.sarif").read_text())
         (provenance,) = sarif["runs"][0]["versionControlProvenance"]
         assert provenance["repositoryUri"] == "https://ghe.example.com/octo-org/trainer"
-    (job.workspace / "a").mkdir()
-    given = ((".", "repro.yml"), ("a/b", "../c.yml"), ("a", "."))
-    assert [
-        spec_path(Inputs(working_directory=directory, spec=spec)) for directory, spec in given
-    ] == ["repro.yml", "a/c.yml", "a/repro.yml"]
 
 
 def test_neither_a_known_secret_nor_a_trainings_file_is_left(

@@ -12,12 +12,11 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
-# In the order in which they are installed. Files and the network come before all others: those wrap
-# the same calls, and hand on to these.
-_OUTSIDE = ("files", "network")
-_WITHIN = (
+# In the order in which they are installed. Files come last: what is below them does not note what
+# it asks for itself.
+_FACTORS = (
     "hashing",
     "entropy",
     "clock",
@@ -26,12 +25,15 @@ _WITHIN = (
     "addresses",
     "memory",
     "threads",
+    "environment",
+    "files",
+    "network",
 )
 _USES: list[Any] = []  # this process's, if the configuration names a factor
 
 
 def start(config: dict[str, Any], folders: dict[str, str]) -> Any:
-    """Watch, pin or vary what `config` names, in this process from here on; None where it names
+    """Watch, pin or vary what `config` names, in this process from here on; None if it names
     nothing.
 
     `config`: `watch` (bool), `pin` (factor -> None for every use, or the sites [file, line]),
@@ -39,23 +41,18 @@ def start(config: dict[str, Any], folders: dict[str, str]) -> Any:
     """
     if not any(config.get(name) for name in ("watch", "pin", "vary")):
         return None
-    from . import surroundings
     from .use import USES
 
-    USES.start(config)
+    USES.start(config, folders)
     _USES[:] = [USES]
     os.register_at_fork(before=USES.forking, after_in_child=USES.born)
-    for name in _OUTSIDE if USES.watch else ():
-        _module(name).install()
-    for name in filter(USES.wants, _WITHIN):
+    for name in filter(USES.wants, _FACTORS):
         try:
             _module(name).install()
-        except (
-            Exception
-        ) as error:  # an interpreter that was not foreseen: the others serve
+        except Exception as error:
+            # an interpreter that was not foreseen: the others serve
             message = "repro-gate: %s cannot be watched here: %s: %s\n"
             sys.stderr.write(message % (name, type(error).__name__, error))
-    surroundings.install(config, folders)
     return USES
 
 
@@ -64,7 +61,7 @@ def _module(name: str) -> Any:
 
 
 def uses() -> Any:
-    """Return the uses of this process; None where the configuration names no factor."""
+    """Return the uses of this process; None if the configuration names no factor."""
     return _USES[0] if _USES else None
 
 

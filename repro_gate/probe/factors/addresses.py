@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import builtins
 import dis
-import functools
 import sys
 from types import FrameType
-from typing import Any, Callable
+from typing import Any
 
 from ...trace.format import SET_OF_TENSORS
 from ..patch import wrap
-from .use import USES, outside
+from .use import USES, Stream, inside
 
 NAME = "addresses"
 _MOST = 1_000_000  # objects that are numbered
@@ -42,7 +41,7 @@ _OBJECTS, _DATA = _Known(), _Known()
 
 def install() -> None:
     """Wrap `id` and `hash`."""
-    wrap(builtins, "id", _id)
+    USES.wrap(NAME, "builtins", "id", _pinned_id, own=True)
     wrap(builtins, "hash", _hash)
 
 
@@ -50,13 +49,16 @@ def torch_arrived(torch: Any) -> None:
     """Wrap the two that tell where a tensor's data lies, and a tensor's hash, which is its address.
     A kernel may be handed the address of data: it is pinned only where its line is named."""
     wrap(torch.Tensor, "__hash__", _tensor_hash)
-    for kind in (torch.Tensor, torch.UntypedStorage):
-        source = kind.__name__ + ".data_ptr"
-        wrap(kind, "data_ptr", functools.partial(_data_ptr, source))
+    names = "Tensor.data_ptr UntypedStorage.data_ptr"
+    USES.wrap(NAME, "torch", names, _pinned_data, own=True)
 
 
-def _id(original: Any, *args: Any) -> int:
-    return _answer("id", int(original(*args)), _OBJECTS.pinned)
+def _pinned_id(_: Stream, address: int) -> int:
+    return _OBJECTS.pinned(address)
+
+
+def _pinned_data(_: Stream, address: int) -> int:
+    return address if USES.pinned(NAME) else _DATA.pinned(address)
 
 
 def _hash(original: Any, *args: Any) -> int:
@@ -65,30 +67,21 @@ def _hash(original: Any, *args: Any) -> int:
     if number not in (object.__hash__(args[0]), address):
         return number
     shift = 0 if number == address else 4
-    return _answer("hash", number, lambda _: _OBJECTS.pinned(address) >> shift)
 
+    def pinned(_: Stream, number: int) -> int:
+        return _OBJECTS.pinned(address) >> shift
 
-def _data_ptr(source: str, original: Any, tensor: Any) -> int:
-    return _answer(
-        source, int(original(tensor)), None if USES.pinned(NAME) else _DATA.pinned
-    )
-
-
-def _answer(source: str, number: int, pinned: Callable[[int], int] | None) -> int:
-    """Return what the caller, three frames up, gets in place of a number."""
-    answer = None if pinned is None else lambda _, real: pinned(real)
-    frame = sys._getframe(3)
-    return int(USES.ask(NAME, source, lambda: number, answer, None, frame, own=True))
+    return int(USES.ask(NAME, "hash", lambda: number, pinned, own=True))
 
 
 def _tensor_hash(original: Any, tensor: Any) -> int:
     """Return the one hash of a tensor for all who look it up: it is pinned with addresses as a
     whole, never at single lines."""
-    frame, number = sys._getframe(2), int(original(tensor))
+    number, frame = int(original(tensor)), sys._getframe(2)
     if USES.pinned(NAME):
         number = _OBJECTS.pinned(number)
-    if USES.watch and not outside(frame) and _makes_a_set(frame):
-        USES.note(NAME, SET_OF_TENSORS, number, frame)
+    if USES.watch and inside(frame) and _makes_a_set(frame):
+        USES.note(NAME, SET_OF_TENSORS, number)
     return number
 
 

@@ -22,7 +22,7 @@ from typing import Any, Callable
 from .. import session
 from ..patch import wrap, wrap_in_type
 from ..source_line import module_of
-from .use import USES, Stream, indirect, is_direct, outside
+from .use import USES, Stream, asker, inside, is_direct
 
 NAME = "clock"
 _BEGIN = 1_700_000_000_000_000_000  # ns since 1970: where the pinned time of day begins
@@ -38,7 +38,6 @@ _TIMEOUTS = re.compile(
     r"(threading|queue|selectors|subprocess|concurrent|multiprocessing|asyncio|socket|socketserver|"
     r"sched)(\.|$)"
 )
-_FILE_TIMES = ("getmtime", "getctime", "getatime")
 _time, _localtime = time.time, time.localtime
 
 
@@ -80,9 +79,8 @@ def install() -> None:
     if USES.only_varies(NAME):
         return  # the times of files stay as they are
     wrap(time, "sleep", _sleep)
-    for name in ("stat", "lstat", "fstat"):
-        wrap(os, name, functools.partial(_stat, f"os.{name}", 0))
-    wrap_in_type(os.DirEntry, "stat", functools.partial(_stat, "os.DirEntry.stat", 1))
+    USES.wrap(NAME, "os", "stat lstat fstat", _without_times, own=True, content=_times)
+    wrap_in_type(os.DirEntry, "stat", _entry_stat)
     for name, unit in (("clock_gettime", 1e-9), ("clock_gettime_ns", 1)):
         wrap(time, name, functools.partial(_gettime, "time." + name, unit))
 
@@ -97,11 +95,11 @@ def _read(
 ) -> Any:
     """Return what a clock says. Pinned it begins at `begin`, varied it is `ahead`; `start` is what
     it said when the run began; all in ns. `unit` is its own, in ns or in seconds."""
-    frame = sys._getframe(2)
-    own = not outside(frame)
+    frame = asker(sys._getframe(1))
+    own = inside(frame)
     varies = own or bool(ahead)
     only_real = not varies and USES.only_varies(NAME)
-    if only_real or _TIMEOUTS.match(module_of(frame)):
+    if only_real or frame is None or _TIMEOUTS.match(module_of(frame)):
         return original()
 
     def pinned(_: Stream, real: Any) -> Any:
@@ -111,7 +109,7 @@ def _read(
         gained = (real - type(unit)(start * unit)) * _FASTER if own else 0
         return real + type(unit)(ahead * unit) + gained
 
-    return USES.ask(NAME, source, original, pinned, varied if varies else None, frame)
+    return USES.ask(NAME, source, original, pinned, varied if varies else None)
 
 
 def _of_day(source: str) -> float:
@@ -143,30 +141,17 @@ def _sleep(original: Any, seconds: Any) -> Any:
     if isinstance(seconds, (int, float)) and 0 < seconds < 1e9:
         passed = int(seconds * 1e9)
         # `subprocess` sleeps until a child has ended: nobody knows how often
-        if indirect(sys._getframe(2), NAME):
-            CLOCK.libraries += passed
-        else:
+        if is_direct(asker(sys._getframe(1)), NAME):
             CLOCK.now += passed
+        else:
+            CLOCK.libraries += passed
     return original(seconds)
 
 
-def _stat(source: str, bound: int, original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call `os.stat` as the workspace does, or `pathlib` or `os.path.getmtime` for it: what it says
-    about times is the clock's. The first arguments, as many as are `bound`, are known to it."""
-    status, frame = original(*args[bound:], **kwargs), sys._getframe(2)
-    name = module_of(frame)
-    if name.startswith("pathlib") or frame.f_code.co_name in _FILE_TIMES:
-        frame = frame.f_back or frame
-    return USES.ask(
-        NAME,
-        source,
-        lambda: status,
-        _without_times,
-        None,
-        frame,
-        own=True,
-        content=_times,
-    )
+def _entry_stat(original: Any, _: Any, **kwargs: Any) -> Any:
+    real = functools.partial(original, **kwargs)
+    source = "os.DirEntry.stat"
+    return USES.ask(NAME, source, real, _without_times, own=True, content=_times)
 
 
 def _times(status: os.stat_result) -> tuple[int, int, int]:
@@ -176,9 +161,7 @@ def _times(status: os.stat_result) -> tuple[int, int, int]:
 def _without_times(_: Stream, status: os.stat_result) -> Any:
     reduced: Any = status.__reduce__()
     make, (numbers, fields) = reduced
-    fixed = {
-        name: _BEGIN * (1 if name.endswith("_ns") else 1e-9)
-        for name in fields
-        if "time" in name
-    }
-    return make((*numbers[:7], *[_BEGIN // 10**9] * 3), {**fields, **fixed})
+    for name in fields:
+        if "time" in name:
+            fields[name] = _BEGIN * (1 if name.endswith("_ns") else 1e-9)
+    return make((*numbers[:7], *[_BEGIN // 10**9] * 3), fields)

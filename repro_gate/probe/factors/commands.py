@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import hashlib
 import io
 import os
@@ -17,12 +18,12 @@ import re
 import stat
 import sys
 from types import FrameType
-from typing import Any, Callable
+from typing import Any
 
 from ...trace.format import ANY_ORDER
 from .. import imports, session, source_line
 from ..patch import wrap
-from .use import USES, call_in, of_others
+from .use import USES, Marks, call_in, of_others
 
 NAME = "commands"
 # Whose business it is to draw, to tell the time, to tell who one is, to list: those of POSIX, GNU
@@ -49,34 +50,20 @@ _PIPES: dict[int, _Pipe] = {}  # by descriptor
 
 
 class _Child:
-    """A program that was started: where, what it is called, and which factor its output counts
-    for. It keeps no frame, whose variables would live as long."""
+    """A program that was started: what it is called, and what notes its output, for the factor
+    that it counts for. It keeps no frame, whose variables would live as long."""
 
     def __init__(self, text: str, frame: FrameType | None) -> None:
-        self.site, self.text, self.of_others = (
-            source_line.nearest(frame),
-            text,
-            of_others(frame),
+        self.text, self.about = text, " ".join(text.split())[:120]
+        known = (factor for factor, words in _KNOWN if words.search(text))
+        self.note = functools.partial(
+            USES.note,
+            next(known, NAME),
+            site=source_line.nearest(frame),
+            call=call_in(frame),
+            outside=True,
         )
-        self.call = call_in(frame) if self.site[0] else ""
-        self.factor = next(
-            (factor for factor, words in _KNOWN if words.search(text)), NAME
-        )
-        self.about = " ".join(text.split())[:120]
         self.files: set[str] = set()  # that it was handed for its output
-
-    def note(self, source: str, answer: object) -> None:
-        """Note what it gave."""
-        if not self.of_others:
-            USES.note(
-                self.factor,
-                source,
-                answer,
-                None,
-                self.site,
-                outside=True,
-                call=self.call,
-            )
 
 
 class Children:
@@ -93,65 +80,55 @@ class Children:
         wrap(os, "system", self._in_shell)
         imports.wrap_later("subprocess", "Popen.__init__", self._popen)
 
-    def _started_by(self, frame: FrameType, command: Any) -> _Child:
+    def _started_by(self, command: Any) -> _Child | None:
         words = [command] if isinstance(command, (str, bytes, os.PathLike)) else command
         text = " ".join(map(os.fsdecode, words)).replace("\n", " ")
-        child = _Child(text, source_line.nearest_frame(frame))
-        self._children.append(child)
-        return child
+        frame = sys._getframe(1)
+        if of_others(frame):
+            return None
+        self._children.append(_Child(text, source_line.nearest_frame(frame)))
+        return self._children[-1]
 
     def _in_shell(self, original: Any, command: Any) -> Any:
         """Note `os.system`."""
         with contextlib.suppress(Exception):
-            self._started_by(sys._getframe(2), command)
+            self._started_by(command)
         return original(command)
 
     def _popen(self, original: Any, process: Any, *args: Any, **kwargs: Any) -> None:
         """Note `subprocess.Popen(…)`, and what is read from its pipes."""
         original(process, *args, **kwargs)
         with contextlib.suppress(Exception):  # the training gets its child all the same
-            child = self._started_by(sys._getframe(2), process.args)
+            child = self._started_by(process.args)
+            if child is None:
+                return
             for name, about in (("stdout", ""), ("stderr", " (its errors)")):
                 target = getattr(kwargs.get(name), "name", None)
                 if isinstance(target, str):
                     child.files.add(os.path.realpath(target))
                 file = getattr(process, name)
                 if file is not None:
-                    setattr(
-                        process,
-                        name,
-                        _with_note(file, _Lines(child, child.about + about)),
-                    )
+                    noted = _with_note(file, _Lines(child, child.about + about))
+                    setattr(process, name, noted)
 
-    def file_read(
-        self, path: str, of_python: Callable[[str], bool], frame: FrameType | None
-    ) -> None:
+    def file_read(self, path: str, of_python: Marks, frame: FrameType) -> None:
         """Note what is read from a file of the workspace, by its real path, that a child without
         the probe has written; each version of it once, at the child that it was handed to, else at
         the one whose command names it, else at the line that reads.
-        `of_python` says whether a process with the probe has written a file."""
-        if not source_line.inside(path):
+        `of_python` are the files that processes with the probe have written."""
+        if not source_line.inside(path) or of_others(frame):
             return
-        state = os.lstat(path)
-        version, name = (path, state.st_mtime_ns, state.st_size), os.path.basename(path)
+        state, name = os.lstat(path), os.path.basename(path)
+        version = path, state.st_mtime_ns, state.st_size
+        is_small = stat.S_ISREG(state.st_mode) and state.st_size <= _MOST_BYTES
+        is_new = state.st_ctime >= self._started and version not in self._read
         receivers = [child for child in self._children if path in child.files]
-        if (
-            version in self._read
-            or not stat.S_ISREG(state.st_mode)
-            or state.st_size > _MOST_BYTES
-            or state.st_ctime < self._started
-            or (not receivers and of_python(path))
-        ):
+        if not (is_small and is_new) or (not receivers and of_python.has(path)):
             return
         self._read.add(version)
-        children = receivers or [
-            child for child in self._children if name in child.text
-        ]
-        child = (
-            children[-1]
-            if children
-            else _Child("another program writes " + name, frame)
-        )
+        namers = [child for child in self._children if name in child.text]
+        other = _Child("another program writes " + name, frame)
+        child = (receivers or namers or [other])[-1]
         lines = _Lines(child, child.about)
         with open(path, "rb") as file:
             lines.add(file.read(_MOST_BYTES))
@@ -162,8 +139,7 @@ class _Lines:
     """Notes what is read from a child, line by line; at its end, what it is in any order."""
 
     def __init__(self, child: _Child, about: str) -> None:
-        self._child, self._about = child, about
-        self._rest = b""
+        self._child, self._about, self._rest = child, about, b""
         self._count = self._sum = 0
         self._over = False
 
@@ -171,21 +147,19 @@ class _Lines:
         """Add what was read; nothing at the end."""
         if self._over:
             return
+        self._over = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if not data and self._rest:
+        if self._over and self._rest:
             lines = [self._rest]
         for line in lines:
             self._count += 1
-            self._sum += int.from_bytes(
-                hashlib.blake2b(line, digest_size=8).digest(), "big"
-            )
+            digest = hashlib.blake2b(line, digest_size=8).digest()
+            self._sum += int.from_bytes(digest, "big")
             if self._count <= _MOST_LINES:
                 self._child.note(self._about, line)
-        if not data:
-            self._over = True
-            self._child.note(
-                self._about + ANY_ORDER, f"{self._count} lines {self._sum:x}"
-            )
+        if self._over:
+            total = f"{self._count} lines {self._sum:x}"
+            self._child.note(self._about + ANY_ORDER, total)
 
 
 class _Pipe(io.RawIOBase):
@@ -205,7 +179,7 @@ class _Pipe(io.RawIOBase):
         return int(self._file.fileno())
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read as a file does it; None where nothing has come yet and the pipe does not wait."""
+        """Read as a file does it; None if nothing has come yet and the pipe does not wait."""
         count: int | None = self._file.readinto(buffer)
         if count is not None and len(buffer):
             self.lines.add(bytes(buffer[:count]))

@@ -13,12 +13,10 @@ import functools
 import io
 import os
 import random
-import sys
-from types import FrameType
 from typing import Any
 
 from ..patch import wrap, wrap_in_type
-from .use import USES, Stream, unknowable
+from .use import USES, Stream, random_marker
 
 NAME = "entropy"
 _DEVICES = ("/dev/urandom", "/dev/random", "/dev/hwrng")
@@ -27,9 +25,7 @@ _FILE_BYTES = 1 << 23  # what a pinned device holds; who reads more comes to its
 
 def install() -> None:
     """Wrap the ways to the entropy that are there, and the others once they are imported."""
-    USES.wrap(
-        NAME, "os", "urandom getrandom", lambda stream, real: stream.bytes(len(real))
-    )
+    USES.wrap(NAME, "os", "urandom getrandom", _bytes)
     random._urandom = os.urandom  # type: ignore[attr-defined]
     USES.wrap(NAME, "uuid", "uuid1", _uuid1)
     for owner in (builtins, io, os):
@@ -39,9 +35,7 @@ def install() -> None:
     random.seed = shared.seed
     source = "random, in a forked process"  # where `random` has just seeded itself anew
     os.register_at_fork(
-        after_in_child=lambda: _seeded(
-            source, shared, shared.seed, int, sys._getframe(1)
-        )
+        after_in_child=lambda: _seeded(source, shared, shared.seed, int)
     )
 
 
@@ -55,10 +49,13 @@ def torch_arrived(torch: Any) -> None:
             generator.manual_seed(number)
             return number
 
-        frame = sys._getframe(2)
-        return USES.ask(NAME, "torch.Generator.seed", original, pinned, None, frame)
+        return USES.ask(NAME, "torch.Generator.seed", original, pinned)
 
     wrap_in_type(torch._C.Generator, "seed", seed)
+
+
+def _bytes(stream: Stream, real: bytes) -> bytes:
+    return stream.bytes(len(real))
 
 
 def _uuid1(stream: Stream, real: Any) -> Any:
@@ -70,24 +67,18 @@ def _seed(
 ) -> None:
     seed = functools.partial(original, generator)
     if a is None:
-        _seeded("random.Random.seed", generator, seed, seed, sys._getframe(2))
+        _seeded("random.Random.seed", generator, seed, seed)
     else:
         seed(a, *args, **kwargs)
 
 
-def _seeded(
-    source: str, generator: Any, seed: Any, real: Any, frame: FrameType
-) -> None:
+def _seeded(source: str, generator: Any, seed: Any, real: Any) -> None:
     def drawn() -> Any:
         real()
-        return (
-            generator.getstate() if USES.watch else None
-        )  # C hands what it drew to nobody
+        # C hands what it drew to nobody
+        return generator.getstate() if USES.watch else None
 
-    def pinned(stream: Stream, _: Any) -> None:
-        seed(stream.integer(256))
-
-    USES.ask(NAME, source, drawn, pinned, None, frame)
+    USES.ask(NAME, source, drawn, lambda stream, _: seed(stream.integer(256)))
 
 
 def _open(original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -96,10 +87,8 @@ def _open(original: Any, *args: Any, **kwargs: Any) -> Any:
     name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
     if name not in _DEVICES:
         return real()
-    frame, source = sys._getframe(2), f"open({name!r})"
-    return USES.ask(
-        NAME, source, real, _filled, None, frame, content=lambda _: unknowable()
-    )
+    source = f"open({name!r})"
+    return USES.ask(NAME, source, real, _filled, content=lambda _: random_marker())
 
 
 def _filled(stream: Stream, opened: Any) -> Any:

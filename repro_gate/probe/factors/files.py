@@ -24,16 +24,12 @@ from ..opened import Opened, purpose
 from ..patch import wrap
 from ..process import printable
 from . import commands
-from .use import USES, asker, busy, deciding, of_the_probe
+from .use import USES, Marks, asker, busy, deciding, finds_modules, of_the_probe
 
 NAME, LEFTOVERS = "files", "leftovers"
-_LISTING = ("os.listdir", "os.scandir")
-_EVENTS = ("open", "sqlite3.connect", "os.rename", *_LISTING)
 _MACHINE, _RANDOM = ("/proc/", "/sys/"), "/proc/sys/kernel/random/"
-_WHOLE, _END = (
-    16 << 20,
-    1 << 20,
-)  # bytes: a larger file is known by its size and its two ends
+# bytes: a larger file is known by its size and its two ends
+_WHOLE, _END = 16 << 20, 1 << 20
 # Functions that open a file by a path in C: module, name, which argument that is, whether it is
 # written.
 _IN_C = (
@@ -43,7 +39,7 @@ _IN_C = (
     ("safetensors", "serialize_file", 1, True),
 )
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
-_open, _close, _lstat, _listdir = os.open, os.close, os.lstat, os.listdir
+_open, _lstat, _listdir = os.open, os.lstat, os.listdir
 
 
 def install() -> None:
@@ -64,33 +60,21 @@ class _Files:
         self._judge, self._children = Opened(config), commands.Children()
         self._children.install()
         self._began, self._started = config["began"], config["started"]
-        # a file for each that a process of this run has written, by the digest of its path
-        self._marks = os.path.join(config["traces"], "written")
-        self._written: set[str] = set()
+        self._written = Marks("written")  # by processes of this run
 
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
-        """Note what Python's audit hook tells. To ask for the frame is an event as well; before the
-        script begins there is none that calls."""
-        if event not in _EVENTS:
-            return
-        try:
-            frame = sys._getframe().f_back
-            if event == "open":
-                keeps, writes = purpose(args[1], args[2])
-                self._used(args[0], keeps, writes, frame, _digest)
-            elif event == "os.rename":
-                self._used(args[1], False, True, frame, _digest)
-            elif event == "sqlite3.connect":
-                self._used(args[0], True, True, frame, _digest)
-            else:
-                self._used(args[0], True, False, frame, _names)
-        except Exception:
-            return
+        """Note what Python's audit hook reports."""
+        if event == "open":
+            reads, writes = purpose(args[1], args[2])
+            self._used(args[0], reads, writes, _digest)
+        elif event in _EVENTS:
+            at, reads, writes, digest = _EVENTS[event]
+            self._used(args[at], reads, writes, digest)
 
     def status(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
         """Note `os.stat` and its like: `os.path.exists` and `isfile` too."""
         if kwargs.get("dir_fd") is None:
-            self._used(path, True, False, sys._getframe(1), _state, ASKED)
+            self._used(path, True, False, _state, ASKED)
         return original(path, *args, **kwargs)
 
     def in_c(
@@ -98,7 +82,7 @@ class _Files:
     ) -> Any:
         """Note a function in C, or one that hands the path to C."""
         if len(args) > at:
-            self._used(args[at], not writes, writes, sys._getframe(1), _digest)
+            self._used(args[at], not writes, writes, _digest)
         return original(*args, **kwargs)
 
     def _used(
@@ -106,41 +90,38 @@ class _Files:
         path: Any,
         reads: bool,
         writes: bool,
-        frame: FrameType | None,
         digest: Callable[[str], str],
         about: str = "",
     ) -> None:
         """Note a use of a path. Raises nothing of its own."""
         if busy() or not isinstance(path, (str, bytes, os.PathLike)):
             return
-        caller = asker(frame)
-        # who looks for a module is no use; importing torch resolves paths some hundred thousand
-        # times, under a hundred frames: what takes longest comes last
-        if caller is None or caller.f_code.co_filename.startswith("<frozen importlib"):
-            return
-        if about and caller.f_code.co_name in _RESOLVING:
-            return
         with contextlib.suppress(Exception), deciding():
+            # to ask for the frame is an event as well; before the script begins there is none
+            caller = asker(sys._getframe(1))
+            # importing torch resolves paths some hundred thousand times, under a hundred frames:
+            # what takes longest comes last
+            if caller is None or finds_modules(caller):
+                return
+            if about and caller.f_code.co_name in _RESOLVING:
+                return
             name = os.fsdecode(path)
             whole = os.path.abspath(name)
             if (about and not self._judge.beyond(whole)) or _is_for_the_probe(caller):
                 return
             place = self._place(whole, machine=not (writes or about))
-            own = bool(place) and self._wrote(place)
+            own = bool(place) and self._written.has(place)
             if writes:
-                self._writes(place or os.path.realpath(name))
+                self._written.add(place or os.path.realpath(name))
             if place and reads and not own:
-                factor, source = (
-                    LEFTOVERS if self._left(place) else NAME,
-                    _label(place) + about,
-                )
                 try:
                     answer = digest(place)
                 except OSError as error:
                     answer = type(error).__name__
-                USES.note(factor, source, answer, caller, outside=True)
+                factor = LEFTOVERS if self._left(place) else NAME
+                USES.note(factor, _label(place) + about, answer, outside=True)
             elif reads and not place and not about:
-                self._children.file_read(os.path.realpath(name), self._wrote, caller)
+                self._children.file_read(os.path.realpath(name), self._written, caller)
 
     def _place(self, path: str, *, machine: bool) -> str:
         """Return the real path of a file outside; empty for any other. `machine`: whether what the
@@ -154,28 +135,10 @@ class _Files:
     def _left(self, place: str) -> bool:
         """Return whether an earlier run of this gate run left it, as far as its times say: a file
         that something else keeps writing is newer."""
-        try:
-            return (
-                self._began is not None
-                and self._began <= _lstat(place).st_ctime < self._started
-            )
-        except OSError:
-            return False
-
-    def _mark(self, place: str) -> str:
-        name = hashlib.blake2b(os.fsencode(place), digest_size=16).hexdigest()
-        return os.path.join(self._marks, name)
-
-    def _writes(self, place: str) -> None:
-        """Remember that a process of this run is about to write the file."""
-        if place not in self._written:
-            self._written.add(place)
-            os.makedirs(self._marks, exist_ok=True)
-            _close(_open(self._mark(place), os.O_WRONLY | os.O_CREAT, 0o600))
-
-    def _wrote(self, place: str) -> bool:
-        """Return whether a process of this run has written the file."""
-        return place in self._written or os.path.lexists(self._mark(place))
+        with contextlib.suppress(OSError):
+            changed = _lstat(place).st_ctime
+            return self._began is not None and self._began <= changed < self._started
+        return False
 
 
 def _is_for_the_probe(frame: FrameType | None) -> bool:
@@ -219,3 +182,13 @@ def _state(place: str) -> str:
     state = _lstat(place)
     kind = stat.S_IFMT(state.st_mode)
     return f"{kind:o} {state.st_size if kind == stat.S_IFREG else 0}"
+
+
+# Event of Python's audit hook: which argument is the path, whether it is read and written, and what
+# is noted of it.
+_EVENTS: dict[str, tuple[int, bool, bool, Callable[[str], str]]] = {
+    "sqlite3.connect": (0, True, True, _digest),
+    "os.rename": (1, False, True, _digest),
+    "os.listdir": (0, True, False, _names),
+    "os.scandir": (0, True, False, _names),
+}

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import session, source_line
-from .use import NOWHERE, USES, Site, unknowable
+from .use import NOWHERE, USES, Site, random_marker
 
 NAME = "hashing"
 _VARIABLE = "PYTHONHASHSEED"
@@ -30,9 +30,8 @@ def install() -> None:
     site = _script()
     if not sys.flags.hash_randomization or inherits or site is None:
         return
-    USES.note(
-        NAME, "a Python without " + _VARIABLE, unknowable(), None, site, direct=True
-    )
+    source = "a Python without " + _VARIABLE
+    USES.note(NAME, source, random_marker(), site=site, direct=True)
     if USES.pinned(NAME, site):
         command = heeding(sys.orig_argv)
         os.execve(sys.executable, list(command), {**os.environ, _VARIABLE: _seed()})
@@ -47,11 +46,11 @@ def of_child(
     heeds = heeding(command) if is_python(command) else list(command)
     if not USES.wants(NAME) or not (lacks or heeds != list(command)):
         return {}, command
-    frame, site = sys._getframe(1), NOWHERE
+    site = NOWHERE
     with contextlib.suppress(Exception):
-        site = source_line.nearest(frame)
+        site = source_line.nearest(sys._getframe(1))
     source = "its environment lacks " + _VARIABLE if lacks else "python -I, -E or -R"
-    USES.note(NAME, source, unknowable(), frame)
+    USES.note(NAME, source, random_marker())
     if not USES.pinned(NAME, site):
         return {}, command
     return {_VARIABLE: _seed()} if lacks else {}, heeds
@@ -86,7 +85,7 @@ def _lacking(environment: Mapping[str, str]) -> bool:
 
 
 def _script() -> Site | None:
-    """Return the script of this process and its first line; None where it lies outside the
+    """Return the script of this process and its first line; None if it lies outside the
     workspace."""
     for item in getattr(sys, "orig_argv", [])[1:4]:
         file = source_line.inside(item) if item.endswith(".py") else ""

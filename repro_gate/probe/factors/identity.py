@@ -15,11 +15,11 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any, Callable
+from typing import Any
 
 from ..imports import wrap_later
 from ..patch import wrap
-from .use import USES, Pinned, Stream, Varied, indirect
+from .use import USES, Pinned, Stream, asker, is_direct
 
 NAME = "identity"
 _FIRST = 4_200_000  # above what Linux gives to a process (2^22): no other one has a pinned number
@@ -33,28 +33,14 @@ _getpid = os.getpid
 
 def install() -> None:
     """Wrap what tells one process from another."""
-
-    def watch(
-        module: str, names: str, pinned: Pinned, varied: Varied | None = None
-    ) -> None:
-        USES.wrap(NAME, module, names, pinned, varied, own=True)
-
-    watch(
-        "os", "uname", _with_localhost, lambda real: _with_host(real, _other(real[1]))
-    )
-    watch("socket", "gethostname getfqdn", lambda *_: _HOST, _other)
-    watch("platform", "node", lambda *_: _HOST, _other)
+    wrap_names = functools.partial(USES.wrap, NAME, own=True)
+    wrap_names("os", "uname", _local_uname, varied=_other_uname)
+    for module, name in (("socket", "gethostname"), ("platform", "node")):
+        wrap_names(module, name, lambda *_: _HOST, varied=_other)
     if USES.only_varies(NAME):
         return  # nothing but the host's name is varied
-    watch("os", "getpid", lambda *_: _number(USES.ordinal))
-    watch("os", "getppid", lambda *_: _number(USES.ordinal.rpartition(".")[0]))
-    watch("getpass", "getuser", lambda *_: "user")
-    watch("uuid", "getnode", lambda *_: 1 << 40)
-    watch(
-        "threading",
-        "get_ident get_native_id",
-        lambda *_: _number_of(threading.current_thread()),
-    )
+    for module, names, pinned in _ASKED:
+        wrap_names(module, names, pinned)
     for name in _TAKING_NUMBERS.split():
         wrap_later("os", name, _with_real_number)
     wrap_later("psutil", "Process._init", _with_real_number)
@@ -71,12 +57,12 @@ def _number(ordinal: str) -> int:
     return _FIRST + Stream(ordinal).integer(29)
 
 
-def _with_localhost(_: Stream, real: os.uname_result) -> os.uname_result:
-    return _with_host(real, _HOST)
+def _local_uname(_: Stream, real: os.uname_result) -> os.uname_result:
+    return os.uname_result((real[0], _HOST, *real[2:]))
 
 
-def _with_host(real: os.uname_result, host: str) -> os.uname_result:
-    return os.uname_result((real[0], host, *real[2:]))
+def _other_uname(real: os.uname_result) -> os.uname_result:
+    return os.uname_result((real[0], _other(real[1]), *real[2:]))
 
 
 def _other(host: str) -> str:
@@ -108,15 +94,27 @@ def _number_of(thread: Any) -> int:
     return int(thread._repro_gate_number)
 
 
+# Module, functions and their pinned answer.
+_ASKED: tuple[tuple[str, str, Pinned], ...] = (
+    ("os", "getpid", lambda *_: _number(USES.ordinal)),
+    ("os", "getppid", lambda *_: _number(USES.ordinal.rpartition(".")[0])),
+    ("getpass", "getuser", lambda *_: "user"),
+    ("uuid", "getnode", lambda *_: 1 << 40),
+    (
+        "threading",
+        "get_ident get_native_id",
+        lambda *_: _number_of(threading.current_thread()),
+    ),
+)
+
+
 def _asked_of(source: str, original: Any, thread: Any) -> Any:
     """Return `Thread.ident` or `Thread.native_id`; None for a thread that was not started."""
     return USES.ask(
         NAME,
         source,
         lambda: original(thread),
-        lambda _, number: None if number is None else _number_of(thread),
-        None,
-        sys._getframe(1),
+        lambda _, number: number and _number_of(thread),
         own=True,
     )
 
@@ -124,9 +122,11 @@ def _asked_of(source: str, original: Any, thread: Any) -> Any:
 def _temporary(original: Any, names: Iterator[str]) -> Any:
     """Pin names of the workspace's own temporary files: who makes them tries the next name if one
     is taken."""
-    frame, real = sys._getframe(2), functools.partial(original, names)
-    if indirect(frame, NAME):
-        return real()
+    if not is_direct(asker(sys._getframe(1)), NAME):
+        return original(names)
     return USES.ask(
-        NAME, "tempfile", real, lambda stream, _: stream.bytes(4).hex(), None, frame
+        NAME,
+        "tempfile",
+        lambda: original(names),
+        lambda stream, _: stream.bytes(4).hex(),
     )

@@ -5,7 +5,6 @@ Pinned, names come sorted; varied, in the reverse of the order in which they wer
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,34 +22,22 @@ def install() -> None:
 
 
 def _listdir(original: Any, *args: Any, **kwargs: Any) -> Any:
-    names, frame = original(*args, **kwargs), sys._getframe(2)
-    if frame.f_code.co_filename.startswith("<frozen importlib"):
-        return names  # who looks for a module asks for no order
-    return USES.ask(
-        NAME,
-        "os.listdir",
-        lambda: names,
-        lambda _, names: sorted(names),
-        _reversed,
-        frame,
-    )
+    return _ordered("os.listdir", original(*args, **kwargs))
 
 
 def _scandir(original: Any, *args: Any, **kwargs: Any) -> Any:
     with original(*args, **kwargs) as scan:
-        entries = list(scan)
+        return Entries(_ordered("os.scandir", list(scan)))
 
-    def by_name(_: Any, entries: list[Any]) -> list[Any]:
-        return sorted(entries, key=lambda entry: entry.name)
 
-    frame = sys._getframe(2)
-    return Entries(
-        USES.ask(NAME, "os.scandir", lambda: entries, by_name, _reversed, frame)
+def _ordered(source: str, items: list[Any]) -> Any:
+    return USES.ask(
+        NAME,
+        source,
+        lambda: items,
+        lambda _, items: sorted(items, key=lambda item: getattr(item, "name", item)),
+        lambda items: items[::-1],
     )
-
-
-def _reversed(items: list[Any]) -> list[Any]:
-    return items[::-1]
 
 
 class Entries:

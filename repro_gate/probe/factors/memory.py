@@ -10,27 +10,23 @@ blocks.
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Any, Callable
 
 from .. import imports
-from ..patch import wrap
 from .use import USES
 
 NAME = "memory"
 # of floating point, of whole numbers; the latter may be used as an index
 _PINNED, _VARIED = (0.5, 1), (-1.5, 2)
 _BYTES = 1 << 16  # of the beginning, which stand for the whole
-_IN_TORCH = ("empty", "empty_like", "empty_strided", "empty_permuted")
-_OF_TENSORS = ("new_empty", "new_empty_strided")
+_IN_TORCH = "empty empty_like empty_strided empty_permuted"
+_OF_TENSORS = " Tensor.new_empty Tensor.new_empty_strided"
 Numbers = tuple[float, int]
 
 
 def install() -> None:
     """Wrap NumPy's ways to memory that is not written, once it is imported."""
-    for name in ("empty", "empty_like"):
-        around = functools.partial(_made, "numpy." + name, _array_content, _fill_array)
-        imports.wrap_later("numpy", name, around)
+    _wrap("numpy", "empty empty_like", _array_content, _fill_array)
 
 
 def torch_arrived(torch: Any) -> None:
@@ -39,37 +35,31 @@ def torch_arrived(torch: Any) -> None:
     if USES.only_varies(NAME):
         return
     content = functools.partial(_tensor_content, torch)
-    for owner, names in ((torch, _IN_TORCH), (torch.Tensor, _OF_TENSORS)):
-        for name in names:
-            source = f"{owner.__name__}.{name}"
-            wrap(owner, name, functools.partial(_made, source, content, _fill_tensor))
+    _wrap("torch", _IN_TORCH + _OF_TENSORS, content, _fill_tensor)
 
     def scripted(builtins: Any) -> None:
-        for name in _IN_TORCH:
+        for name in _IN_TORCH.split():
             builtins._register_builtin(getattr(torch, name), "aten::" + name)
 
     imports.after_import("torch.jit._builtins", scripted)
 
 
-def _made(
-    source: str,
+def _wrap(
+    module: str,
+    names: str,
     content: Callable[[Any], bytes],
     fill: Callable[[Any, Numbers], None],
-    original: Any,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+) -> None:
     def filled(numbers: Numbers, made: Any) -> Any:
         fill(made, numbers)
         return made
 
-    return USES.ask(
+    USES.wrap(
         NAME,
-        source,
-        functools.partial(original, *args, **kwargs),
+        module,
+        names,
         lambda _, made: filled(_PINNED, made),
-        functools.partial(filled, _VARIED),
-        sys._getframe(2),
+        varied=functools.partial(filled, _VARIED),
         content=content,
     )
 
@@ -77,9 +67,7 @@ def _made(
 def _array_content(array: Any) -> bytes:
     if array.dtype.hasobject or not array.flags.c_contiguous:
         return b""
-    return (
-        bytes(memoryview(array.reshape(-1).view("u1"))[:_BYTES]) if array.size else b""
-    )
+    return array.reshape(-1).view("u1")[:_BYTES].tobytes() if array.size else b""
 
 
 def _fill_array(array: Any, numbers: Numbers) -> None:
@@ -102,9 +90,8 @@ def _tensor_content(torch: Any, tensor: Any) -> bytes:
     if not _is_strided(tensor) or not tensor.numel() or not tensor.is_contiguous():
         return b""
     with torch.no_grad():
-        return bytes(
-            tensor.detach().reshape(-1).view(torch.uint8)[:_BYTES].cpu().tolist()
-        )
+        numbers = tensor.detach().reshape(-1).view(torch.uint8)[:_BYTES]
+        return bytes(numbers.cpu().tolist())
 
 
 def _fill_tensor(tensor: Any, numbers: Numbers) -> None:

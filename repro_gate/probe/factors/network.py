@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import sys
-from types import FrameType
 from typing import Any
 
-from .. import imports, session
-from .use import USES, busy
+from .. import imports
+from .use import USES, Marks, busy
 
 NAME = "network"
 _PEEK = 2  # MSG_PEEK
-_LINES = (
-    1 << 16
-)  # bytes, from which on what was received is one answer and not one for each line
+# bytes, from which on what was received is one answer and not one for each line
+_LINES = 1 << 16
+_LISTENING = "listening"  # ports that a process of this run listens on
 
 
 def install() -> None:
@@ -37,19 +34,14 @@ def install() -> None:
 
 def _listen(original: Any, sock: Any, *args: Any) -> Any:
     answer = original(sock, *args)
-    with contextlib.suppress(
-        Exception
-    ):  # a socket of this machine's file system has no port
-        mark = _mark(sock.getsockname())
-        os.makedirs(os.path.dirname(mark), exist_ok=True)
-        open(mark, "wb").close()
+    # a socket of this machine's file system has no port
+    with contextlib.suppress(Exception):
+        Marks(_LISTENING).add(_port(sock.getsockname()))
     return answer
 
 
-def _mark(address: Any) -> str:
-    """Return the file that stands for a port which a process of this run listens on."""
-    traces = session.current().config["traces"]
-    return os.path.join(traces, "listening", str(int(address[1])))
+def _port(address: Any) -> str:
+    return str(int(address[1]))
 
 
 def _receive(
@@ -66,18 +58,19 @@ def _receive(
         ]
         data = memoryview(buffers[0]).cast("B")[:answer]
     if not flags & _PEEK and not busy():
-        _note(sock, data, sys._getframe(2))
+        _note(sock, data)
     return answer
 
 
-def _note(sock: Any, data: Any, frame: FrameType) -> None:
+def _note(sock: Any, data: Any) -> None:
     """Note what the training got of one connection, unless a process of its own is at the other
     end. Raises nothing."""
     # not connected, or a socket of this machine's file system
     with contextlib.suppress(Exception):
         peer = sock.getpeername()
-        if any(map(os.path.lexists, map(_mark, (peer, sock.getsockname())))):
+        own = Marks(_LISTENING)
+        if own.has(_port(peer)) or own.has(_port(sock.getsockname())):
             return
         source, data = f"{peer[0]}:{peer[1]}", bytes(data)
         for piece in data.splitlines(keepends=True) if len(data) < _LINES else [data]:
-            USES.note(NAME, source, piece, frame, outside=True)
+            USES.note(NAME, source, piece, outside=True)

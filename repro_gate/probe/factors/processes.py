@@ -31,22 +31,22 @@ _STRIKES: list[int] = []
 _BUSY = ("R", "D")
 
 
-def install(away: Callable[..., Any]) -> None:
+def install(blocking: Callable[..., Any]) -> None:
     """Wait after every start of a child, and after everything that is sent through a pipe of
     `multiprocessing`."""
     if not os.path.isdir(f"/proc/{_getpid()}/task"):
         return
-    waits = functools.partial(_then_settle, away)
+    waits = functools.partial(_then_settle, blocking)
     wrap(subprocess.Popen, "__init__", waits)
     imports.wrap_later("multiprocessing.process", "BaseProcess.start", waits)
     imports.wrap_later("multiprocessing.connection", "Connection._send_bytes", _sent)
 
 
 def _then_settle(
-    away: Callable[..., Any], original: Any, *args: Any, **kwargs: Any
+    blocking: Callable[..., Any], original: Any, *args: Any, **kwargs: Any
 ) -> Any:
     result = original(*args, **kwargs)
-    away(settle)
+    blocking(settle)
     return result
 
 

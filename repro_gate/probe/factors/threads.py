@@ -24,8 +24,8 @@ from ...trace.format import HANDED
 from .. import imports, source_line
 from ..patch import wrap
 from . import processes
-from .turns import FOREVER, TURNS, Lock
-from .use import USES, indirect, unknowable
+from .turns import FOREVER, SCHEDULER, Lock
+from .use import USES, asker, is_direct, random_marker
 
 NAME = "threads"
 _GIVERS = "_repro_gate_givers"  # attribute of a queue: up to two threads that put something in
@@ -42,7 +42,7 @@ def install() -> None:
         wrap(queue.Queue, "put", _put)
     if USES.pinned(NAME):
         _take_turns()
-        processes.install(_away)
+        processes.install(_blocking)
 
 
 def torch_arrived(torch: Any) -> None:
@@ -57,7 +57,7 @@ def torch_arrived(torch: Any) -> None:
 def _loader(original: Any, *args: Any, **options: Any) -> Any:
     if options.get("num_workers") and options.get("in_order") is False:
         source = "torch.utils.data.DataLoader(in_order=False)" + HANDED
-        USES.note(NAME, source, unknowable(), sys._getframe(2), direct=True)
+        USES.note(NAME, source, random_marker(), direct=True)
         options["in_order"] = USES.pinned(NAME)
     return original(*args, **options)
 
@@ -70,11 +70,10 @@ def _note(
     **options: Any,
 ) -> Any:
     """Note a call of `_NOTED`: what comes of it differs between any two runs."""
-    frame = sys._getframe(2)
     if counts is None:
-        USES.note(NAME, source, unknowable(), frame)
-    elif counts(*args) and not indirect(frame, NAME):
-        USES.note(NAME, source + HANDED, unknowable(), frame)
+        USES.note(NAME, source, random_marker())
+    elif counts(*args) and is_direct(asker(sys._getframe(1)), NAME):
+        USES.note(NAME, source + HANDED, random_marker())
     return original(*args, **options)
 
 
@@ -114,12 +113,12 @@ _NOTED: tuple[tuple[str, str, Callable[..., bool] | None], ...] = (
 
 def _take_turns() -> None:
     """Let the threads of this process take turns from here on. The caller is the first of them."""
-    TURNS.begin()
-    os.register_at_fork(after_in_child=TURNS.begin)
+    SCHEDULER.begin()
+    os.register_at_fork(after_in_child=SCHEDULER.begin)
     threading._allocate_lock = threading.Lock = Lock  # type: ignore[attr-defined,assignment]
     threading._CRLock = None  # type: ignore[attr-defined]
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined,misc]
-    wrap(select, "select", _away)
+    wrap(select, "select", _blocking)
     imports.after_import("selectors", _selectors)
     for module, name, around in _TAKING_TURNS:
         imports.wrap_later(module, name, around)
@@ -151,29 +150,27 @@ def _in_order(original: Any, pool: Any, *args: Any, **options: Any) -> Any:
 def _start_member(
     original: Any, function: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    if TURNS.me() is None or source_line.of_jupyter(sys._getframe(2)):
+    if SCHEDULER.current() is None or source_line.of_jupyter(sys._getframe(2)):
         return original(function, *args, **kwargs)
-    member = TURNS.add()
+    state = SCHEDULER.add()
 
     def body(*inner: Any) -> None:
-        TURNS.by_ident[threading.get_ident()] = member
-        member.go.acquire()
+        SCHEDULER.by_ident[threading.get_ident()] = state
+        state.go.acquire()
         try:
             function(*inner)
         finally:
-            TURNS.end(member)
+            SCHEDULER.end(state)
 
     return original(body, *args, **kwargs)
 
 
 def _join(original: Any, thread: Any, timeout: float | None = None) -> Any:
-    me, member = TURNS.me(), TURNS.by_ident.get(thread.ident or 0)
-    waits = (
-        me is not None and member is not None and member is not me and not member.done
-    )
-    limit = FOREVER if timeout is None else max(timeout, 0)
-    if waits and not TURNS.wait(me, member, limit):  # type: ignore[arg-type]
-        return None
+    current, state = SCHEDULER.current(), SCHEDULER.by_ident.get(thread.ident or 0)
+    if current and state and state is not current and not state.done:
+        limit = FOREVER if timeout is None else max(timeout, 0)
+        if not SCHEDULER.wait(current, state, limit):
+            return None
     return original(thread, timeout)
 
 
@@ -186,7 +183,7 @@ def _shutdown(original: Any) -> Any:
         for thread in threading.enumerate():
             if not thread.daemon and thread is not threading.current_thread():
                 thread.join()
-    TURNS.stop()
+    SCHEDULER.stop()
     return original()
 
 
@@ -194,29 +191,29 @@ def _slept(original: Any, seconds: Any) -> Any:
     """Sleeping hands the turn on until nobody else can run; who is alone sleeps in fact. Short
     sleeps count alike: who wakes first is then decided by who fell asleep first, and not by a
     jitter."""
-    me = TURNS.me()
+    current = SCHEDULER.current()
     sleeps = isinstance(seconds, (int, float)) and 0 <= seconds < 1e9
-    if me is None or len(TURNS.order) == 1 or not sleeps:
+    if current is None or len(SCHEDULER.order) == 1 or not sleeps:
         return original(seconds)
     if seconds == 0:
-        return TURNS.poll()
+        return SCHEDULER.poll()
     alike = [longest for longest in _ALIKE if seconds <= longest]
-    TURNS.wait(me, object(), alike[0] if alike else seconds, seconds)
+    SCHEDULER.wait(current, object(), alike[0] if alike else seconds, seconds)
     return None
 
 
 def _polled(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Ask for what others may bring about."""
     if source_line.module_of(sys._getframe(2)) != "threading":
-        TURNS.poll()
+        SCHEDULER.poll()
     return original(*args, **kwargs)
 
 
 def _looked_for(look: Callable[[], Any]) -> Any:
     """Return what `look` finds, as long as other threads could run that may bring it about."""
-    me, result = TURNS.me(), look()
-    while not result and me is not None and not me.away and TURNS.others_ready(me):
-        TURNS.poll()
+    result = look()
+    while not result and SCHEDULER.others_ready():
+        SCHEDULER.poll()
         result = look()
     return result
 
@@ -229,7 +226,7 @@ def _selectors(module: Any) -> None:
             ready = _looked_for(lambda: original(selector, 0))
             if ready:
                 return ready
-        return _away(original, selector, timeout)
+        return _blocking(original, selector, timeout)
 
     for kind in {kind for kind in vars(module).values() if isinstance(kind, type)}:
         if "select" in vars(kind):
@@ -238,7 +235,7 @@ def _selectors(module: Any) -> None:
 
 def _received(original: Any, connection: Any, *args: Any) -> Any:
     _looked_for(lambda: connection._poll(0))
-    return _away(original, connection, *args)
+    return _blocking(original, connection, *args)
 
 
 def _semaphore(original: Any, semaphore: Any) -> None:
@@ -249,7 +246,7 @@ def _semaphore(original: Any, semaphore: Any) -> None:
 
     def acquired(block: bool = True, timeout: float | None = None) -> Any:
         waits = block and (timeout is None or timeout > 0)
-        return (waits and _looked_for(lambda: acquire(False))) or _away(
+        return (waits and _looked_for(lambda: acquire(False))) or _blocking(
             acquire, block, timeout
         )
 
@@ -262,15 +259,15 @@ def _semaphore(original: Any, semaphore: Any) -> None:
     semaphore.acquire, semaphore.release = acquired, released
 
 
-def _away(original: Any, *args: Any, **kwargs: Any) -> Any:
-    me = TURNS.me()
-    if me is None or me.away:
+def _blocking(original: Any, *args: Any, **kwargs: Any) -> Any:
+    current = SCHEDULER.current()
+    if current is None or current.blocked:
         return original(*args, **kwargs)
-    TURNS.leave(me)
+    SCHEDULER.leave(current)
     try:
         return original(*args, **kwargs)
     finally:
-        TURNS.come_back(me)
+        SCHEDULER.come_back(current)
 
 
 _TAKING_TURNS = (
@@ -279,9 +276,9 @@ _TAKING_TURNS = (
     ("threading", "Thread.join", _join),
     ("threading", "_shutdown", _shutdown),
     ("time", "sleep", _slept),
-    ("os", "waitpid", _away),
-    ("os", "wait", _away),
-    ("os", "wait4", _away),
+    ("os", "waitpid", _blocking),
+    ("os", "wait", _blocking),
+    ("os", "wait4", _blocking),
     ("threading", "Event.is_set", _polled),
     ("threading", "Thread.is_alive", _polled),
     ("queue", "Queue.empty", _polled),

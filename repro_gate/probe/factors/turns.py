@@ -26,7 +26,7 @@ _SLICE = 0.01  # seconds after which a thread that sleeps looks whether it can g
 FOREVER = float("inf")
 
 
-class Member:
+class ThreadState:
     """One thread that takes turns."""
 
     def __init__(self) -> None:
@@ -35,19 +35,19 @@ class Member:
         self.waits: Any = None  # what it waits for; None: it can run
         self.until = FOREVER  # the virtual time at which it waits no longer
         self.real = FOREVER  # seconds that waiting for it may take in fact
-        self.nap = 0.0  # seconds that it has to sleep in fact before it goes on
+        self.sleep_for = 0.0  # seconds that it has to sleep in fact before it goes on
         self.expired = False
-        self.away = False  # in a call that waits for the world outside
+        self.blocked = False  # in a call that waits for the world outside
         self.done = False
 
     @property
     def ready(self) -> bool:
         """Return whether it could run."""
-        return self.waits is None and not self.away and not self.done
+        return self.waits is None and not self.blocked and not self.done
 
 
-class Turns:
-    """Whose turn it is, in one process. `at` is the virtual time in seconds."""
+class Scheduler:
+    """Decides whose turn it is, in one process. `at` is the virtual time in seconds."""
 
     def __init__(self) -> None:
         self.off = False
@@ -56,136 +56,149 @@ class Turns:
     def begin(self) -> None:
         """Begin with the calling thread alone: at the start, and in a forked child."""
         self._mutex = _raw()
-        first = Member()
-        self.order: list[Member] = [first]
-        self.by_ident: dict[int, Member] = {_ident(): first}
-        self.holder: Member | None = first
+        first = ThreadState()
+        self.order: list[ThreadState] = [first]
+        self.by_ident: dict[int, ThreadState] = {_ident(): first}
+        self.holder: ThreadState | None = first
         self.at, self.switches = 0.0, 0
-        self._napping = self._watched = False
+        self._sleeping = self._watched = False
 
-    def me(self) -> Member | None:
+    def current(self) -> ThreadState | None:
         """Return the calling thread, where it takes turns."""
         return None if self.off else self.by_ident.get(_ident())
 
     def wait(
-        self, me: Member, what: Any, timeout: float = FOREVER, real: float = FOREVER
+        self,
+        current: ThreadState,
+        what: Any,
+        timeout: float = FOREVER,
+        real: float = FOREVER,
     ) -> bool:
-        """Give the turn away until `what` is told to be free. False where the time ran out before,
+        """Give the turn away until `what` is told to be free. False if the time ran out before,
         of which it sleeps `real` at most."""
         with self._mutex:
-            me.waits, me.until, me.real = what, self.at + timeout, real
-            me.expired, me.nap = False, 0.0
-            chosen = self._hand_on(me)
-        if chosen is not me:
-            me.go.acquire()
-        if me.nap > 0 and not self.off:
-            self._take_nap(me, what)
-        return not me.expired
+            current.waits, current.until, current.real = what, self.at + timeout, real
+            current.expired, current.sleep_for = False, 0.0
+            chosen = self._hand_on(current)
+        if chosen is not current:
+            current.go.acquire()
+        if current.sleep_for > 0 and not self.off:
+            self._sleep_for_rest(current, what)
+        return not current.expired
 
     def poll(self) -> None:
         """Hand on the turn: the calling thread has looked for what another one may bring about."""
-        me = self.me()
-        if me is None or me.away or len(self.order) == 1:
+        current = self.current()
+        if current is None or current.blocked or len(self.order) == 1:
             return
         with self._mutex:
             self.at += _POLL
-            for member in self.order:
-                if member.waits is not None and member.until <= self.at:
-                    member.waits, member.expired = None, True
-            chosen = self._hand_on(me)
-        if chosen is not me:
-            me.go.acquire()
+            for thread in self.order:
+                if thread.waits is not None and thread.until <= self.at:
+                    thread.waits, thread.expired = None, True
+            chosen = self._hand_on(current)
+        if chosen is not current:
+            current.go.acquire()
 
-    def others_ready(self, me: Member) -> bool:
-        """Return whether another thread could run."""
-        return any(item.ready for item in self.order if item is not me)
+    def others_ready(self) -> bool:
+        """Return whether another thread could run, if the calling one takes turns."""
+        current = self.current()
+        if current is None or current.blocked:
+            return False
+        return any(item.ready for item in self.order if item is not current)
 
     def free(self, what: Any) -> None:
         """Let whoever waits for `what` run when its turn comes."""
         with self._mutex:
-            for member in self.order:
-                if member.waits is what:
-                    member.waits = None
+            self._wake(what)
             if self.holder is None:
                 self._hand_on(None)  # nobody could run until now
 
-    def leave(self, me: Member) -> None:
+    def leave(self, current: ThreadState) -> None:
         """Give the turn away: the calling thread is about to wait for the world outside."""
         with self._mutex:
-            me.away = True
-            self._hand_on(me)
+            current.blocked = True
+            self._hand_on(current)
 
-    def come_back(self, me: Member) -> None:
+    def come_back(self, current: ThreadState) -> None:
         """Take a turn again: the calling thread no longer waits."""
         with self._mutex:
-            me.away = False
+            current.blocked = False
             if self.holder is None:
-                self.holder = me
+                self.holder = current
                 return
-        me.go.acquire()
+        current.go.acquire()
 
-    def add(self) -> Member:
+    def add(self) -> ThreadState:
         """Add a thread that is about to be started."""
-        member = Member()
+        thread = ThreadState()
         with self._mutex:
-            self.order.append(member)
+            self.order.append(thread)
             watched, self._watched = self._watched, True
         if not watched:
             _start(self._watch, ())
-        return member
+        return thread
 
-    def end(self, me: Member) -> None:
+    def end(self, current: ThreadState) -> None:
         """Take out the calling thread, which ends."""
         with self._mutex:
-            me.done = True
+            current.done = True
             self.by_ident.pop(_ident(), None)
-            for member in self.order:
-                if member.waits is me:
-                    member.waits = None
-            self._hand_on(me)
-            self.order.remove(me)
+            self._wake(current)
+            self._hand_on(current)
+            self.order.remove(current)
 
     def stop(self) -> None:
         """Let nobody take turns from here on: the interpreter is shutting down."""
         with self._mutex:
             self.off = True
-            for member in self.order:
-                if member is not self.holder and member.go.locked():
-                    member.go.release()
+            for thread in self.order:
+                if thread is not self.holder and thread.go.locked():
+                    thread.go.release()
 
-    def _take_nap(self, me: Member, what: Any) -> None:
+    def _wake(self, what: Any) -> None:
+        for thread in self.order:
+            if thread.waits is what:
+                thread.waits = None
+
+    def _sleep_for_rest(self, current: ThreadState, what: Any) -> None:
         """Sleep for what is left of the virtual time: something outside may bring about what is
         waited for."""
-        self._napping = True
-        self.leave(me)
-        end, locked = _now() + me.nap, getattr(what, "locked", lambda: True)
+        self._sleeping = True
+        self.leave(current)
+        end, locked = _now() + current.sleep_for, getattr(what, "locked", lambda: True)
         while _now() < end and locked():
             _sleep(min(_SLICE, max(end - _now(), 0)))
-        self._napping = False
-        self.come_back(me)
+        self._sleeping = False
+        self.come_back(current)
 
-    def _hand_on(self, me: Member | None, forced: bool = False) -> Member | None:
+    def _hand_on(
+        self, current: ThreadState | None, forced: bool = False
+    ) -> ThreadState | None:
         """Choose who runs next, after `me` in order, and wake it. Called with the mutex held; None
         where nobody can run."""
-        if me is not self.holder:
+        if current is not self.holder:
             return None  # it had lost its turn before
         self.switches += 1
-        start = self.order.index(me) + 1 if me in self.order else 0
+        start = self.order.index(current) + 1 if current in self.order else 0
         ring = self.order[start:] + self.order[:start]
         chosen = next(
-            (item for item in ring if item.ready and not (forced and item is me)), None
+            (item for item in ring if item.ready and not (forced and item is current)),
+            None,
         )
-        if chosen is None and not self._napping:
-            timed = [item for item in ring if item.waits is not None and not item.away]
+        if chosen is None and not self._sleeping:
+            timed = [
+                item for item in ring if item.waits is not None and not item.blocked
+            ]
             chosen = min(timed, key=lambda item: item.until, default=None)
             if chosen is not None and chosen.until < FOREVER:
-                chosen.nap = min(max(chosen.until - self.at, 0.0), chosen.real)
+                chosen.sleep_for = min(max(chosen.until - self.at, 0.0), chosen.real)
                 chosen.waits, chosen.expired = None, True
                 self.at = max(self.at, chosen.until)
             else:
                 chosen = None
         self.holder = chosen
-        if chosen is not None and chosen is not me and chosen.go.locked():
+        if chosen is not None and chosen is not current and chosen.go.locked():
             chosen.go.release()
         return chosen
 
@@ -206,7 +219,7 @@ class Turns:
                 switches, since = self.switches, _now()
 
 
-TURNS = Turns()  # of this process
+SCHEDULER = Scheduler()  # of this process
 
 
 class Lock:
@@ -217,8 +230,8 @@ class Lock:
         self._lock = _raw()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        turns, me = TURNS, TURNS.me()
-        if me is None:
+        turns, current = SCHEDULER, SCHEDULER.current()
+        if current is None:
             return self._lock.acquire(blocking, timeout)
         if self._lock.acquire(False):
             return True
@@ -227,7 +240,7 @@ class Lock:
             return self._lock.acquire(False)
         until = FOREVER if timeout < 0 else turns.at + timeout
         while not self._lock.acquire(False):
-            if not turns.wait(me, self, until - turns.at):
+            if not turns.wait(current, self, until - turns.at):
                 return self._lock.acquire(False)
             if turns.off:
                 return self._lock.acquire(True, timeout)
@@ -235,8 +248,8 @@ class Lock:
 
     def release(self) -> None:
         self._lock.release()
-        if not TURNS.off:
-            TURNS.free(self)
+        if not SCHEDULER.off:
+            SCHEDULER.free(self)
 
     def locked(self) -> bool:
         return self._lock.locked()

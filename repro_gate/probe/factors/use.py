@@ -31,18 +31,21 @@ _BETWEEN = tuple(
     _OWN + "probe." + name for name in ("factors", "patch", "entropy", "children")
 )
 _OF_PATHS = ("genericpath", "posixpath")  # by which the probe asks as well
+# Functions of the standard library that ask for whoever called them: `current_process().pid`.
+_HAND_ON = ("ident", "getfqdn", "stat", "getmtime", "getctime", "getatime")
 # file of the workspace and line; ("", 0): no line of the workspace is on the stack
 Site = tuple[str, int]
+_Sites = dict[str, "frozenset[Site] | None"]
 Pinned = Callable[["Stream", Any], Any]  # given the real answer
 Varied = Callable[[Any], Any]  # likewise
-_Answers = tuple[list[int], Any, str]  # how many, their digest, the call
+_Answers = tuple[dict[str, Any], list[int], Any]  # the use, how many, their digest
 # The modules in which the workspace's own call of a factor may pass on its way: what they are there
 # for is to hand the factor out.
 _WAYS = {
     "entropy": r"pathlib|random|secrets|uuid|numpy\.random|torch\.(random|cuda\.random|mps)",
     "clock": "datetime|_pydatetime|genericpath|os|pathlib|timeit",
     "listing": "glob|os|pathlib",
-    "identity": "pathlib|posixpath|tempfile",
+    "identity": r"multiprocessing\.process|pathlib|posixpath|socket|tempfile",
     "addresses": "",
     "memory": "",
     "hashing": "multiprocessing|os|subprocess",
@@ -52,11 +55,10 @@ _WAYS = {
 _AROUND = r"collections\.abc|datetime|genericpath|locale|os|pathlib|posixpath|tempfile"
 # environment variable: the ordinal that a process gives to a child
 PROCESS_VARIABLE = "REPRO_GATE_PROCESS"
-_CERTAIN = (
-    "="  # at its end: the parent started this very process, no shell stands between
-)
+# at its end: the parent started this very process, no shell stands between
+_CERTAIN = "="
 NOWHERE: Site = ("", 0)
-_urandom = os.urandom
+_urandom, _open, _close = os.urandom, os.open, os.close
 # `on` while this thread decides about a use: what it calls meanwhile is none
 _BUSY = threading.local()
 
@@ -81,29 +83,30 @@ class Uses:
     """The uses of all factors in one process. What is called from the training raises nothing of
     its own.
 
-    `config` is that of `factors.start`.
+    `config` and `folders` are those of `factors.start`.
     """
 
-    def start(self, config: dict[str, Any]) -> None:
-        self.watch = bool(config.get("watch"))
-        self.vary = frozenset(config.get("vary", ()))
-        # empty: wherever it is asked for
-        self._vary_at = frozenset(map(tuple, config.get("vary_at", ())))
-        self._pins: dict[str, frozenset[Site] | None] = {
-            factor: None
-            if sites is None
-            else frozenset((file, line) for file, line in sites)
+    def start(self, config: dict[str, Any], folders: dict[str, str]) -> None:
+        self.watch, self.folders = bool(config.get("watch")), folders
+        self.surroundings = bool(config.get("surroundings"))
+        # factor -> the sites at which it is varied, at which it is pinned; None: all
+        self.vary: _Sites = dict.fromkeys(
+            config.get("vary", ()),
+            frozenset(map(tuple, config.get("vary_at", ()))) or None,
+        )
+        self._pins: _Sites = {
+            factor: sites and frozenset(map(tuple, sites))
             for factor, sites in config.get("pin", {}).items()
         }
         self.ordinal = _ordinal()
         self._children = 0
         self._counts: dict[tuple[str, str, Site], int] = {}
-        # uses since the last step that are told as one
-        self._open: dict[Any, _Answers] = {}
+        # uses since the last step: one for each place, factor and call
+        self._open: dict[tuple[object, ...], _Answers] = {}
         self._written = 0
 
     def only_varies(self, factor: str) -> bool:
-        """Return whether nothing but varied answers of this factor is asked for: what cannot be
+        """Return whether this factor is only varied, neither watched nor pinned: what cannot be
         varied is then left as it is."""
         return factor in self.vary and factor not in self._pins and not self.watch
 
@@ -114,39 +117,21 @@ class Uses:
     def pinned(self, factor: str, site: Site = NOWHERE) -> bool:
         """Return whether a use of the factor at this site gets the same answer in every run;
         without a site, whether all uses do."""
-        sites = self._pins.get(factor, frozenset())
-        return sites is None or site in sites
-
-    def _varies(self, factor: str, site: Site) -> bool:
-        return factor in self.vary and (not self._vary_at or site in self._vary_at)
+        return _holds(self._pins, factor, site)
 
     def wrap(
-        self,
-        factor: str,
-        module: str,
-        names: str,
-        pinned: Pinned,
-        varied: Varied | None = None,
-        own: bool = False,
+        self, factor: str, module: str, names: str, pinned: Pinned, **options: Any
     ) -> None:
         """Ask about every call of functions of a module from here on. `names` are separated by
-        blanks, a method is `CLASS.METHOD`. `own`: only a question of the workspace's own code is a
-        use, and one with an argument (`getfqdn(name)`) is about something else."""
+        blanks, a method is `CLASS.METHOD`; `options` are those of `ask`."""
 
-        def watched(source: str) -> Callable[..., Any]:
-            def around(original: Any, *args: Any, **kwargs: Any) -> Any:
-                real = functools.partial(original, *args, **kwargs)
-                if own and args:
-                    return real()
-                frame: Any = sys._getframe(2)
-                if frame.f_code.co_name == "ident":
-                    frame = frame.f_back  # `current_process().pid`
-                return self.ask(factor, source, real, pinned, varied, frame, own)
-
-            return around
+        def around(source: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+            real = functools.partial(original, *args, **kwargs)
+            return self.ask(factor, source, real, pinned, **options)
 
         for name in names.split():
-            imports.wrap_later(module, name, watched(f"{module}.{name}"))
+            source = f"{module}.{name}"
+            imports.wrap_later(module, name, functools.partial(around, source))
 
     def ask(
         self,
@@ -154,23 +139,28 @@ class Uses:
         source: str,
         real: Callable[[], Any],
         pinned: Pinned | None,
-        varied: Varied | None,
-        frame: FrameType,
+        varied: Varied | None = None,
         own: bool = False,
         content: Callable[[Any], object] = lambda answer: answer,
     ) -> Any:
         """Return the answer to one call: that of `real`, or what `pinned` or `varied` make of it
         where the configuration says so. What `real` raises passes; where the others fail, the real
-        answer stands. `frame` is the caller's. `own`: only what the workspace's own code asks is a
-        use. `content` is what counts of an answer."""
-        if busy() or (own and outside(frame)):
+        answer stands. `own`: only what the workspace's own code asks is a use. `content` is what
+        counts of an answer."""
+        if busy():
+            return real()
+        frame = asker(sys._getframe(1))
+        if own and frame is not None and not inside(frame):
+            # a property, or a function of `os.path`, hands the question on
+            frame = frame.f_back if frame.f_code.co_name in _HAND_ON else None
+        if frame is None or (own and not inside(frame)):
             return real()
         with deciding():
             answer = real()
-            if varied is not None and self.only_varies(factor) and not self._vary_at:
-                return varied(
-                    answer
-                )  # no look at the stack: a gate run that passes pays nothing
+            everywhere = self.only_varies(factor) and self.vary[factor] is None
+            if varied is not None and everywhere:
+                # no look at the stack: a gate run that passes pays nothing
+                return varied(answer)
             with contextlib.suppress(Exception):
                 site = source_line.nearest(frame)
                 if of_others(frame):
@@ -179,11 +169,11 @@ class Uses:
                     key = (factor, source, site)
                     count = self._counts[key] = self._counts.get(key, 0) + 1
                     answer = pinned(Stream(*key, self.ordinal, count), answer)
-                elif varied is not None and self._varies(factor, site):
+                elif varied is not None and _holds(self.vary, factor, site):
                     answer = varied(answer)
             if self.watch:
                 with contextlib.suppress(Exception):
-                    self.note(factor, source, content(answer), frame)
+                    self.note(factor, source, content(answer))
             return answer
 
     def note(
@@ -191,30 +181,42 @@ class Uses:
         factor: str,
         source: str,
         answer: object,
-        frame: FrameType | None,
+        *,
         site: Site | None = None,
         direct: bool | None = None,
         outside: bool = False,
         call: str | None = None,
     ) -> None:
         """Remember a use and a digest of what came back, until the step in progress ends.
-        `site` is the nearest line of the workspace, `call` what is written there; `outside`: it
-        came from outside the process, and nothing can pin it. Raises nothing."""
+        `site` is the nearest line of the workspace, `call` what is written there: without a site,
+        those of the caller. `outside`: it came from outside the process, and nothing can pin it.
+        Raises nothing."""
         if not self.watch or len(self._open) >= MAX_USES:
             return
         with contextlib.suppress(Exception):
+            frame = None if site else asker(sys._getframe(1))
             if of_others(frame):
                 return
-            site = site or source_line.nearest(frame)
-            direct = outside or is_direct(frame, factor) if direct is None else direct
-            key = (session.current().step, factor, source, site, direct, outside)
+            file, line = site or source_line.nearest(frame)
+            if direct is None:
+                direct = outside or is_direct(frame, factor)
+            use = {
+                "step": session.current().step,
+                "factor": factor,
+                "source": source[:200],
+                "file": file[:MAX_NAME],
+                "line": line,
+                "direct": direct,
+                "outside": outside,
+            }
+            key = tuple(use.values())
             answers = self._open.get(key)
             if answers is None:
-                if call is None:
-                    call = call_in(frame) if site[0] else ""
-                fresh: _Answers = [0], hashlib.blake2b(digest_size=8), call
+                use["call"] = (call_in(frame) if call is None else call)[:200]
+                fresh: _Answers = use, [0], hashlib.blake2b(digest_size=8)
+                # of two threads that come first, one is taken
                 answers = self._open.setdefault(key, fresh)
-            count, digest, _ = answers
+            _, count, digest = answers
             count[0] += 1
             digest.update(_encoded(answer))
 
@@ -222,22 +224,9 @@ class Uses:
         """Write the uses since the last time."""
         uses, self._open = self._open, {}
         left = max(MAX_USES - self._written, 0)
-        for key, ([count], digest, call) in list(uses.items())[:left]:
-            step, factor, source, (file, line), direct, outside = key
+        for use, [count], digest in list(uses.values())[:left]:
             self._written += 1
-            current.event(
-                "uses",
-                step=step,
-                factor=factor,
-                source=source[:200],
-                file=file[:MAX_NAME],
-                line=line,
-                call=call[:200],
-                direct=direct,
-                outside=outside,
-                count=count,
-                digest=digest.hexdigest(),
-            )
+            current.event("uses", **use, count=count, digest=digest.hexdigest())
 
     def forking(self) -> None:
         """Count a child that is about to be forked."""
@@ -260,7 +249,33 @@ class Uses:
         """Go on: the child has a trace of its own from here on, what it used before stays."""
 
 
+def _holds(factors: _Sites, factor: str, site: Site) -> bool:
+    sites = factors.get(factor, frozenset())
+    return sites is None or site in sites
+
+
 USES = Uses()  # of this process
+
+
+class Marks:
+    """Names that the processes of one run tell each other: a file for each, below its traces."""
+
+    def __init__(self, kind: str) -> None:
+        self._folder = os.path.join(session.current().config["traces"], kind)
+        self._own: set[str] = set()
+
+    def _file(self, name: str) -> str:
+        digest = hashlib.blake2b(os.fsencode(name), digest_size=16)
+        return os.path.join(self._folder, digest.hexdigest())
+
+    def add(self, name: str) -> None:
+        if name not in self._own:
+            self._own.add(name)
+            os.makedirs(self._folder, exist_ok=True)
+            _close(_open(self._file(name), os.O_WRONLY | os.O_CREAT, 0o600))
+
+    def has(self, name: str) -> bool:
+        return name in self._own or os.path.lexists(self._file(name))
 
 
 def busy() -> bool:
@@ -278,25 +293,17 @@ def deciding() -> Iterator[None]:
         _BUSY.on = before
 
 
-def unknowable() -> bytes:
-    """Return what stands for an answer that is another one in each run, and that nobody can read: a
-    hash seed, the order of threads."""
+def random_marker() -> bytes:
+    """Return 8 random bytes that stand for an answer which nobody can read: a hash seed, the order
+    of threads."""
     return _urandom(8)
 
 
-def outside(frame: FrameType | None) -> bool:
-    """Return whether the frame's code lies outside the workspace; it does where that fails."""
+def inside(frame: FrameType | None) -> bool:
+    """Return whether the frame's code lies in the workspace; it does not where that fails."""
     with contextlib.suppress(Exception), deciding():
-        return frame is None or not source_line.inside(frame.f_code.co_filename)
-    return True
-
-
-def indirect(frame: FrameType | None, factor: str) -> bool:
-    """Return whether a library asks, for ends of its own: names of sockets, locks and files that
-    would break were they pinned."""
-    with contextlib.suppress(Exception), deciding():
-        return not is_direct(frame, factor)
-    return True
+        return bool(frame and source_line.inside(frame.f_code.co_filename))
+    return False
 
 
 def asker(frame: FrameType | None) -> FrameType | None:
@@ -313,20 +320,26 @@ def of_the_probe(frame: FrameType) -> bool:
 
 
 def of_others(frame: FrameType | None) -> bool:
-    """Return whether it is not the training that asks, but the probe, or what runs a notebook."""
+    """Return whether it is not the training that asks, but the probe, the search for a module, or
+    what runs a notebook."""
     caller = asker(frame)
     while caller is not None and module_of(caller) in _OF_PATHS:
         caller = asker(caller.f_back)
-    return (caller is not None and of_the_probe(caller)) or source_line.of_jupyter(
-        frame
-    )
+    if caller is not None and (of_the_probe(caller) or finds_modules(caller)):
+        return True
+    return source_line.of_jupyter(frame)
+
+
+def finds_modules(frame: FrameType) -> bool:
+    """Return whether the frame is the import system's."""
+    return frame.f_code.co_filename.startswith("<frozen importlib")
 
 
 def is_direct(frame: FrameType | None, factor: str) -> bool:
     """Return whether nothing but what hands this factor out lies between the frame and the
     workspace: no import, no library."""
     ways = re.compile(rf"({_WAYS.get(factor, _AROUND)})(\.|$)")
-    while frame is not None and not source_line.inside(frame.f_code.co_filename):
+    while frame is not None and not inside(frame):
         module = module_of(frame)
         if not module.startswith(_OWN) and not ways.match(module):
             return False

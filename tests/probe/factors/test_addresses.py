@@ -55,7 +55,7 @@ def test_the_address_of_a_tensor_is_pinned_where_its_line_is_named_only(tmp_path
     assert named == again and whole.ended.tail[1] != named[1]
     assert whole.ended.tail[0] == named[0] == "True 1 True"
     uses = {(use.source, use.line) for use in told(whole, "addresses")}
-    assert uses == {("Tensor.data_ptr", 4), ("Tensor.data_ptr", 5), ("id", 4)}
+    assert uses == {("torch.Tensor.data_ptr", 4), ("torch.Tensor.data_ptr", 5), ("builtins.id", 4)}
 
 
 SETS = """

@@ -13,7 +13,6 @@ import datetime as dt
 import functools
 import os
 import sys
-from types import FrameType
 from typing import Any
 
 from ...trace.format import CONFIG_VARIABLE
@@ -52,14 +51,15 @@ _TELLING = (
 )
 
 
-def install(config: dict[str, Any], folders: dict[str, str]) -> None:
-    """Reverse the environment where that is asked for, and watch the uses where `config` has
-    `surroundings`. `folders` are the run's own by the name of what varies them."""
+def install() -> None:
+    """Reverse the environment if that is asked for, and watch the uses if the configuration has
+    `surroundings`."""
     if "environment" in USES.vary:
         _reverse()
-    if not config.get("surroundings"):
+    if not USES.surroundings:
         return
-    _FOLDERS[:] = [(name, os.path.realpath(folder)) for name, folder in folders.items()]
+    for name, folder in USES.folders.items():
+        _FOLDERS.append((name, os.path.realpath(folder)))
     for module, names, factor in _TELLING:
         for name in names.split():
             around = functools.partial(_function, f"{module}.{name}", factor)
@@ -91,46 +91,45 @@ def _function(
     """Note what a function of `_TELLING` tells; a factor's name is that of what the gate varies."""
     with deciding():  # the outermost counts
         answer = original(*args, **kwargs)
-    frame = sys._getframe(2)
     if isinstance(answer, os.stat_result):
-        _note("umask", source, answer.st_mode, frame)
-        _note("file-times", source, answer.st_mtime_ns, frame)
+        _note("umask", source, answer.st_mode)
+        _note("file-times", source, answer.st_mtime_ns)
     else:
-        _note(factor or _of_folder(answer), source, answer, frame)
+        _note(factor or _of_folder(answer), source, answer)
     return answer
 
 
 def _of_datetime(source: str, original: Any, _: Any, *args: Any, **kwargs: Any) -> Any:
     answer = original(*args, **kwargs)
-    _note("timezone", source, answer, sys._getframe(2))
+    _note("timezone", source, answer)
     return answer
 
 
 def _variable(original: Any, variables: Any, name: Any) -> Any:
     value = original(variables, name)
     other = "locale" if str(name).startswith("LC_") else _of_folder(value)
-    _note(_BY_VARIABLE.get(name, other), "os.environ", value, sys._getframe(2))
+    _note(_BY_VARIABLE.get(name, other), "os.environ", value)
     return value
 
 
 def _variables(original: Any, variables: Any) -> Any:
     answer = list(original(variables))
-    _note("environment", "os.environ", answer, sys._getframe(2))
+    _note("environment", "os.environ", answer)
     return iter(answer)
 
 
 def _of_folder(answer: Any) -> str:
-    """Return what varies the folder that an answer names; empty where it names none of the run's
+    """Return what varies the folder that an answer names; empty if it names none of the run's
     own."""
     text = " ".join(map(str, answer)) if isinstance(answer, tuple) else answer
     text = os.fsdecode(text) if isinstance(text, (str, bytes)) else ""
     return next((name for name, folder in _FOLDERS if folder in text), "")
 
 
-def _note(factor: str, source: str, answer: Any, frame: FrameType) -> None:
+def _note(factor: str, source: str, answer: Any) -> None:
     if not factor or busy():
         return
     # the look at the stack asks for paths, too
     with contextlib.suppress(Exception), deciding():
-        if source_line.nearest(frame)[0]:
-            USES.note(factor, source, answer, frame)
+        if source_line.nearest(sys._getframe(1))[0]:
+            USES.note(factor, source, answer)
