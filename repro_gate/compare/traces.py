@@ -231,15 +231,11 @@ def _of_process(label: str, a: Trace, b: Trace, marks: Marks) -> list[Difference
 def _comparable(a: Trace, b: Trace) -> tuple[Sequence[Block], Sequence[Block]]:
     """Return the blocks of two processes that can be compared. Steps that one of them took and the
     other did not are no differences of tensors: `unequal_length` reports them."""
-    if (a.stopped or b.stopped) and None in (a.end, b.end):
-        # one was ended before it could say in which state
-        a, b = _without_end(a), _without_end(b)
-    return (a.blocks, b.blocks) if len(a.steps) == len(b.steps) else in_both(a, b)
-
-
-def _without_end(trace: Trace) -> Trace:
-    blocks = [block for block in trace.blocks if block.step < len(trace.steps)]
-    return replace(trace, blocks=blocks)
+    # one was ended before it could say in which state
+    is_cut_off = (a.stopped or b.stopped) and None in (a.end, b.end)
+    if is_cut_off or len(a.steps) != len(b.steps):
+        return in_both(a, b)
+    return a.blocks, b.blocks
 
 
 def in_both(a: Trace, b: Trace) -> tuple[list[Block], list[Block]]:

@@ -138,3 +138,14 @@ def test_an_ending_without_an_error_is_the_trainings_own_where_the_processor_or_
     killed = run("deterministic-2", cut(A, 2, None), **how)
     killed = replace(killed, ended=replace(killed.ended, exit_code=128 + number, signal=number))
     assert crashed_by_itself(killed) is own and (divergence(GOOD, killed) is not None) is own
+
+
+def test_a_run_that_was_ended_within_the_step_that_diverges_still_diverges_there() -> None:
+    """As with --fail-fast, when `train.steps` had stopped the first run."""
+    first = run("deterministic-1", replace(A, stopped=True))
+    ended = cut(A, 1, None)
+    other = changed(ended, place_of(ended, 1, "batch"), flip(0))
+    how = {"outcome": "interrupted", "reason_id": "run/ended-early"}
+    found = compare_crashed(first, run("deterministic-2", other, **how))
+    assert found is not None and found.first_divergence is not None
+    assert (found.first_divergence.step, found.first_divergence.kind) == (1, "batch")
