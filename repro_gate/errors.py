@@ -102,7 +102,8 @@ class _State:
 
 def end_cleanly() -> None:
     """Take SIGINT, SIGTERM and SIGHUP."""
-    _State.open, _State.waiting = True, False
+    _State.open = True
+    _State.waiting = False
     for number in ENDING:
         signal.signal(number, _came)
 
@@ -142,7 +143,8 @@ class _Span:
     nothing."""
 
     def __init__(self, *, opens: bool) -> None:
-        self._opens, self._before = opens, True
+        self._opens = opens
+        self._before = True
         self._counts = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> None:

@@ -27,7 +27,8 @@ _INVISIBLE_RE = re.compile(f"[{_INVISIBLE}]")
 # One word of prose: an author's own `code`, or anything between two spaces.
 # punctuation before, core, punctuation after, whether the core must be code
 _Word = tuple[str, str, str, bool]
-_OPENING, _CLOSING = "(\"'", ").,;:!?\"'"
+_OPENING = "(\"'"
+_CLOSING = ").,;:!?\"'"
 _WORD = re.compile(
     r"""(?P<lead>[("']*)`(?P<code>[^`]+)`(?P<tail>[).,;:!?"']*)(?=\s|$)|(?P<word>\S+)"""
 )
@@ -148,7 +149,8 @@ def _parts(match: re.Match[str], *, first: bool) -> _Word:
     # `torch.seed()` keeps its bracket
     while core.count("(") > core.count(")") and rest.startswith(f"{core})"):
         core += ")"
-    lead, tail = word[: len(word) - len(rest)], rest[len(core) :]
+    lead = word[: len(word) - len(rest)]
+    tail = rest[len(core) :]
     is_number = core.isdigit() and tail[:1] in {".", ")"}
     starts_list = first and (is_number or core in {"-", "+"})
     return lead, core, tail, bool(_ACTIVE.search(core)) or starts_list

@@ -129,7 +129,8 @@ def leads_out(path: Path, checkout: Path) -> str:
 
 def is_inside(path: Path, folder: Path) -> bool:
     """Return whether `path`, with links followed, lies in `folder` or is it."""
-    real, top = os.path.realpath(path), os.path.realpath(folder)
+    real = os.path.realpath(path)
+    top = os.path.realpath(folder)
     return real == top or real.startswith(top.rstrip(os.sep) + os.sep)
 
 
@@ -277,7 +278,9 @@ def copy_file(
 def _copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
     """Copy what the file held when its status was read; the holes of a sparse file, which would
     fill the disk, stay holes."""
-    start, end, size = 0, status.st_size, status.st_size
+    start = 0
+    end = status.st_size
+    size = status.st_size
     if status.st_blocks * 512 < size:
         end = 0
         os.ftruncate(writer, size)
@@ -288,8 +291,10 @@ def _copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
                 end = os.lseek(reader, start, os.SEEK_HOLE)
             except OSError as error:
                 # a hole to the end, or a system that knows none
-                start, end = (size if error.errno == errno.ENXIO else start), size
-        left, copied = max(0, min(end, size) - start), 0
+                start = size if error.errno == errno.ENXIO else start
+                end = size
+        left = max(0, min(end, size) - start)
+        copied = 0
         # across file systems on an old kernel, or no Linux
         with contextlib.suppress(OSError, AttributeError):
             # shares blocks where it can

@@ -16,9 +16,8 @@ from pathlib import Path
 import psutil
 
 SMI_SECONDS = 20.0  # a driver that has lost a GPU lets nvidia-smi wait for ever
-_KILL_SECONDS = (
-    2.0  # what is stuck inside the driver does not die, and nobody waits for it
-)
+# what is stuck inside the driver does not die, and nobody waits for it
+_KILL_SECONDS = 2.0
 _MOST_TEXT = 1 << 20  # characters read of a file in /proc, or of an answer
 _GPU_FIELDS = {  # nvidia-smi's name -> ours, behind `gpu.N.`
     "name": "model",
@@ -28,7 +27,8 @@ _GPU_FIELDS = {  # nvidia-smi's name -> ours, behind `gpu.N.`
     "mig.mode.current": "mig",
     "ecc.mode.current": "ecc",
 }
-_CPUINFO, _DRIVER = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia/version")
+_CPUINFO = Path("/proc/cpuinfo")
+_DRIVER = Path("/proc/driver/nvidia/version")
 _DEVICES = Path("/dev")
 # not nvidiactl or nvidia-uvm, which are there without a GPU too
 _GPU_DEVICE = re.compile(r"nvidia\d+|nvhost-gpu|nvgpu|kfd|dxg")
@@ -103,7 +103,8 @@ def _gpus() -> tuple[dict[str, str], str]:
             [field for field in fields if _query([field])] if _query(["name"]) else []
         )
         rows = _query(fields) or []
-    facts, driver = dict[str, str](), ""
+    facts = dict[str, str]()
+    driver = ""
     for number, row in enumerate(rows):
         for field, value in zip(fields, row, strict=False):
             if _UNKNOWN.fullmatch(value):
@@ -156,7 +157,8 @@ def descendants(pid: int) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=True)
     # on a machine that hides other users' processes (`hidepid=1`), these are passed over
     processes = list(psutil.process_iter(["ppid"]))
-    below, size = {pid}, 0
+    below = {pid}
+    size = 0
     while len(below) != size:
         size = len(below)
         below |= {item.pid for item in processes if item.info["ppid"] in below}

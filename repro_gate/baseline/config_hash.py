@@ -27,7 +27,8 @@ from msgspec import Meta
 from repro_gate.compare.model import about, one_of
 from repro_gate.errors import UsageError
 
-RECIPE, PLATFORM = "recipe", "platform"
+RECIPE = "recipe"
+PLATFORM = "platform"
 VERSION = "v1"
 MAX_DEPTH = 16  # of an input's value
 MAX_INPUTS = 20_000  # of one root
@@ -127,7 +128,8 @@ def made_again(claimed: ConfigHash) -> ConfigHash:
             remedy="it does not come from this version of repro-gate: make it again",
         ) from None
     for name in (RECIPE, PLATFORM, "config_hash"):
-        before, now = getattr(claimed, name), getattr(made, name)
+        before = getattr(claimed, name)
+        now = getattr(made, name)
         if before != now:
             raise UsageError(
                 f"config_hash.{name} is {before}, but what it is made of gives {now}",

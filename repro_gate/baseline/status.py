@@ -47,19 +47,20 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     entry = baseline.entries.get(now.platform)
     if entry is None:
         return _new_platform(baseline, now)
-    parts, farthest = (
-        unlike(entry.outcomes, now.outcomes),
-        loss_gap(entry.outcomes, now.outcomes),
-    )
+    parts = unlike(entry.outcomes, now.outcomes)
+    farthest = loss_gap(entry.outcomes, now.outcomes)
     inputs = changed_inputs(entry, now)
     why = f"inputs changed ({_few([item.name for item in inputs])})"
-    remedy, facts = "", tuple[str, ...]()
+    remedy = ""
+    facts = tuple[str, ...]()
     if entry.config_hash == now.config_hash:
         parts = parts or _unpaired_seeds(entry, now)
-        status, message = "unchanged", "same inputs, bitwise identical results"
+        status = "unchanged"
+        message = "same inputs, bitwise identical results"
         if parts:
             facts = _changed_facts(entry.outside, now.outside)
-            status, remedy = "drift", _UNDO if facts else _LOOK_OUTSIDE
+            status = "drift"
+            remedy = _UNDO if facts else _LOOK_OUTSIDE
             message = (
                 f"same inputs, different results: {_few(parts)}{_distance(farthest)}; "
             )
@@ -68,10 +69,12 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
                 f"{names or 'no recorded fact'} changed outside the hashed inputs"
             )
     elif not parts:
-        status, remedy = "no-op", _RECORD_INPUTS
+        status = "no-op"
+        remedy = _RECORD_INPUTS
         message = f"{why}, results are bitwise identical to the baseline"
     else:
-        status, remedy = "changed", _IF_MEANT
+        status = "changed"
+        remedy = _IF_MEANT
         facts = _changed_facts(entry.outside, now.outside)
         message = f"{why}, results differ: {_few(parts)}{_distance(farthest)}"
         if parts == ("seeds",):
@@ -123,7 +126,8 @@ def loss_gap(
     gaps = []
     for old, new in _pairs(recorded, now):
         for step in old.loss_curve.keys() & new.loss_curve.keys():
-            before, after = old.loss_curve[step], new.loss_curve[step]
+            before = old.loss_curve[step]
+            after = new.loss_curve[step]
             gaps.append(gap(float(before), float(after)))
     return max(gaps, default=None)
 

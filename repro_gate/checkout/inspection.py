@@ -151,7 +151,8 @@ def _uncommitted(root: Path, prefix: str) -> Iterator[str]:
     for folder, above, entries in _repositories(root, prefix):
         blobs = {item.path: item.blob for item in entries}
         for line in git_names(folder, "status", "--porcelain=v1", "-z", *options):
-            code, path = line[:2], line[3:]
+            code = line[:2]
+            path = line[3:]
             if path.endswith("/") and code == "??" and is_checkout(folder / path):
                 yield above + path.rstrip("/")
                 yield from _uncommitted(folder / path, above + path)

@@ -94,7 +94,8 @@ def export(
     `leave_out` are absolute paths below `root` (declared data) that a workspace links instead. The
     snapshot's notes name what is not there. Raise UsageError for a commit whose files this clone
     lacks, or that git cannot write."""
-    top, notes = make_folder(destination).resolve(), list[str]()
+    top = make_folder(destination).resolve()
+    notes = list[str]()
     others = {os.path.normpath(path) for path in leave_out}
     try:
         files = _write(root, commit, top, "", others, notes)

@@ -76,7 +76,9 @@ class Copy:
     """A copy of files under way: folders made and checked so far, files counted."""
 
     def __init__(self, source: Path, target: Path, notes: list[str]) -> None:
-        self.source, self.target, self.notes = source, target, notes
+        self.source = source
+        self.target = target
+        self.notes = notes
         self.files = 0
         self._folders: dict[str, bool] = {"": True}
 
@@ -85,7 +87,8 @@ class Copy:
         it."""
         if not self._folder(os.path.dirname(name)) or name.endswith("/"):
             return
-        source, target = self.source / name, self.target / name
+        source = self.source / name
+        target = self.target / name
         try:
             mode = os.lstat(source).st_mode
             if stat.S_ISLNK(mode):

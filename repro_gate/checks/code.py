@@ -296,7 +296,8 @@ def _fault(item: Opened, evidence: Evidence) -> str:
 def _is_licence(path: Path, evidence: Evidence) -> bool:
     """Return whether a file, or a folder of files (LICENSES of the REUSE convention), states a
     licence; only tracked files count if git knows them."""
-    root, tracked = evidence.root, evidence.tracked
+    root = evidence.root
+    tracked = evidence.tracked
     stated = _LICENCE.fullmatch(path.name)
     if path.name == "pyproject.toml":
         with contextlib.suppress(Unreadable):

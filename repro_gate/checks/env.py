@@ -165,7 +165,8 @@ def installed(evidence: Evidence) -> Finding:
 def image_digest(evidence: Evidence) -> Finding:
     """Compare digests: a tag can be moved to another image. What is declared counts only if the
     running image is known."""
-    declared, running = evidence.spec.env.image, evidence.running_image
+    declared = evidence.spec.env.image
+    running = evidence.running_image
     lines = [
         f"declared {declared or 'nothing'}",
         f"running {running or 'in no known image'}",
@@ -289,9 +290,11 @@ def cublas_workspace(evidence: Evidence) -> Finding:
 def variables(evidence: Evidence) -> Finding:
     """Compare the variables: a difference between them is one that the code does not show."""
     first, second = (processes(run.traces) for run in evidence.pair[:2])
-    lines, same = list[str](), set[str]()
+    lines = list[str]()
+    same = set[str]()
     for label in first.keys() & second.keys():
-        one, other = first[label].variables, second[label].variables
+        one = first[label].variables
+        other = second[label].variables
         for name in one.keys() | other.keys():
             values = one.get(name), other.get(name)
             if values[0] == values[1] or _may_differ(name, *values, evidence.pair[1]):

@@ -116,7 +116,8 @@ def same_for_all(evidence: Evidence) -> Finding:
 def recorded(evidence: Evidence) -> Finding:
     """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not
     report is no gap."""
-    known, gaps = dict[str, None](), dict[str, None]()
+    known = dict[str, None]()
+    gaps = dict[str, None]()
     states = [key for key in evidence.machine if _GPU_STATE.fullmatch(key)]
     for _, trace in evidence.trained:
         facts = {**trace.facts, **evidence.machine}
@@ -167,5 +168,6 @@ def alone(evidence: Evidence) -> Finding:
 
 def _device_of(trace: Trace) -> str:
     """Return the device as torch names it, with what `gpu-model` adds if that says more."""
-    name, model = trace.facts["device"], trace.facts.get("gpu-model", "")
+    name = trace.facts["device"]
+    model = trace.facts.get("gpu-model", "")
     return name if not on_gpu(trace) or model in name else f"{name} ({model})"

@@ -59,7 +59,8 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
     loader count."""
     if evidence.tracked is None:
         return {}
-    root, folder = evidence.root, evidence.working_directory
+    root = evidence.root
+    folder = evidence.working_directory
     known = [
         *evidence.tracked,
         *declared_paths(evidence),
@@ -125,7 +126,8 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
 def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
     """Yield each path that log, command or code name (what is quoted or has a slash in it), from
     the checkout's root, and where."""
-    root, folder = evidence.root, evidence.working_directory
+    root = evidence.root
+    folder = evidence.working_directory
     command = evidence.spec.train.run or ""
     lines = [
         (line, folder, f"the log of {crashed.request.name}")

@@ -104,9 +104,8 @@ class Evidence:
     control: RunResult | None = None
     comparison: Comparison | None = None
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
-    not_robust: Finding | None = (
-        None  # on what a varied run that is not the same depends
-    )
+    # on what a varied run that is not the same depends
+    not_robust: Finding | None = None
     # line -> call that drew from the entropy, of a diagnosis that names a cause
     blamed: Mapping[Location, str] | None = None
     # what this machine's catalog says of the operators that the training asks for
@@ -174,7 +173,8 @@ class Subject:
     is_met: Callable[[Evidence], object] = lambda _: True
 
 
-CHECKOUT, RUNS = Subject("checkout"), Subject("runs")
+CHECKOUT = Subject("checkout")
+RUNS = Subject("runs")
 GIT = Subject(
     "checkout",
     "there is no git repository",
@@ -268,7 +268,8 @@ def differ(
 ) -> Finding | None:
     """Return the finding on quantities of one kind that differ: a fault if the runs diverge in them
     first. None if nothing differs, or these alone and nothing that counts as a divergence."""
-    first, tally = comparison.first_divergence, comparison.by_kind[kind]
+    first = comparison.first_divergence
+    tally = comparison.by_kind[kind]
     if first is None or not tally.differing:
         return None
     place = f"{first.kind} {first.name} at step {first.step}"

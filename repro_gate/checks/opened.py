@@ -35,9 +35,8 @@ ABSOLUTE = (
 IGNORED = "in the original checkout, and git ignores it: no workspace has it"
 COPY = "a copy that was installed, or another clone"
 ORIGINAL = "in the original checkout"
-NOT_ALL = (
-    "opened-not-all"  # the probe's note where a process opened more files than it lists
-)
+# the probe's note where a process opened more files than it lists
+NOT_ALL = "opened-not-all"
 _WORKSPACE = re.compile(  # in the temporary folder of one gate run
     rf"^/(?:.*?/)?repro-gate-[^/]+/(?:[^/]+/){{0,2}}?(?:{FIRST.workspace}|{SECOND.workspace})/"
 )
@@ -142,7 +141,8 @@ def from_root(path: str, folder: Path, root: Path) -> str:
 def misplaced(evidence: Evidence, path: str) -> str:
     """Return what is wrong with where a file outside the workspace lies; empty if it lies outside
     the original checkout as well."""
-    inside, tracked = os.path.relpath(path, evidence.root), evidence.tracked
+    inside = os.path.relpath(path, evidence.root)
+    tracked = evidence.tracked
     if inside.startswith(".."):
         return ""
     is_known = tracked is None or inside in tracked or inside in evidence.uncommitted

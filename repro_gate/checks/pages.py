@@ -12,10 +12,8 @@ from pathlib import Path
 from repro_gate._version import DOCS_URL
 from repro_gate.factors import Cause
 
-_HERE, _DOCS = (
-    Path(__file__).parent / "pages",
-    Path(__file__).resolve().parents[2] / "docs",
-)
+_HERE = Path(__file__).parent / "pages"
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
 _CHECKS, _OTHERS = (_HERE, _HERE) if _HERE.is_dir() else (_DOCS / "checks", _DOCS)
 _IDENTIFIER = re.compile(r"[a-z]+(?:-[a-z]+)*/[a-z]+(?:-[a-z]+)*")
 _LINE = re.compile(rf"^- `({_IDENTIFIER.pattern})`: (.+)$", re.MULTILINE)

@@ -200,7 +200,8 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     control = evidence.control
     if control is None or not control.good or not evidence.pair:
         return skipped(_NO_CONTROL)
-    first, seed = evidence.pair[0], control.request.arm.seed
+    first = evidence.pair[0]
+    seed = control.request.arm.seed
     compared = [item for item in _shared(first, control) if item[1].kind != "rng"]
     if not compared:
         return skipped(

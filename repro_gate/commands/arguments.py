@@ -418,7 +418,8 @@ def parser() -> argparse.ArgumentParser:
             name, help=about, formatter_class=layout, **around
         )
         for usage, text, *more in arguments:
-            words, reading = usage.split(), dict[str, Any](*more)
+            words = usage.split()
+            reading = dict[str, Any](*more)
             if words[-1].isupper():
                 metavar = words.pop()
                 reading = {

@@ -43,7 +43,9 @@ _ANY = "(any)"  # the name of a divergence of which a report knows the step and 
 def compare_command(options: Namespace) -> int:
     """Compare what stands at two paths, print what differs, and return the exit code. Raises
     GateError for what cannot be read."""
-    a, b, out = options.a, options.b, options.json
+    a = options.a
+    b = options.b
+    out = options.json
     output.writable(out)
     for path in (a, b):
         if not path.exists():
@@ -102,14 +104,16 @@ def _reports(a: Report, b: Report) -> Comparison:
     Steps that one report lacks are no differences. Kinds are digested over all steps, so they say
     nothing where the steps are not the same.
     """
-    first, second = a.fingerprint, b.fingerprint
+    first = a.fingerprint
+    second = b.fingerprint
     if first is None or second is None:
         raise UsageError(
             "a report without a fingerprint cannot be compared: its runs did not come to an end"
         )
     if first.digest != second.digest:
         raise other_digest("the reports' fingerprints", first.digest, second.digest)
-    left, right = dict(first.by_step), dict(second.by_step)
+    left = dict(first.by_step)
+    right = dict(second.by_step)
     shared = sorted(left.keys() & right.keys())
     differing = [step for step in shared if left[step] != right[step]]
     equal_length = left.keys() == right.keys()

@@ -46,13 +46,12 @@ def hash_command(options: Namespace) -> int:
             address_at(Path(name), watch, cached=not options.no_cache) for name in names
         ]
     moves: tuple[ChangedInput, ...] = ()
-    document, lines = msgspec.to_builtins(hashes[0]), tree_lines(hashes[0])
+    document = msgspec.to_builtins(hashes[0])
+    lines = tree_lines(hashes[0])
     if options.diff:
         moves = changed_inputs(*hashes)
-        document, lines = (
-            {"changed_inputs": [asdict(item) for item in moves]},
-            diff_lines(moves),
-        )
+        document = {"changed_inputs": [asdict(item) for item in moves]}
+        lines = diff_lines(moves)
     if options.json is not None:
         output.write(
             options.json, json.dumps(document, indent=2, sort_keys=True) + "\n"
@@ -74,9 +73,11 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
         raise UsageError(str(problem), remedy=problem.remedy)
     spec = found.spec
     data, _ = verified(spec, watch.verifying, os.environ, cached=cached)
-    sandbox, image = choose(os.environ), os.environ.get(IMAGE_VARIABLE) or None
+    sandbox = choose(os.environ)
+    image = os.environ.get(IMAGE_VARIABLE) or None
     folder = spec.path.parent
-    root, declared = inspect_checkout(folder).root, resolve_data(spec.data, folder)
+    root = inspect_checkout(folder).root
+    declared = resolve_data(spec.data, folder)
     reach = [environments_root(os.environ, None, sandbox)] if spec.env.install else []
     with (
         confined(sandbox, os.environ, root, declared, reach, tell=watch.said),

@@ -178,7 +178,8 @@ class Script:
 def init_command(options: Namespace) -> int:
     """Write `repro.yml` for the checkout at a folder, or print it. Return the exit code; raise
     UsageError."""
-    folder, named = options.folder, options.script
+    folder = options.folder
+    named = options.script
     if not folder.is_dir():
         raise UsageError(
             f"{folder}: is not a folder", remedy="name the folder of the checkout"

@@ -10,9 +10,8 @@ from repro_gate.compare.model import Value
 
 # characters of a number: every float has fewer, and a report keeps integers of up to 30 digits
 MAX_NUMBER = 25
-WHOLE_FILE = (
-    "(file)"  # the name of the one leaf of a file that is compared by its bytes
-)
+# the name of the one leaf of a file that is compared by its bytes
+WHOLE_FILE = "(file)"
 # what differs when every leaf is equal, yet containers or the types of keys are not
 _STRUCTURE = "(structure)"
 
@@ -89,7 +88,8 @@ def compare_artifacts(
         )
     found = []
     for leaf in dict.fromkeys([*a.leaves, *b.leaves]):
-        ours, theirs = a.leaves.get(leaf, _MISSING), b.leaves.get(leaf, _MISSING)
+        ours = a.leaves.get(leaf, _MISSING)
+        theirs = b.leaves.get(leaf, _MISSING)
         if ours != theirs:
             found.append(_difference(name, leaf, ours, theirs))
     if not found and a.structure != b.structure:
@@ -106,18 +106,20 @@ def compare_artifacts(
 
 
 def _difference(artifact: str, name: str, a: Leaf, b: Leaf) -> LeafDifference:
-    what, detail = "value", ""
+    what = "value"
+    detail = ""
     for part in ("shape", "dtype", "kind"):
-        ours, theirs = getattr(a, part), getattr(b, part)
+        ours = getattr(a, part)
+        theirs = getattr(b, part)
         if ours != theirs:
-            what, detail = part, f"{part} {ours} against {theirs}"
+            what = part
+            detail = f"{part} {ours} against {theirs}"
     if _MISSING in (a, b):
-        what, detail = (
-            "missing",
-            f"only in the {'second' if a == _MISSING else 'first'}",
-        )
+        what = "missing"
+        detail = f"only in the {'second' if a == _MISSING else 'first'}"
     known = b if a == _MISSING else a
-    first, second = _value(a), _value(b)
+    first = _value(a)
+    second = _value(b)
     return LeafDifference(
         artifact=artifact,
         leaf=name,

@@ -36,7 +36,8 @@ RESOLUTION = 1e-6  # milliseconds, in which the trace states times
 PLAUSIBLE = (-50.0, 300.0)
 NARROW = 3.0  # points to each side, or a quarter of the figure where that is more
 # how often an interval may miss the true cost: the last look's, and that of any look before it
-MISSED, MISSED_EARLY = 0.05, 0.01
+MISSED = 0.05
+MISSED_EARLY = 0.01
 STRETCHES = 40  # of a run, where it has as many timed steps
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
@@ -50,14 +51,16 @@ def measure_cost(
 ) -> Cost | None:
     """Return the cost from the traces of the deterministic runs and of the default runs. None if
     an arm has fewer than two runs, or a run fewer than three timed steps or steps of no length."""
-    paces_on, paces_off = paces(on, warmup), paces(off, warmup)
+    paces_on = paces(on, warmup)
+    paces_off = paces(off, warmup)
     if not (paces_on and paces_off):
         return None
     typical = _typical(paces_on), _typical(paces_off)
     figure = percent(*typical)
     low, high = cost_interval(paces_on, paces_off)
     peaks_on, peaks_off = ([peak_bytes(run) for run in runs] for runs in (on, off))
-    memory_on, memory_off = max(peaks_on), max(peaks_off)
+    memory_on = max(peaks_on)
+    memory_off = max(peaks_off)
     return Cost(
         determinism_cost_pct=figure,
         ci95=(min(low, figure), max(high, figure)),
@@ -118,7 +121,8 @@ def interval(on: Paces, off: Paces, missed: float = MISSED) -> tuple[float, floa
     """Return the interval of the cost, in percent, from two runs or more of each arm: the true cost
     lies outside it in `missed` of cases."""
     freedom = len(on) + len(off) - 2
-    logs_on, logs_off = _logarithms(on), _logarithms(off)
+    logs_on = _logarithms(on)
+    logs_off = _logarithms(off)
     # the variance of the runs about the mean of their arm, pooled over both
     pooled = (_squares(logs_on) + _squares(logs_off)) / freedom
     error = math.sqrt(pooled) * math.sqrt(1 / len(on) + 1 / len(off))
@@ -150,7 +154,8 @@ def narrow(ends: tuple[float, float]) -> bool:
 def student_t(freedom: int, missed: float = MISSED) -> float:
     """Return the two-sided quantile of Student's t with two or more degrees of freedom, which is
     exceeded in `missed` of cases."""
-    low, high = 0.0, 1000.0
+    low = 0.0
+    high = 1000.0
     for _ in range(60):
         middle = (low + high) / 2
         if _share_within(middle, freedom) < 1 - missed:
@@ -163,7 +168,8 @@ def student_t(freedom: int, missed: float = MISSED) -> float:
 def _share_within(t: float, freedom: int) -> float:
     """Return the share of Student's distribution between -t and t (Abramowitz and Stegun 1964,
     26.7.3 and 26.7.4)."""
-    angle, odd = math.atan(t / math.sqrt(freedom)), freedom % 2
+    angle = math.atan(t / math.sqrt(freedom))
+    odd = freedom % 2
     term = total = math.cos(angle) if odd else 1.0
     for power in range(2 + odd, freedom - 1, 2):
         term *= math.cos(angle) ** 2 * (power - 1) / power

@@ -165,7 +165,9 @@ def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None
         return None
     packing = _PACKING.get(dtype or "", "")
     try:
-        first, second, far = float(a), float(b), float(abs(a - b))
+        first = float(a)
+        second = float(b)
+        far = float(abs(a - b))
     except OverflowError:  # an integer beyond any float
         return None
     if not (math.isfinite(first) and math.isfinite(second)):

@@ -29,7 +29,9 @@ from repro_gate.trace.model import Trace
 
 # one for each power of two of a 64-bit ULP
 LEVELS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"
-ABSENT, SAME, UNKNOWN = " ", ".", "?"
+ABSENT = " "
+SAME = "."
+UNKNOWN = "?"
 _ORDER = ABSENT + SAME + UNKNOWN + LEVELS  # of cells, the farthest apart last
 COLUMNS, ROWS = 100, 200  # at most, beside the column of the initial state
 PARTS = 16  # of a module's path: names are untrusted
@@ -57,7 +59,8 @@ class Marks:
 
     def __init__(self, steps: int) -> None:
         # as few steps in a column as give at most COLUMNS
-        self.steps, self.width = steps, max(1, -(-steps // COLUMNS))
+        self.steps = steps
+        self.width = max(1, -(-steps // COLUMNS))
         # table of rows -> its columns; the rows are held, so that no other has their id
         self._tables: dict[tuple[str, str, int], tuple[tuple[Row, ...], int]] = {}
         self.differing: Counter[Key] = Counter()

@@ -38,7 +38,9 @@ def _parameters(
         for kind, name, step, whole in (other.nonfinite if other is not None else ())
         if kind == "parameter" and step < 0
     }
-    from_fill, before, later = list[str](), list[str](), list[str]()
+    from_fill = list[str]()
+    before = list[str]()
+    later = list[str]()
     for kind, name, step, whole in trace.nonfinite:
         if kind != "parameter":
             continue

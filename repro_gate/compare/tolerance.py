@@ -75,7 +75,9 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
     l2, relative = _weight_l2(measured_alike(processes(a), processes(b)))
     first = comparison.first_divergence
     if comparison.identical:
-        gaps, l2, relative = [0.0] if losses else [], 0.0, 0.0
+        gaps = [0.0] if losses else []
+        l2 = 0.0
+        relative = 0.0
     return NoiseFloor(
         identical=comparison.identical,
         loss_gap=max(gaps, default=None),

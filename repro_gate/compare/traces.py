@@ -94,7 +94,8 @@ def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
     """Return the comparison with what was measured when the same training was run twice again,
     `second` beside the first."""
     again = processes(second)
-    first, drawn = comparison.first_divergence, comparison.heat_map
+    first = comparison.first_divergence
+    drawn = comparison.heat_map
     return replace(
         comparison,
         first_divergence=first and with_distance(first, _measured(again)),
@@ -188,7 +189,8 @@ def _divergences(
         "rng"
     }:
         # no recorded number depends on the states of generators
-        differences, marks.unmatched = [], None
+        differences = []
+        marks.unmatched = None
         marks.by_step.clear()
     # more steps in one run: after whatever differs in the steps that both took
     for label in first.keys() & second.keys():
@@ -289,7 +291,8 @@ def _all(label: str, block: Block, detail: str) -> Iterator[Divergence]:
 
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
     """Yield each row in which two blocks differ."""
-    first, second = a.digests, b.digests
+    first = a.digests
+    second = b.digests
     if first == second and a.rows == b.rows:
         return  # nearly always: without a look at each row
     unpaired: defaultdict[str, deque[int]] = defaultdict(deque)
@@ -301,7 +304,8 @@ def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
             continue
         at = unpaired[row[0]].popleft()
         other = b.rows[at]
-        values, detail = None, ""
+        values = None
+        detail = ""
         if index < len(a.values) and at < len(b.values):
             values = _number(a.values[index], row[1]), _number(b.values[at], other[1])
         if other[1:] != row[1:]:
@@ -360,6 +364,7 @@ def _losses(
     main = next(iter(first), "")
     if main not in second:
         return ()
-    ours, theirs = losses_of(first[main]), losses_of(second[main])
+    ours = losses_of(first[main])
+    theirs = losses_of(second[main])
     both = sorted(ours.keys() & theirs)
     return tuple((step, ours[step], theirs[step]) for step in both)

@@ -61,7 +61,8 @@ _MOVING = re.compile(
 def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     """Return id of a notice -> (message, remedy), at most one for files and one for the log."""
     notes: dict[str, tuple[str, str]] = {}
-    names, cut = differing_files(a, b), a.cut or b.cut
+    names = differing_files(a, b)
+    cut = a.cut or b.cut
     if names:
         message = f"{len(names):,} undeclared files that the runs wrote differ: {_folded(names)}"
         message += f" (looked at: {cut})" if cut else ""
@@ -156,10 +157,12 @@ def ignored(name: str) -> bool:
 def differing_files(a: Left, b: Left) -> list[str]:
     """Return the names of the files that differ, sorted. Times and ids in names do not count; of a
     search that was cut, only files of both runs do."""
-    left, right = _by_masked_name(a.files), _by_masked_name(b.files)
+    left = _by_masked_name(a.files)
+    right = _by_masked_name(b.files)
     differing = set[str]()
     for key in left.keys() | right.keys():
-        ours, theirs = left[key], right[key]
+        ours = left[key]
+        theirs = right[key]
         if (a.cut or b.cut) and not (ours and theirs):
             continue
         contents = {name: _steady(name, item) for name, item in ours.items()}
@@ -209,10 +212,12 @@ def differing_numbers(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str
     beginning and fractions. Their order does not count, and numbers that only one run printed do
     not: logs are cut at their beginning, and some log by the clock.
     """
-    left, right = _numbers(a), _numbers(b)
+    left = _numbers(a)
+    right = _numbers(b)
     differing: dict[str, tuple[str, str, str]] = {}
     for place, numbers in left.items():
-        ours, theirs = numbers - right[place], right[place] - numbers
+        ours = numbers - right[place]
+        theirs = right[place] - numbers
         if ours and theirs:
             name = place[1]
             differing.setdefault(name, (name, next(iter(ours)), next(iter(theirs))))

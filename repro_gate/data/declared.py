@@ -139,9 +139,11 @@ def read_data_state(items: Sequence[DataItem], spec_dir: Path) -> DataState:
 def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
     """Return declared files that changed, appeared or went between two states, by their paths in
     the spec; sorted."""
-    missing, changed = Fingerprint(""), list[str]()
+    missing = Fingerprint("")
+    changed = list[str]()
     for path in {**before, **after}:
-        old, new = before.get(path, missing), after.get(path, missing)
+        old = before.get(path, missing)
+        new = after.get(path, missing)
         if old.digest != new.digest:
             names = {os.fsdecode(name) for name, _ in old.files ^ new.files}
             changed += [

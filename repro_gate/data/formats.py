@@ -66,7 +66,8 @@ def _out(document: Document, out: Any, at: KeyPath, name: str) -> DataItem:
     digits alone is no number."""
     keys = out if isinstance(out, dict) else {}
     stated = {key: document.text((*at, key)) for key in keys}
-    path, md5 = stated.get("path", ""), stated.get("md5", "").lower()
+    path = stated.get("path", "")
+    md5 = stated.get("md5", "").lower()
     if not path:
         raise _refused(document, at, "an out without a path")
     if "md5" in stated and not (_MD5.fullmatch(md5) and stated.get("hash") == "md5"):
@@ -105,15 +106,19 @@ def expand_items(
     folder = Path(os.path.abspath(spec_dir))
     top = Path(os.path.abspath(root or checkout_of(folder / "-")))
     if not folder.is_relative_to(top):  # one of them went through a link
-        folder, top = Path(os.path.realpath(folder)), Path(os.path.realpath(top))
-    found, problems = list[DataItem](), list[DataProblem]()
+        folder = Path(os.path.realpath(folder))
+        top = Path(os.path.realpath(top))
+    found = list[DataItem]()
+    problems = list[DataProblem]()
     for item in items:
-        path, name = data_path(item, folder), item.path
+        path = data_path(item, folder)
+        name = item.path
         stands_for_others = (
             path.name.endswith(DVC) and path.name != DVC and not path.is_dir()
         )
         if not stands_for_others:
-            path, name = path.with_name(path.name + DVC), item.path.rstrip("/") + DVC
+            path = path.with_name(path.name + DVC)
+            name = item.path.rstrip("/") + DVC
         if item.sha256 or item.md5 or not (stands_for_others or path.is_file()):
             found.append(item)
             continue
@@ -121,9 +126,11 @@ def expand_items(
         try:
             declared = _declared(path, name, top)
         except (Unreadable, Refused) as error:
-            line, remedy = 0, "restore the file, or take it out of the spec"
+            line = 0
+            remedy = "restore the file, or take it out of the spec"
             if isinstance(error, Refused):
-                line, remedy = error.problem.line or 1, error.remedy or _AGAIN
+                line = error.problem.line or 1
+                remedy = error.remedy or _AGAIN
             location = Location(for_terminal(name), line)
             problems.append(DataProblem(location, str(error), remedy))
         if not stands_for_others:

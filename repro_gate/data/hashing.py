@@ -146,10 +146,8 @@ def digest_file(
     Raise OSError where it cannot be read, with errno ESTALE where it is not, or no longer, the
     file that `expected` is of.
     """
-    hashes, done = (
-        [hashlib.new(kind, usedforsecurity=kind != "md5") for kind in kinds],
-        0,
-    )
+    hashes = [hashlib.new(kind, usedforsecurity=kind != "md5") for kind in kinds]
+    done = 0
     with open(os.open(path, _FLAGS), "rb", buffering=0) as file:
         while done <= expected.size and (piece := file.read(_PIECE)):
             for digest in hashes:
@@ -182,7 +180,10 @@ def _digest_all(readings: Collection[Reading], progress: Progress | None) -> Non
         key=lambda job: job[-1].size, reverse=True
     )  # none that is large is left for the end
     total = sum(reading.size for reading in readings)
-    shared, done, lock, stopped = iter(jobs), 0, threading.Lock(), threading.Event()
+    shared = iter(jobs)
+    done = 0
+    lock = threading.Lock()
+    stopped = threading.Event()
 
     def advance(count: int) -> None:
         nonlocal done
@@ -246,7 +247,9 @@ def list_files(root: Path) -> Listing:
     if not stat.S_ISDIR(status.st_mode):
         raise OSError(f"{root} is neither a file nor a folder")
     top = os.fsencode(root) + b"/"
-    files, linked, folders = list[tuple[bytes, Identity]](), list[bytes](), 0
+    files = list[tuple[bytes, Identity]]()
+    linked = list[bytes]()
+    folders = 0
     waiting: list[tuple[bytes, frozenset[tuple[int, int]]]] = [(b"", frozenset())]
     while waiting:
         prefix, above = waiting.pop()
@@ -259,7 +262,8 @@ def list_files(root: Path) -> Listing:
         folders += 1
         with os.scandir(top + prefix) as found:
             for entry in found:
-                name, status = prefix + entry.name, entry.stat()
+                name = prefix + entry.name
+                status = entry.stat()
                 if stat.S_ISREG(status.st_mode):
                     files.append((name, identity(status)))
                 elif stat.S_ISDIR(status.st_mode):

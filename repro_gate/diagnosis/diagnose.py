@@ -78,7 +78,8 @@ class _Search:
     """What was seen, found and ruled out so far."""
 
     def __init__(self, case: Case, experiments: Experiments) -> None:
-        self.case, self.experiments = case, experiments
+        self.case = case
+        self.experiments = experiments
         self.until = case.first  # the divergence that is to go
         self.seen = Pair()  # the pair that showed it
         self.pinned = frozenset[Unit]()
@@ -141,7 +142,8 @@ class _Search:
                 self.seen = pair
             if first is not None:
                 self.stable = tried == 0 and first.step == self.until.step
-                self.until, self.stress = first, stress
+                self.until = first
+                self.stress = stress
                 if stress:
                     self.evidence.append(
                         "it came back under load, with threads, tasks and processes that begin at "
@@ -305,7 +307,8 @@ class _Search:
         most = _CAUSES if known else _NAMED
         causes = [self._cause(unit, differing) for unit in chosen[:most]]
         if not known:
-            likely, lines = causes[0], tuple(map(use_of, causes))
+            likely = causes[0]
+            lines = tuple(map(use_of, causes))
             if len(lines) < 2:
                 lines = ()
             elif not likely.file:
@@ -388,7 +391,8 @@ class _Search:
         shown = culprit(*pair.operators)
         if shown is None:
             if not pair.failed:
-                count, step = len(pair.operators[0]), max(setting.step, 0)
+                count = len(pair.operators[0])
+                step = max(setting.step, 0)
                 self.ruled_out.append(
                     f"{count:,} operators of step {step} agree, or are not there in both runs"
                 )

@@ -237,7 +237,8 @@ class Experiments:
     pair is two runs."""
 
     def __init__(self, run: Callable[[Setting], Pair], pairs: int) -> None:
-        self._run, self.left = run, pairs
+        self._run = run
+        self.left = pairs
         self._known: dict[Setting, Pair] = {}
 
     def pair(self, setting: Setting, again: bool = False) -> Pair:
@@ -282,7 +283,8 @@ def smallest(
             return (unit,), True
     if not units or not sufficient(frozenset(units)):
         return (), True
-    current, parts = list(units), 2
+    current = list(units)
+    parts = 2
     try:
         for unit in units[alone:2]:
             if sufficient(frozenset({unit})):
@@ -293,10 +295,12 @@ def smallest(
             for chunk in chunks:
                 rest = [unit for unit in current if unit not in chunk]
                 if len(chunks) > 1 and sufficient(frozenset(chunk)):
-                    current, parts = chunk, 2
+                    current = chunk
+                    parts = 2
                     break
                 if len(chunks) > 2 and sufficient(frozenset(rest)):
-                    current, parts = rest, max(parts - 1, 2)
+                    current = rest
+                    parts = max(parts - 1, 2)
                     break
             else:
                 if parts >= len(current):

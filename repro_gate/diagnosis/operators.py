@@ -44,7 +44,8 @@ def culprit(
 ) -> Culprit | None:
     """Return the first record that explains the divergence, in the order of the first run; None
     where all that can be compared is equal."""
-    equal, previous = 0, None
+    equal = 0
+    previous = None
     for record, twin in _paired(first, second):
         if record.op.startswith(_COLLECTIVES):
             continue
@@ -59,7 +60,8 @@ def culprit(
             return Culprit(operator=None, equal_before=equal, between=between)
         if record.outputs != twin.outputs:
             return Culprit(operator=record, equal_before=equal)
-        equal, previous = equal + 1, record
+        equal = equal + 1
+        previous = record
     return None
 
 

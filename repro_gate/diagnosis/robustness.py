@@ -141,7 +141,8 @@ def diagnose(
     try:
         found, is_smallest = smallest(likeliest, lambda some: outcome(some).differs)
     except Exhausted:
-        found, is_smallest = tuple(likeliest), False
+        found = tuple(likeliest)
+        is_smallest = False
     varied = known.get(frozenset(found), everything)
     causes = [
         _dependence(name, found, unvaried.uses, varied.uses, until, where)
@@ -179,7 +180,8 @@ def at_line(cause: Diagnosis, name: str, line: Used | None) -> Diagnosis:
     was if there is none."""
     if line is None:
         return cause
-    call, (file, number) = line.call or line.source, line.site
+    call = line.call or line.source
+    (file, number) = line.site
     depends = f"{call} in {place(file, number)} depends on {SURROUNDINGS[name].what}"
     message = f"repeatable, but not robust: {depends}"
     return replace(cause, call=call, file=file, line=number, message=message)

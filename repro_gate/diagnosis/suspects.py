@@ -47,7 +47,8 @@ def suspects(
     read = {item.use.source + ASKED for item in suspected.values()}
 
     def rank(item: Suspect) -> tuple[object, ...]:
-        use, factor = item.use, item.unit.factor
+        use = item.use
+        factor = item.unit.factor
         return not use.site[0], remoteness(use), _RANK[factor], use.step, use.site
 
     return sorted(
@@ -103,7 +104,8 @@ def started(uses: Sequence[Used], factor: str) -> list[Used]:
 
 def answers(suspect: Suspect) -> str:
     """Return how the answers of the two runs differed, in a sentence with both digests."""
-    use, other = suspect.use, suspect.other
+    use = suspect.use
+    other = suspect.other
     when = "before the first step" if use.step < 0 else f"in step {use.step}"
     if other is None:
         return f"{when} {use.source} was called in one run only"

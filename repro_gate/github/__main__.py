@@ -66,7 +66,8 @@ def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> in
     from repro_gate.github.report_folder import leave_error
     from repro_gate.github.settings import read_inputs, read_job
 
-    inputs, job = read_inputs(environment), read_job(environment)
+    inputs = read_inputs(environment)
+    job = read_job(environment)
     try:
         decision = (decide_comment if phase == "comment" else decide)(inputs, job)
     except GateError as error:

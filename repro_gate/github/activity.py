@@ -47,9 +47,8 @@ class Decision:
     pull: PullRequest | None = None
     # its number, or the commit that is an open pull request's head; None: there is none
     find_by: int | str | None = None
-    tested_sha: str = (
-        ""  # that this job tests, by its event; empty: whatever is checked out
-    )
+    # that this job tests, by its event; empty: whatever is checked out
+    tested_sha: str = ""
     workflow_run: WorkflowRun | None = None
     only_posts: bool = False  # the report of another job
 
@@ -104,7 +103,8 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     """`pull_request` and its reviews: a fork's token is read-only. `pull_request_target`: secrets
     and a token that may write, always."""
     event = payload_of(job.event, job.event_name, PullRequestEvent)
-    pull, target = event.pull_request, job.event_name == "pull_request_target"
+    pull = event.pull_request
+    target = job.event_name == "pull_request_target"
     if "closed" in (pull.state, event.action):
         raise _nothing(
             f"pull request {pull.number} is closed: there is nothing to gate"

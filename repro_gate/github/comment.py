@@ -130,7 +130,8 @@ def post(
 
 def _existing(api: Api, number: int, desired: Desired) -> list[Existing]:
     """Return all comments of the token's own identity under this key."""
-    author, existing = desired.author.lower(), []
+    author = desired.author.lower()
+    existing = []
     for comment in api.comments(number):
         marker = read_marker(comment.body)
         is_ours = marker and comment.author.lower() == author

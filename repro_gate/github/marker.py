@@ -47,9 +47,8 @@ class Marker(
         str, Meta(pattern=r"^[0-9a-f]{0,64}\Z")
     ]  # digest of what `on-change` compares
     verdict: Annotated[str, Meta(pattern=r"^(pass|fail|inconclusive)?\Z")] = ""
-    cost: tuple[Tenths, Tenths] | None = (
-        None  # interval of the determinism cost, in tenths of a percent
-    )
+    # interval of the determinism cost, in tenths of a percent
+    cost: tuple[Tenths, Tenths] | None = None
 
 
 def key_for(*known: str) -> str:
@@ -143,7 +142,9 @@ def _sign(interval: tuple[float, float]) -> int:
 def state_of(report: Report) -> str:
     """Return what `comment: on-change` compares, as 16 hex digits: the verdict and its reasons, and
     no number that changes with each run."""
-    determinism, cause, against = report.determinism, report.diagnosis, report.against
+    determinism = report.determinism
+    cause = report.diagnosis
+    against = report.against
     first = determinism and determinism.first_divergence
     state = [
         against

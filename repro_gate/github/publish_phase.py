@@ -183,7 +183,8 @@ def _comment(
     # the key of this gate: its job, and what tells steps and matrix cells of that job apart
     whose = "foreign" if decision.foreign else "own"
     key = key_for(job.workflow, job.name, whose, inputs.spec, inputs.report)
-    api, when = Api(inputs.token, job), inputs.comment
+    api = Api(inputs.token, job)
+    when = inputs.comment
     try:
         pull = _pull(api, job, decision)
         if pull is None:
@@ -201,7 +202,8 @@ def _untested(report: Report, job: Job, decision: Decision) -> str:
     for something else; under `pull_request_target` that is the base itself. Another run's report is
     compared with its run instead.
     """
-    tested, commit = decision.tested_sha, report.subject.commit
+    tested = decision.tested_sha
+    commit = report.subject.commit
     if decision.workflow_run is not None or commit is None or not tested:
         return ""
     target = job.event_name == "pull_request_target"

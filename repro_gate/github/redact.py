@@ -24,12 +24,10 @@ from repro_gate.report.model import EXIT_CODES
 from repro_gate.sandbox.reexec import is_secret
 
 MARK = "[redacted]"
-SHORTEST = (
-    6  # characters of a known secret: anything shorter stands in every other word
-)
-_SHORTEST_BASE64 = (
-    8  # characters of its base64 that do not depend on what stands next to it
-)
+# characters of a known secret: anything shorter stands in every other word
+SHORTEST = 6
+# characters of its base64 that do not depend on what stands next to it
+_SHORTEST_BASE64 = 8
 _SHORTEST_LINE = 16  # characters of one line of a secret of several lines
 
 _NO_SECRET_NAME = re.compile(

@@ -26,12 +26,10 @@ from repro_gate.report import document, exports, html, markdown
 from repro_gate.report.document import ReportError
 from repro_gate.report.model import Report, View
 
-REPORT, MARKDOWN, HTML, SARIF = (
-    "report.json",
-    "report.md",
-    "report.html",
-    "report.sarif",
-)
+REPORT = "report.json"
+MARKDOWN = "report.md"
+HTML = "report.html"
+SARIF = "report.sarif"
 PROBLEM = "problem.json"
 _TEXT = 10_000  # characters of an error's text that are kept
 _PROBLEM_BYTES = 2**20

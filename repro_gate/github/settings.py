@@ -20,7 +20,8 @@ from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.github.event import Commit, Number, RepositoryName, read_event
 
-GITHUB, GITHUB_API = "https://github.com", "https://api.github.com"
+GITHUB = "https://github.com"
+GITHUB_API = "https://api.github.com"
 _HOST = r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~-]+)*\Z"
 _LOOPBACK = r"http://(?:localhost|127(?:\.[0-9]{1,3}){3})(?![A-Za-z0-9.-])"
 

@@ -40,7 +40,10 @@ _CHUNK = 64 * 1024  # bytes
 # bytes of an answer. A page of 100 comments of 65,536 characters, each at most six bytes in JSON,
 # is 39 MB: nobody's comments may stop the paging.
 MOST_BYTES = 48 * 2**20
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 401, 403, 404, 429
+UNAUTHORIZED = 401
+FORBIDDEN = 403
+NOT_FOUND = 404
+TOO_MANY = 429
 _MESSAGE = 300  # characters of GitHub's own message that are shown
 _SECONDS = re.compile("[0-9]{1,6}")
 _LIMITED = re.compile("rate limit|abuse detection", re.IGNORECASE)
@@ -111,7 +114,8 @@ class Transport:
     """Sends requests one after another, all of them within PATIENCE."""
 
     def __init__(self, token: Secret) -> None:
-        self._token, self._session = token, requests.Session()
+        self._token = token
+        self._session = requests.Session()
         self._until = time.monotonic() + PATIENCE
 
     def send(self, call: Call) -> Answer:
@@ -200,10 +204,12 @@ def _wait(call: Call, outcome: Answer | ApiError, pause: float | None) -> float 
 
 def refused(call: Call, answer: Answer, message: str) -> ApiError:
     """Return the error that an answer is which is no success. `message` is GitHub's."""
-    status, write = answer.status, call.method != "GET"
+    status = answer.status
+    write = call.method != "GET"
     text = f"GitHub answered {status} to {call}"
     text += f": {for_terminal(message, _MESSAGE)}" if message else ""
-    reason_id, remedy = "", ""
+    reason_id = ""
+    remedy = ""
     lacking = (
         status in {FORBIDDEN, NOT_FOUND}
         and _LACKS_PERMISSION.search(message) is not None
@@ -252,7 +258,8 @@ def refused(call: Call, answer: Answer, message: str) -> ApiError:
 
 def _when(headers: Mapping[str, str]) -> str:
     """Return when GitHub will answer again, as its headers say; empty for none that it sends."""
-    after, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
+    after = headers.get("retry-after", "")
+    reset = headers.get("x-ratelimit-reset", "")
     if _SECONDS.fullmatch(after):
         return f" in {after} s"
     if re.fullmatch("[0-9]{1,10}", reset):

@@ -97,7 +97,8 @@ def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
 def see_again(report: Report) -> str:
     """Return the command that shows the finding of a foreign report again, of nothing but spec,
     seed and steps: people copy it into a shell. Empty if the spec's name is not a plain path."""
-    spec, determinism = report.subject.spec, report.determinism
+    spec = report.subject.spec
+    determinism = report.determinism
     if not _PLAIN_PATH.fullmatch(spec):
         return ""
     return " ".join(

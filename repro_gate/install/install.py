@@ -42,7 +42,8 @@ from repro_gate.spec.model import Spec
 SYSTEM_CACHE = Path("/var/cache/repro-gate")
 SECONDS = 1800.0
 # users above the training's: one writes the cache and runs no code of a distribution, one builds
-_INSTALLER, _BUILDER = 10, 20
+_INSTALLER = 10
+_BUILDER = 20
 _PASSED = re.compile(
     r"PATH|LANG|LC_\w+|TZ|LD_LIBRARY_PATH|PYENV_\w+|CC|CXX|CUDA_HOME|SSL_CERT_(?:FILE|DIR)"
     r"|UV_(?:(?:DEFAULT_|EXTRA_)?INDEX(?:_URL)?|FIND_LINKS|OFFLINE|INSECURE_HOST|HTTP_\w+)"
@@ -130,10 +131,8 @@ def installed(
 def installable(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
     """Return what `env.lockfile` pins, and the files to install from, by name. Raises UsageError if
     an entry cannot be installed by version and hash; the checkout's own code is not installed."""
-    folder, root = (
-        Path(os.path.realpath(spec.path.parent)),
-        Path(os.path.realpath(root)),
-    )
+    folder = Path(os.path.realpath(spec.path.parent))
+    root = Path(os.path.realpath(root))
     path = Path(os.path.normpath(folder / (spec.env.lockfile or "")))
     try:
         lock = read_lock(path, root)
@@ -219,11 +218,9 @@ def _install(
     environment = {
         name: value for name, value in outer.items() if _PASSED.fullmatch(name)
     }
-    shared, work, wheels = (
-        place.parent / "uv",
-        place / "work",
-        ["--only-binary", ":all:"],
-    )
+    shared = place.parent / "uv"
+    work = place / "work"
+    wheels = ["--only-binary", ":all:"]
     attempts = [
         (_INSTALLER, shared, [*wheels, "--offline"]),
         (_INSTALLER, shared, wheels),

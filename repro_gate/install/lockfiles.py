@@ -21,7 +21,8 @@ from packaging.version import Version
 
 from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
 
-MAX_BYTES, MAX_PACKAGES = 32 * 1024 * 1024, 50_000
+MAX_BYTES = 32 * 1024 * 1024
+MAX_PACKAGES = 50_000
 MAX_REQUIREMENT = 4096  # characters, without the hashes behind it
 REMEDY = "write it with `uv pip compile --generate-hashes`, `uv export` or `uv lock`"
 _KINDS = re.compile(
@@ -52,9 +53,8 @@ class Pin:
     place: str  # `path:line`
     fault: str = ""  # why it is not pinned
     marker: str = ""
-    requirement: str = (
-        ""  # with hashes, as one line to install it by; empty: it cannot be
-    )
+    # with hashes, as one line to install it by; empty: it cannot be
+    requirement: str = ""
     own: bool = False  # its code lies in the checkout
 
 
@@ -109,7 +109,8 @@ def kind_of(name: str) -> str | None:
 def read_lock(path: Path, root: Path) -> Lock:
     """Return what the lockfile at `path` pins; it must lie in the checkout at `root`. Raises
     LockfileError."""
-    name, kind = os.path.relpath(path, root), kind_of(path.name)
+    name = os.path.relpath(path, root)
+    kind = kind_of(path.name)
     if kind is None:
         raise LockfileError(
             f"{name}: is no requirements, pylock.toml or uv.lock: {REMEDY}"
@@ -140,7 +141,8 @@ def same_version(locked: str, installed: str) -> bool:
     """Return whether two versions are the same release; the local label of the installed one counts
     if the locked one has a label."""
     try:
-        one, other = Version(locked), Version(installed)
+        one = Version(locked)
+        other = Version(installed)
     except ValueError:
         return locked.strip().lower() == installed.strip().lower()
     return one == (other if one.local else Version(other.public))
@@ -158,7 +160,8 @@ def applies(marker: str, python: str | None) -> bool:
 
 
 def _requirements(text: str, name: str) -> Iterator[Pin]:
-    parts, start = list[str](), 1
+    parts = list[str]()
+    start = 1
     for number, line in enumerate([*text.splitlines(), ""], 1):
         bare = _COMMENT.sub("", line).rstrip()
         parts.append(bare.removesuffix("\\"))
@@ -166,7 +169,8 @@ def _requirements(text: str, name: str) -> Iterator[Pin]:
             continue
         if whole := "".join(parts).strip():
             yield _requirement(whole, f"{name}:{start}")
-        parts, start = [], number + 1
+        parts = []
+        start = number + 1
 
 
 def _requirement(line: str, place: str) -> Pin:
@@ -192,10 +196,8 @@ def _requirement(line: str, place: str) -> Pin:
             f"{place}: `{text[:80]}` is no requirement: {REMEDY}"
         ) from None
     hashes = _HASH.findall("".join(options))
-    exact, fault = (
-        re.fullmatch(r"===?([^,*]+)", str(parsed.specifier)),
-        _unpinned(hashes),
-    )
+    exact = re.fullmatch(r"===?([^,*]+)", str(parsed.specifier))
+    fault = _unpinned(hashes)
     if parsed.url is not None and not parsed.url.startswith(("https://", "http://")):
         fault = f"{parsed.url[:80]} is a path or a repository, which has no hash"
     elif parsed.url is None and exact is None:
@@ -246,7 +248,8 @@ def _packages(text: str, path: Path, root: Path) -> Iterator[Pin]:
             continue
         else:
             fault = _unpinned(digests)
-        name, own = str(canonicalize_name(item.name)), inner is not None
+        name = str(canonicalize_name(item.name))
+        own = inner is not None
         yield Pin(name=name, version=item.version, place=place, fault=fault, own=own)
 
 

@@ -132,7 +132,8 @@ def measure(
 
     Raises Inconclusive if there is no torch or a control is wrong, UsageError if no case fits.
     """
-    started, date = time.monotonic(), datetime.now(timezone.utc)
+    started = time.monotonic()
+    date = datetime.now(timezone.utc)
     device: Device = choice.device or ("cuda" if gpu_devices() else "cpu")
     settings = _SETTINGS[choice.quick]
     request = {
@@ -213,7 +214,8 @@ def _worker(
     environment = unprobed(arm, outer, sandbox, folder, {}, device)
     # some of PyTorch's samples come in the order of a set
     environment["PYTHONHASHSEED"] = "0"
-    search, named = environment["PATH"], choice.python
+    search = environment["PATH"]
+    named = choice.python
     if named and shutil.which(named, path=search) is None:
         raise UsageError(
             f"--python {named}: is no program",
@@ -277,7 +279,8 @@ def _measure_rows(
     def take(line: Line) -> None:
         nonlocal reported
         if line.began is not None and time.monotonic() - reported > EVERY:
-            reported, count = time.monotonic(), (phase + 1) * len(listed) - len(pending)
+            reported = time.monotonic()
+            count = (phase + 1) * len(listed) - len(pending)
             now = for_terminal(" ".join(line.began), 120)
             watch.said(f"{count:,} of {2 * len(listed):,} measurements: {now}")
         row = line.row

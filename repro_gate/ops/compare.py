@@ -33,16 +33,20 @@ _MOVED = 1.25  # between two prices: smaller changes come from the machine's moo
 
 def merged(row: Row, again: Row | None) -> Row:
     """Return the catalog's row: `again` is what the second process measured of it, if it did."""
-    off, on, price = row.off, row.on, None
+    off = row.off
+    on = row.on
+    price = None
     if again is not None:
         # of what ended its process nothing is known
         if again.inputs in (row.inputs, ""):
-            off, on = _both(row.off, again.off), _both(row.on, again.on)
+            off = _both(row.off, again.off)
+            on = _both(row.on, again.on)
         if {off.outcome, on.outcome} <= {"repeats", "differs", "uninitialised"}:
             price = _widest(
                 price_of(row.on_ms, row.off_ms), price_of(again.on_ms, again.off_ms)
             )
-    off, on = replace(off, digests=()), replace(on, digests=())
+    off = replace(off, digests=())
+    on = replace(on, digests=())
     return replace(row, off=off, on=on, price=price, inputs="", off_ms=(), on_ms=())
 
 
@@ -81,7 +85,8 @@ def _widest(first: Price | None, second: Price | None) -> Price | None:
     it times those that looked apart by chance as well."""
     if first is None or second is None:
         return None
-    low, high = min(first.low, second.low), max(first.high, second.high)
+    low = min(first.low, second.low)
+    high = max(first.high, second.high)
     return Price(ratio=math.sqrt(first.ratio * second.ratio), low=low, high=high)
 
 
@@ -132,7 +137,8 @@ def _kinds(old: Row, new: Row) -> Iterator[str]:
     for was, now in ((old.off, new.off), (old.on, new.on)):
         if was.outcome != now.outcome:
             yield _kind(was, now)
-    before, after = old.price, new.price
+    before = old.price
+    after = new.price
     if before is not None and after is not None:
         if after.low > before.high and after.ratio > _MOVED * before.ratio:
             yield "dearer"

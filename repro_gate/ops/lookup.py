@@ -84,7 +84,8 @@ def look_up(
         # all of them if the catalog has none of this form
         if rows := [row for row in rows if row.form == form] or rows:
             known.append(_most_telling(rows))
-    lines, parts = dict[str, None](), []
+    lines = dict[str, None]()
+    parts = []
     for words, fits in _GROUPS.items():
         if items := list(filter(fits, known)):
             lines |= dict.fromkeys(map(str, items))

@@ -137,10 +137,12 @@ def page_of_both(before: Catalog, after: Catalog) -> Page:
     for name, side in (("first", before), ("second", after)):
         if not side.complete:
             lines.append(f"the {name} catalog is of an interrupted measurement")
-    was, now = before.platform, after.platform
+    was = before.platform
+    now = after.platform
     moved = []
     for name in Platform.__struct_fields__:
-        old, new = getattr(was, name), getattr(now, name)
+        old = getattr(was, name)
+        new = getattr(now, name)
         if old != new:
             moved.append((name, f"{old} -> {new}"))
     return Page(

@@ -26,7 +26,8 @@ WORKER = Path(__file__).resolve().parent / "worker"
 START_SECONDS = 300.0
 ROW_SECONDS = 120.0  # of one row; torch.compile takes most of a minute
 # of what is free; bytes, of all its processes
-MEMORY_SHARE, LEAST_MEMORY = 0.6, 1 << 30
+MEMORY_SHARE = 0.6
+LEAST_MEMORY = 1 << 30
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

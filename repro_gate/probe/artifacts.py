@@ -26,7 +26,8 @@ MAX_TEXT = 64 * 2**20  # bytes of a .json or .csv file
 # brackets, braces and commas of a .json file, also those in strings
 MAX_MARKS = 2_000_000
 # bytes of address space beyond the imports, and for each byte of the largest file
-FREE_MEMORY, MAX_MEMORY = 4 * 2**30, 8
+FREE_MEMORY = 4 * 2**30
+MAX_MEMORY = 8
 METADATA = ".metadata"  # the file that makes a folder a distributed checkpoint
 # what a distributed checkpoint's index may name: records of two modules, and these
 _CHECKPOINT = "torch.distributed.checkpoint"
@@ -59,7 +60,8 @@ def main(request: str) -> None:
         with contextlib.suppress(Unreadable):  # each file that needs it says so
             _required(library)
     _limit_memory(FREE_MEMORY + MAX_MEMORY * max(sizes.values(), default=0))
-    left, first = job["most"], Contents(0)
+    left = job["most"]
+    first = Contents(0)
     with open(job["answer"], "w", encoding="ascii") as answer:
         for number, path in files:
             answer.write(_line(["file", number]))
@@ -106,7 +108,8 @@ def _rows(contents: Contents, path: str, first: Contents | None) -> Iterator[lis
     if first is None:
         return
     for leaf, tensor in contents.tensors.items():
-        row, before = contents.rows[leaf], first.rows.get(leaf)
+        row = contents.rows[leaf]
+        before = first.rows.get(leaf)
         if before is not None and before[2:4] == row[2:4] and before[4] != row[4]:
             # a type that has no distance: the digests say that it differs
             with contextlib.suppress(Exception):

@@ -180,7 +180,8 @@ class CheckoutImports:
 
 class _Redirected:
     def __init__(self, finder: Any, checkout: CheckoutImports) -> None:
-        self._finder, self._checkout = finder, checkout
+        self._finder = finder
+        self._checkout = checkout
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._finder, name)
@@ -221,7 +222,8 @@ def _source(metadata: str, editable: bool = False) -> str | None:
     try:
         with open(os.path.join(metadata, "direct_url.json"), encoding="utf-8") as file:
             noted = json.load(file)
-        url, linked = str(noted["url"]), bool(noted["dir_info"].get("editable"))
+        url = str(noted["url"])
+        linked = bool(noted["dir_info"].get("editable"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     if linked != editable or not url.startswith("file://"):

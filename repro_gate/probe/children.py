@@ -27,10 +27,8 @@ def pass_on(inject: str) -> None:
     def restore(
         environment: Mapping[Any, Any], command: Sequence[Any]
     ) -> tuple[dict[str, str], Sequence[Any]]:
-        names, values = (
-            map(os.fsdecode, environment),
-            map(os.fsdecode, environment.values()),
-        )
+        names = map(os.fsdecode, environment)
+        values = map(os.fsdecode, environment.values())
         restored = dict(zip(names, values))
         entries = restored.get("PYTHONPATH", "").split(os.pathsep)
         entries = [entry for entry in entries if entry not in ("", inject)]

@@ -23,7 +23,8 @@ MAX_CHARACTERS = 64 * 2**20  # of all names and values of one file
 MAX_SIZE = 2**53  # of one dimension: above it a JSON number is no longer exact
 MAX_VALUE = 200  # characters of a value that is shown; its digest covers all of it
 # bytes digested whatever a file's size, and for each of its bytes: views share storages
-FREE_BYTES, MAX_EXPANSION = 64 * 2**20, 16
+FREE_BYTES = 64 * 2**20
+MAX_EXPANSION = 16
 _TEXT = "utf-8", "surrogatepass"
 _TYPES = "dtype", "device", "layout", "memory_format", "qscheme"  # torch's
 
@@ -146,7 +147,8 @@ class Contents:
     ) -> None:
         """Add what a checkpoint holds under `name`. Raises Unreadable for an object of a type that
         is not known here."""
-        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+        torch = sys.modules.get("torch")
+        numpy = sys.modules.get("numpy")
         if torch is not None and isinstance(value, torch.Tensor):
             self.container(name, f"{type(value).__name__} {value.requires_grad}")
             self.tensor(name, value)

@@ -33,7 +33,9 @@ import torch
 from ..trace.format import DIGEST_BYTES
 
 LANES = 4  # independent sums of a tensor
-COLUMNS, ROWS, TILES = 512, 4, 8
+COLUMNS = 512
+ROWS = 4
+TILES = 8
 KERNEL_SHAPE = {"width": COLUMNS, "height": ROWS, "depth": TILES}
 TILE = 2 * COLUMNS * ROWS  # words: 16 KiB
 CHUNK = TILES * TILE  # words that one program of the kernel reads: 128 KiB
@@ -155,10 +157,8 @@ def _piece_sums(tables: Tables, piece: Any, first: int) -> Any:
         m, n = tables.tiles[lane][:, :, None]
         column = ((m * (nh & _LOW) + n * (nh >> 32 & _LOW)) * used).sum(dim=1)
         counter = counters + tables.starts[lane]
-        low, high = (
-            _mixed(counter) * (column & _LOW),
-            _mixed(counter + 1) * (column >> 32 & _LOW),
-        )
+        low = _mixed(counter) * (column & _LOW)
+        high = _mixed(counter + 1) * (column >> 32 & _LOW)
         sums.append((low + high).sum())
     return torch.stack(sums)
 

@@ -63,11 +63,13 @@ def compiled(capability: int, shape: dict[str, int]) -> Any:
 
 def _by_driver(programs: int, arguments: Sequence[Any], shape: dict[str, int]) -> None:
     """Launch as above, by the CUDA driver in the device's current context and stream."""
-    driver, device = ctypes.CDLL("libcuda.so.1"), arguments[-1].device.index
+    driver = ctypes.CDLL("libcuda.so.1")
+    device = arguments[-1].device.index
     if device not in _LOADED:
         major, minor = torch.cuda.get_device_capability(device)
         made = compiled(10 * major + minor, shape)
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        module = ctypes.c_void_p()
+        function = ctypes.c_void_p()
         _called(driver.cuModuleLoadData(ctypes.byref(module), made.asm["cubin"]))
         _called(
             driver.cuModuleGetFunction(

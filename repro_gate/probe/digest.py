@@ -204,7 +204,8 @@ def _parts(tensor: Any) -> tuple[list[str], list[Any]]:
         names = list(type(tensor).__tensor_flatten__(tensor)[0])
         return names, [getattr(tensor, name) for name in names]
     if tensor.is_quantized:
-        scheme, parts = str(tensor.qscheme()), [tensor.int_repr()]
+        scheme = str(tensor.qscheme())
+        parts = [tensor.int_repr()]
         if "per_channel" in scheme:
             parts += [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
             return [scheme, str(tensor.q_per_channel_axis())], parts
@@ -276,7 +277,8 @@ def begin(
     import torch
 
     digest = chosen().digest
-    usual, strided = (torch.Tensor, torch.nn.Parameter), torch.strided
+    usual = (torch.Tensor, torch.nn.Parameter)
+    strided = torch.strided
     digests: list[bytes] = []
     remote: list[tuple[int, bytes, Any]] = []
     with bare(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
@@ -302,7 +304,8 @@ def begin(
             ):
                 array, prepared = _HEADERS.get((tensor.dtype, tensor.shape), _NEW)
                 if array is not None:
-                    pointer, size = tensor.data_ptr(), tensor.element_size()
+                    pointer = tensor.data_ptr()
+                    size = tensor.element_size()
                     end = (tensor.storage_offset() + tensor.numel()) * size
                     if pointer and end <= tensor.untyped_storage().nbytes():
                         content = array.from_address(pointer)

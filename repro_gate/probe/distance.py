@@ -39,9 +39,13 @@ def measure(reference: Any, tensor: Any) -> Figures:
         sides = [torch.view_as_real(side.resolve_conj()) for side in sides]
     a, b = [side.reshape(-1) for side in sides]
     has_ulp = ulp.exists(a.dtype)
-    largest, ulps, squares, norms = 0.0, 0, 0.0, 0.0
+    largest = 0.0
+    ulps = 0
+    squares = 0.0
+    norms = 0.0
     for start in range(0, a.numel(), PIECE):
-        x, y = a[start : start + PIECE], b[start : start + PIECE]
+        x = a[start : start + PIECE]
+        y = b[start : start + PIECE]
         wide = x.to(torch.float64)
         norms += float((wide * wide).sum())
         bits = [side.contiguous().view(torch.uint8) for side in (x, y)]

@@ -45,7 +45,8 @@ def look(names: Names) -> tuple[list[Row], int]:
 
 
 def _rows(root: Any, names: Names, budget: list[int]) -> Iterator[Row]:
-    label, usual = type(root).__name__, vars(torch.nn.Module())
+    label = type(root).__name__
+    usual = vars(torch.nn.Module())
     tensors = parameters(root)
     for _, module in modules(root):
         tensors += filter(None.__ne__, module._buffers.values())

@@ -65,7 +65,8 @@ class Draws:
         patch.wrap(random.Random, "seed", self._seed)
         patch.wrap(random.Random, "setstate", self._setstate)
         shared: Any = vars(random)["_inst"]  # which the functions of `random` draw from
-        random.seed, random.setstate = shared.seed, shared.setstate
+        random.seed = shared.seed
+        random.setstate = shared.setstate
         for name in ("secrets", "uuid"):
             imports.after_import(name, functools.partial(self._arrived, name))
 
@@ -97,11 +98,13 @@ class Draws:
 
     def forked(self) -> None:
         """Forget what the parent found; what this child draws is written at once."""
-        self._open, self._forked = {}, True
+        self._open = {}
+        self._forked = True
 
     def flush(self, current: session.Session, last: bool) -> None:
         """Write the draws since the last time that no seed made up for."""
-        draws, self._open = self._open, {}
+        draws = self._open
+        self._open = {}
         for draw, count in draws.items():
             if count > 0:
                 self._write(draw)
@@ -161,7 +164,8 @@ class Draws:
         """Return the line of the workspace that called a generator, whose own frames lie between,
         or a library that did; None where something else called it."""
         outermost: FrameType | None = None  # of the generator's own
-        numpy, library = False, None
+        numpy = False
+        library = None
         while frame is not None and not source_line.inside(frame.f_code.co_filename):
             file = frame.f_code.co_filename
             if library is not None:
@@ -202,7 +206,8 @@ class Draws:
 def _draws_for_others(frame: FrameType) -> bool:
     """Return whether the frame is that of a library which may hand on what it draws: an installed
     one."""
-    file, module = frame.f_code.co_filename, source_line.module_of(frame)
+    file = frame.f_code.co_filename
+    module = source_line.module_of(frame)
     if file.startswith("<") or module.partition(".")[0] in _FOR_ITSELF:
         return False
     return not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED)

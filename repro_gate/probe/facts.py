@@ -69,7 +69,8 @@ def facts() -> Facts:
     torch = PROCESS.torch
     if torch is None:
         return BASIC
-    cuda, version = torch.cuda, torch.version.cuda
+    cuda = torch.cuda
+    version = torch.version.cuda
     cudnn = torch.backends.cudnn
 
     def isa() -> str | None:

@@ -23,7 +23,9 @@ from .process import process_key
 
 NOTE = "fault"
 # of the racing operator: threads, additions of each, elements that they add to
-_THREADS, _TURNS, _WIDTH = 4, 250, 64
+_THREADS = 4
+_TURNS = 250
+_WIDTH = 64
 
 
 def install(config: dict[str, Any]) -> None:
@@ -88,7 +90,8 @@ class _Fault:
         return is_now and process_key() == self.process
 
     def _change(self, items: Sequence[tuple[str, Any]]) -> None:
-        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+        torch = sys.modules.get("torch")
+        numpy = sys.modules.get("numpy")
         value = next((value for name, value in items if name == self.name), None)
         if torch is not None and isinstance(value, torch.Tensor):
             change = race if self.what == "race" else flip

@@ -118,7 +118,8 @@ def remember(variables: Sequence[str]) -> None:
 def variable_set(name: Any, value: Any = None) -> None:
     """Note that the training is about to set a variable to another value than the gate's, or to
     delete it (None)."""
-    flag, text = os.fsdecode(name), "None" if value is None else os.fsdecode(value)
+    flag = os.fsdecode(name)
+    text = "None" if value is None else os.fsdecode(value)
     if flag in _GIVEN and text != _GIVEN[flag]:
         _undone(flag, text, source_line.nearest(sys._getframe(1)), _was_read(flag))
 
@@ -157,7 +158,8 @@ def _set(
 ) -> Any:
     warn_only = bool(kwargs.get("warn_only"))
     if value != expected or warn_only:
-        site, uses = _caller(home), factors.uses()
+        site = _caller(home)
+        uses = factors.uses()
         _undone(flag, "warn_only" if warn_only and value else str(value), site, False)
         if uses is not None and uses.pinned("flags", site):
             return original(expected, *args)
@@ -172,6 +174,7 @@ def _caller(home: str) -> tuple[str, int]:
     while frame is not None and not file:
         real = os.path.realpath(frame.f_code.co_filename)
         if not real.startswith(own):
-            file, line = real, frame.f_lineno
+            file = real
+            line = frame.f_lineno
         frame = frame.f_back
     return file, line

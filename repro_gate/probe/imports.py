@@ -67,7 +67,8 @@ class _Sdk:
         if name != "repro_gate":
             return None
         home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        find, file = importlib.util.spec_from_file_location, f"{home}/__init__.py"
+        find = importlib.util.spec_from_file_location
+        file = f"{home}/__init__.py"
         return find(name, file, submodule_search_locations=[home])
 
 

@@ -61,13 +61,15 @@ class Lines:
 
     def flush(self, current: session.Session, last: bool) -> None:
         """Write the lines since the last time."""
-        lines, self._open = self._open, []
+        lines = self._open
+        self._open = []
         for line in lines:
             current.event("uses", factor="line", count=1, direct=True, **line)
 
     def forked(self) -> None:
         """Begin anew in a forked child: the lines so far are its parent's."""
-        self._open, self._noted = [], 0
+        self._open = []
+        self._noted = 0
 
     def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
         if self._noted >= MOST:
@@ -101,9 +103,11 @@ class Lines:
         if self._noted >= MOST or threading.current_thread() is not main:
             return
         self._noted += 1
-        digest, order = hashlib.blake2b(digest_size=8), ""
+        digest = hashlib.blake2b(digest_size=8)
+        order = ""
         try:
-            own, shared = frame.f_locals, frame.f_globals
+            own = frame.f_locals
+            shared = frame.f_globals
             values = {name: own.get(name, shared.get(name)) for name in sorted(names)}
             order = _order(values)
             for part in _parts([returned, values], _DEPTH + 1, []):
@@ -139,7 +143,8 @@ def _order(values: dict[str, Any]) -> str:
 def _names_by_line(code: CodeType) -> dict[int, set[str]]:
     """Return the variables that each line of a code object reads or sets."""
     lines: dict[int, set[str]] = {}
-    starts, line = dict(dis.findlinestarts(code)), 0
+    starts = dict(dis.findlinestarts(code))
+    line = 0
     for item in dis.get_instructions(code):
         line = starts.get(item.offset, line) or line
         if any(word in item.opname for word in ("FAST", "_NAME", "DEREF", "GLOBAL")):

@@ -51,7 +51,8 @@ def watch(main: Any) -> None:
             return original(outputs, inputs, *args, **kwargs)
         if hasattr(inputs, "__next__"):  # `net.parameters()` can be read once
             inputs = tuple(inputs)
-        hooks, left = main.of_thread(), None
+        hooks = main.of_thread()
+        left = None
         session = hooks.session
         if session.live:
             with session.own_time():
@@ -78,7 +79,8 @@ def watch(main: Any) -> None:
 
 
 def _before_backward(hooks: Any, roots: list[Any]) -> None:
-    manual, leaves = hooks.manual, []
+    manual = hooks.manual
+    leaves = []
     if not manual.over:
         if works_for_a_pool():
             return
@@ -92,7 +94,8 @@ def _before_grad(hooks: Any, outputs: Any, inputs: Any, create_graph: bool) -> A
     """Record what goes into `autograd.grad`, which torch.func's transforms call too: it is a step
     if nothing else is one. Return what records the gradients that come out; None: nothing does."""
     manual = hooks.manual
-    roots, leaves = unwrapped(outputs), unwrapped(inputs)
+    roots = unwrapped(outputs)
+    leaves = unwrapped(inputs)
     are_leaves = all(leaf.is_leaf for leaf in leaves)
     if not (are_leaves and manual.outermost(inputs, create_graph)):
         return None

@@ -20,7 +20,8 @@ from .names import updated_by
 from .patch import WeakByIdentity
 from .tensors import Tensors
 
-BACKWARD, GRAD = "backward()", "autograd.grad"
+BACKWARD = "backward()"
+GRAD = "autograd.grad"
 _NODES = 100_000  # of one graph that are looked at
 _SCANS = 20  # searches for the names of new parameters
 _WATCHED = 16  # leaves that are looked at for a change
@@ -33,12 +34,12 @@ class ManualSteps:
     the reason."""
 
     def __init__(self, tensors: Tensors) -> None:
-        self.tensors, self.session = tensors, tensors.session
+        self.tensors = tensors
+        self.session = tensors.session
         self.by = ""
         self.why = "no torch optimizer took a step"
-        self.over = (
-            False  # an optimizer steps, or the script says itself what a step is
-        )
+        # an optimizer steps, or the script says itself what a step is
+        self.over = False
         self.steps = self._scans = 0
         self.items: list[
             tuple[str, Any]
@@ -49,12 +50,10 @@ class ManualSteps:
         self._watched: list[Any] = []  # leaves that an update changes
         self._before: tuple[bytes, list[int]] = b"", []  # their state at the last call
         self._searched: list[Any] = []  # what the last search for names was made for
-        self._level = (
-            1 << 30
-        )  # of torch.func's transforms, the lowest that took a gradient
-        self._unnamed = (
-            WeakByIdentity()
-        )  # leaves of the last look that belong to no module
+        # of torch.func's transforms, the lowest that took a gradient
+        self._level = 1 << 30
+        # leaves of the last look that belong to no module
+        self._unnamed = WeakByIdentity()
         self._extra = -1, 0  # calls of autograd.grad in a step that an optimizer makes
         self._nested: dict[int, Any] = {}
 
@@ -68,7 +67,8 @@ class ManualSteps:
     def enters(self, by: str, leaves: Sequence[Any]) -> None:
         """Note that a gradient is about to be taken. If the leaves were updated since the last
         call, the step in progress ends here. Raises StopTraining after the last wanted one."""
-        session, tensors = self.session, self.tensors
+        session = self.session
+        tensors = self.tensors
         self.over = self.over or session.explicit
         leaves = [*leaves, *self._nested.values()]
         self._nested = {}
@@ -81,7 +81,8 @@ class ManualSteps:
             self._changed = self._changed or due
             if self.items and by == GRAD and self.items[0][1] is not leaves[0]:
                 self._fresh = True
-            self.by, self.items = by, self._by_name(leaves)
+            self.by = by
+            self.items = self._by_name(leaves)
             if due and session.wants():
                 tensors.record("parameter", self.items)
                 tensors.updating_state()
@@ -137,7 +138,8 @@ class ManualSteps:
             leaves = list(leaves_of(roots))
             if self._sharded(leaves):
                 return
-            before, self._unnamed = self._unnamed, WeakByIdentity()
+            before = self._unnamed
+            self._unnamed = WeakByIdentity()
             mine = []
             for leaf in self._new(leaves):
                 self._unnamed.add(leaf, True)
@@ -149,7 +151,10 @@ class ManualSteps:
     def optimizer_steps(self) -> None:
         """Note that an optimizer steps: gradients make no steps from here on."""
         if not self.over:
-            self.over, self.items, self._nested, self._watched = True, [], {}, []
+            self.over = True
+            self.items = []
+            self._nested = {}
+            self._watched = []
 
     def outermost(self, inputs: Any, create_graph: bool) -> bool:
         """Return whether a call of `autograd.grad` can be a step: not one that only makes a graph,
@@ -189,7 +194,8 @@ class ManualSteps:
         """Return whether the parameters were updated since the last call, in place or by new
         tensors in their stead; watch these from now on."""
         own = [leaf for leaf in leaves if isinstance(leaf, Parameter)]
-        before, then = self._before, self._watched
+        before = self._before
+        then = self._watched
         changed = self._state(then) != before
         self._watched = (own or list(leaves))[:_WATCHED]
         self._before = self._state(self._watched)
@@ -217,7 +223,9 @@ class ManualSteps:
     def _by_name(self, leaves: Sequence[Any]) -> list[tuple[str, Any]]:
         """Return (name, leaf). Modules are searched if a parameter is new; what stands where a
         named tensor stood before keeps that name."""
-        tensors, before, new = self.tensors, self.items, self._new(leaves)
+        tensors = self.tensors
+        before = self.items
+        new = self._new(leaves)
         first = not self._scans or any(isinstance(leaf, Parameter) for leaf in new)
         if new and self._scans < _SCANS and first:
             self._scans += 1
@@ -255,7 +263,8 @@ def unwrapped(values: Any) -> list[Any]:
     if isinstance(values, dict):
         values = list(values.values())
     values = values if isinstance(values, (list, tuple)) else [values]
-    functorch, tensors = torch._C._functorch, []
+    functorch = torch._C._functorch
+    tensors = []
     for value in values:
         if isinstance(value, torch.Tensor):
             while functorch.is_functorch_wrapped_tensor(value):

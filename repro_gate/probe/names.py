@@ -124,7 +124,8 @@ def updated_by(optimizer: Any) -> Iterator[Any]:
 
 def roots() -> list[Any]:
     """Return the modules that no other module holds, of those that there are."""
-    made, inner = [], set[int]()
+    made = []
+    inner = set[int]()
     for module in living_modules():
         fields = object.__getattribute__(module, "__dict__")
         if "_modules" in fields:  # else its `__init__` has not run

@@ -96,12 +96,14 @@ class Opened:
         for path in mapped_files() if last else ():
             self.read(path)
         while self._pending:
-            part, self._pending = self._pending[:_EVENT], self._pending[_EVENT:]
+            part = self._pending[:_EVENT]
+            self._pending = self._pending[_EVENT:]
             current.event("opened", rows=[list(item) for item in part])
 
     def forked(self) -> None:
         """Begin anew in a forked child: what its parent found is its parent's to write."""
-        self._pending, self._forked = [], True
+        self._pending = []
+        self._forked = True
 
     def _look(self, item: Any, reads: bool) -> bool:
         """Note a file, and return whether it is dealt with once and for all."""
@@ -176,7 +178,8 @@ def _source_of(path: str) -> str:
         return path
     folder, name = os.path.split(path)
     if os.path.basename(folder) == "__pycache__":
-        folder, name = os.path.dirname(folder), name.partition(".")[0] + ".pyc"
+        folder = os.path.dirname(folder)
+        name = name.partition(".")[0] + ".pyc"
     source = os.path.join(folder, name[:-1])
     return source if os.path.exists(source) else path
 

@@ -75,7 +75,8 @@ class Watching:
     def end(self) -> None:
         """Watch no more."""
         if self._mode is not None:
-            mode, self._mode = self._mode, None
+            mode = self._mode
+            self._mode = None
             mode.__exit__(None, None, None)
 
     def whose(self) -> tuple[str, str, tuple[str, int]]:
@@ -86,7 +87,8 @@ class Watching:
             line = self._lines.get(node._sequence_nr(), ("", 0))
             return "backward", node.name(), line
         frame: Any = sys._getframe(3)
-        site, phase = source_line.nearest(frame), "forward"
+        site = source_line.nearest(frame)
+        phase = "forward"
         while frame is not None and phase == "forward":
             code = frame.f_code
             steps = code.co_name in ("step", "_optimizer_step_code")
@@ -118,10 +120,12 @@ class Operators(Watching):
         return step == self.step or self.step <= _EARLY
 
     def dispatched(self, function: Any, args: Any, kwargs: Any) -> Any:
-        name, current = str(function), session.current()
+        name = str(function)
+        current = session.current()
         if name.startswith(ASIDE) or current.step > self.step or not current.live:
             return function(*args, **kwargs)
-        is_mutable, target = function._schema.is_mutable, _addresses(args[:1])
+        is_mutable = function._schema.is_mutable
+        target = _addresses(args[:1])
         # what memory holds that nothing has written is no input (`uniform_` on `empty`)
         unwritten = is_mutable and target and target <= self._unwritten
         phase, node, (file, line) = self.whose()
@@ -184,7 +188,8 @@ def _replay(function: Any, args: Any, kwargs: Any, times: int) -> dict[str, int]
     for each way to run it; 0: it raised."""
     enabled = torch.are_deterministic_algorithms_enabled()
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    threads, counts = torch.get_num_threads(), {}
+    threads = torch.get_num_threads()
+    counts = {}
     try:
         for name, on, count in (
             ("as-trained", enabled, threads),
@@ -275,7 +280,8 @@ class Refused(Watching):
         op = refusal.group(1)
         if (op, phase, site) not in self._known:
             self._known.add((op, phase, site))
-            current, (file, line) = session.current(), site
+            current = session.current()
+            (file, line) = site
             place = {"file": file, "line": line, "step": current.step}
             current.event("refused", op=op, phase=phase, **place)
         setter: Any = torch._C._set_deterministic_algorithms

@@ -49,7 +49,8 @@ class WeakByIdentity:
     def add(self, item: Any, noted: Any = None) -> Any:
         """Note something of an item, and return it. An item that cannot be referred to weakly is
         not kept."""
-        notes, key = self._notes, id(item)
+        notes = self._notes
+        key = id(item)
 
         def forget(reference: Any) -> None:
             if key in notes and notes[key][0] is reference:
@@ -83,7 +84,8 @@ class _Unbound:
 
     def __init__(self, original: Any, around: Callable[..., Any], owner: Any) -> None:
         functools.update_wrapper(self, original)
-        self._around, self._owner = around, owner
+        self._around = around
+        self._owner = owner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._around(self.__wrapped__, *args, **kwargs)

@@ -10,13 +10,15 @@ import sys
 from ..trace.format import DIGEST_BYTES
 from ..trace.writer import Row, frozen
 
-_RANDOM, _SHA256 = frozen(random), hashlib.sha256
+_RANDOM = frozen(random)
+_SHA256 = hashlib.sha256
 
 
 def states() -> tuple[tuple[Row, ...], bytes]:
     """Return rows and digests (16 bytes each) of the states of all generators: python, numpy, torch
     and each CUDA device in use."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    numpy = sys.modules.get("numpy")
+    torch = sys.modules.get("torch")
     rows: list[Row] = [("python", "state", (625,))]
     states = [repr(_RANDOM.getstate()).encode()]
     if numpy is not None and hasattr(numpy, "random"):

@@ -71,12 +71,16 @@ def digest_leaves(items: list[tuple[str, Any]]) -> tuple[tuple[Row, ...], Digest
     """Return rows and digests of leaves: torch tensors by `digest.begin`, arrays by their bytes,
     everything else by type and exact text."""
     torch = sys.modules.get("torch")
-    places, tensors, rows, others = [], [], [], []
+    places = []
+    tensors = []
+    rows = []
+    others = []
     for index, (name, value) in enumerate(items):
         if torch is not None and isinstance(value, torch.Tensor):
             places.append(index)
             tensors.append(value)
-            row, digest = describe(name, value), b""
+            row = describe(name, value)
+            digest = b""
         else:
             row, digest = _of_value(name, value)
         rows.append(row)
@@ -102,10 +106,12 @@ def _of_value(name: str, value: Any) -> tuple[Row, bytes]:
     if has_dtype and not hasattr(value, "tobytes") and hasattr(value, "__array__"):
         value = value.__array__()
     shape: tuple[int, ...] = ()
-    dtype, content = type(value).__name__, value
+    dtype = type(value).__name__
+    content = value
     # numpy, and what follows its interface (jax)
     if has_dtype and hasattr(value, "tobytes"):
-        dtype, shape = str(value.dtype), tuple(map(int, value.shape))
+        dtype = str(value.dtype)
+        shape = tuple(map(int, value.shape))
         content = _objects(value) if value.dtype == object else value.tobytes()
     elif isinstance(value, float):
         content = struct.pack("<d", value)

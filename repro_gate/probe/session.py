@@ -27,10 +27,10 @@ _NOTICES = 10_000  # of all kinds that are told apart
 _HELD = 1_000  # blocks before the first gradient or step
 # the exit status of a process whose trace could not be written (sysexits.h)
 EX_IOERR = 74
-_OS, _LEAVE = frozen(os), os._exit
-_PATIENCE = (
-    60  # seconds that a thread waits for another one's hook, which may wait for it
-)
+_OS = frozen(os)
+_LEAVE = os._exit
+# seconds that a thread waits for another one's hook, which may wait for it
+_PATIENCE = 60
 
 
 class StopTraining(SystemExit):

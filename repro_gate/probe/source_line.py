@@ -124,7 +124,8 @@ def _cells() -> dict[str, str]:
 def _notebooks(root: str) -> Iterator[str]:
     """Return the notebooks that were there before the run, those nearest to the root first. Links
     are not followed."""
-    folders, left = [root], _ENTRIES
+    folders = [root]
+    left = _ENTRIES
     while folders and left > 0:
         with _scandir(folders.pop(0)) as scan:
             entries = sorted(scan, key=lambda entry: entry.name)
@@ -147,7 +148,9 @@ def largest_loop() -> str:
     this process has loaded; empty without one, and where they cannot be read."""
     import ast
 
-    largest, place, paths = 0, "", list[str]()
+    largest = 0
+    place = ""
+    paths = list[str]()
     with contextlib.suppress(Exception):
         files = {file for _, file in imported_files() if file.endswith(".py")}
         paths = sorted(filter(inside, files))
@@ -158,5 +161,6 @@ def largest_loop() -> str:
                 if isinstance(node, (ast.For, ast.While)):
                     size = len(list(ast.walk(node)))
                     if size > largest:
-                        largest, place = size, f"{inside(path)}:{node.lineno}"
+                        largest = size
+                        place = f"{inside(path)}:{node.lineno}"
     return place

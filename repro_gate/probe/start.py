@@ -23,9 +23,8 @@ from .opened import Opened
 from .patch import wrap
 from .shared import PROCESS, put_off_signals
 
-_KERNEL_ENDS = (
-    120.0  # seconds that a notebook's kernel has to end, once it was asked to
-)
+# seconds that a notebook's kernel has to end, once it was asked to
+_KERNEL_ENDS = 120.0
 
 
 def start(inject: str) -> None:
@@ -39,7 +38,9 @@ def start(inject: str) -> None:
     random.seed(config["seed"])
     source_line.start(config["workspace"], config["started"])
     flags.remember(config["variables"])
-    files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
+    files = Opened(config)
+    draws = Draws()
+    checkout = CheckoutImports(config)
     if config["stress"]:
         stress.install()
     folders = {"path": config["workspace"], **config.get("folders", {})}

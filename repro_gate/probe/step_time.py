@@ -39,7 +39,9 @@ class StepTimes(Later):
     pairs of marks `own`, and `probe_ms`."""
 
     def __init__(self, began: Mark, ended: Mark, own: list[tuple[Mark, Mark]]) -> None:
-        self._began, self._ended, self._own = began, ended, own
+        self._began = began
+        self._ended = ended
+        self._own = own
 
     def ready(self) -> bool:
         """Return whether the device has come to the end of the step."""
@@ -76,7 +78,8 @@ class Clock:
 
     def end_step(self) -> tuple[StepTimes, int]:
         """Return the times of the step and its peak memory in bytes."""
-        now, peak = mark(), self._peak
+        now = mark()
+        peak = self._peak
         self._peak = 0
         return StepTimes(self.step, now, [*self._own, (self._entered, now)]), peak
 

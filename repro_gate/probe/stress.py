@@ -15,7 +15,8 @@ _INTERVAL = 1e-6  # seconds between two chances of another thread; Python's own 
 # seconds of a pause before a thread, a task or a process begins, or hands something over
 _LONGEST = 0.01
 # hand-overs of a process that all wait, and how many of those after them one waits of
-_ALWAYS, _SELDOM = 200, 16
+_ALWAYS = 200
+_SELDOM = 16
 _PUTS = itertools.count()
 
 

@@ -243,7 +243,9 @@ class Hooks:
         that do so (Pyro) have one for each parameter, and step them in an order that nothing
         depends on: the calls of `backward()` are their steps. One that steps twice after a gradient
         is an optimizer like any other."""
-        manual, calls, updating = self.manual, self.manual.calls, self.tensors.updating
+        manual = self.manual
+        calls = self.manual.calls
+        updating = self.tensors.updating
         if manual.by != BACKWARD or manual.over or updating.get(optimizer) == calls:
             updating.discard(optimizer)
         elif updating.get(optimizer) or self.tensors.made.get(optimizer) == calls:
@@ -269,7 +271,8 @@ class Hooks:
     def after_step(self, optimizer: Any) -> None:
         """Record what an optimizer's step has changed, and close the step. Raises StopTraining
         after the last wanted one."""
-        session, tensors = self.session, self.tensors
+        session = self.session
+        tensors = self.tensors
         if not session.live:
             session.insist()
             return
@@ -312,7 +315,8 @@ class Hooks:
     def at_close(self, reason: str) -> None:
         """Record parameters, optimizer state and buffers as they stand at the end: digested, for
         what changed after the last step; and kept."""
-        session, tensors = self.session, self.tensors
+        session = self.session
+        tensors = self.tensors
         session.event("nonfinite", rows=self._nonfinite.lasting())
         session.note("steps", self.manual.summary())
         optimizers = [optimizer for optimizer, _ in self._used.values()]
@@ -339,7 +343,9 @@ class Hooks:
     def _look_for_nan(self) -> None:
         """Note which parameters that an optimizer updates, and which buffers, hold NaN now: before
         the first step, and once after the second."""
-        known, step, updated = self.tensors.names, self.session.step, set[int]()
+        known = self.tensors.names
+        step = self.session.step
+        updated = set[int]()
         for optimizer in self.tensors.made:
             updated.update(map(id, names.updated_by(optimizer)))
         items = [item for item in known.parameters if id(item[1]) in updated]

@@ -207,10 +207,8 @@ def _budget(price: Cost, budget: float) -> str:
 
 def step_times(price: Cost) -> str:
     """The two step times behind the cost: of the fastest fortieth of each run."""
-    flags, none = (
-        numbers.milliseconds(price.deterministic_step_ms),
-        numbers.milliseconds(price.default_step_ms),
-    )
+    flags = numbers.milliseconds(price.deterministic_step_ms)
+    none = numbers.milliseconds(price.default_step_ms)
     return (
         f"{flags} a step against {none} where runs are fastest, "
         f"{numbers.count(price.timed_steps, 'step')} timed"

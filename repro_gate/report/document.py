@@ -283,7 +283,8 @@ def _integer(token: str) -> int:
 
 
 def _check_depth(document: object) -> None:
-    level, depth = [document], 0
+    level = [document]
+    depth = 0
     while level:
         depth += 1
         if depth > MAX_DEPTH:

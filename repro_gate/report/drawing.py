@@ -12,13 +12,17 @@ from repro_gate.report import numbers
 from repro_gate.report.model import Report
 
 _POINTS = 100  # of one line
-_LEFT, _TOP, _WIDTH, _BOTTOM = 74, 24, 640, 154
+_LEFT = 74
+_TOP = 24
+_WIDTH = 640
+_BOTTOM = 154
 
 
 def growth(report: Report) -> dict[str, object]:
     """Return the curves, and the rows of the table: step, loss gap with the flags and without,
     weight distance."""
-    pair, floor = report.determinism, report.noise_floor
+    pair = report.determinism
+    floor = report.noise_floor
     losses, noise = (
         [(step, gap(one, other)) for step, one, other in item.losses]
         if item is not None and not item.identical
@@ -33,9 +37,8 @@ def growth(report: Report) -> dict[str, object]:
     columns = [
         _by_step(series, last // _POINTS + 1) for series in (losses, noise, weights)
     ]
-    end = (
-        floor.weight_l2 if floor is not None and weights else None
-    )  # measured at the end alone
+    # measured at the end alone
+    end = floor.weight_l2 if floor is not None and weights else None
     curves = (
         _curve("Loss gap", columns[0], columns[1], last),
         _curve(
@@ -72,7 +75,8 @@ def _curve(
     ]
     if not powers:
         return None
-    low, high = math.floor(min(powers)), math.floor(max(powers)) + 1
+    low = math.floor(min(powers))
+    high = math.floor(max(powers)) + 1
 
     def x(step: int) -> float:
         return _LEFT + (step + 1) / (last + 1) * _WIDTH
@@ -90,7 +94,8 @@ def _curve(
     ticks = range(low, high + 1, max(1, (high - low) // 4))
     band = ""
     if edge := line(floor):
-        begin, end = f"{x(min(floor)):.1f}", f"{x(max(floor)):.1f}"
+        begin = f"{x(min(floor)):.1f}"
+        end = f"{x(max(floor)):.1f}"
         band = f"M{begin} {_BOTTOM} L{edge} L{end} {_BOTTOM}Z"
     return {
         "title": title,
@@ -111,7 +116,8 @@ def cost(price: Cost | None) -> dict[str, object] | None:
     marks = {0.0: "0%"}
     if price.max_percent is not None:
         marks[price.max_percent] = f"budget {numbers.budget(price.max_percent)}"
-    begin, end = min(price.ci95[0], *marks), max(price.ci95[1], *marks)
+    begin = min(price.ci95[0], *marks)
+    end = max(price.ci95[1], *marks)
 
     def x(value: float) -> float:
         return _LEFT + (value - begin) / (end - begin or 1.0) * _WIDTH

@@ -150,7 +150,8 @@ def _results(
     seen: Counter[str] = Counter()
     results = []
     for item in found:
-        identifier, location = _rule_id(item.id), item.location or spec
+        identifier = _rule_id(item.id)
+        location = item.location or spec
         print_ = _fingerprint(identifier, location, item)
         seen[print_] += 1
         results.append(

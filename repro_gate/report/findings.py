@@ -36,10 +36,8 @@ _POINTER = "random-state/os-entropy"  # a check that names lines which may be th
 LOCATIONS = 10  # lines of one check that are named one by one
 _ROWS = 1_000  # as many reasons, checks and weakened checks as a report.json holds
 # further causes, and lines of a list, that are shown; the JSON report has all
-_ALSO, _LINES = (
-    3,
-    10,
-)
+_ALSO = 3
+_LINES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +50,8 @@ class Finding:
     message: str
     remedy: str = ""
     detail: str = ""  # what was seen on this line
-    location: Location | None = (
-        None  # None: no line is known, so it is shown at the spec
-    )
+    # None: no line is known, so it is shown at the spec
+    location: Location | None = None
 
 
 def findings(report: Report) -> tuple[Finding, ...]:
@@ -141,11 +138,9 @@ def inside(path: str, folder: str = "") -> str | None:
 def address(report: Report, view: View, found: Diagnosis) -> str:
     """The address of the cause's line at the commit that was tested; empty where that commit does
     not have the line, or is not known."""
-    (file, cell), origin, commit = (
-        notebook.split(found.file),
-        report.origin,
-        report.subject.commit,
-    )
+    (file, cell) = notebook.split(found.file)
+    origin = report.origin
+    commit = report.subject.commit
     path = inside(file)
     if (
         path is None

@@ -61,7 +61,8 @@ def telling(report: Report, known: Sequence[Reason] = ()) -> list[Reason]:
 
 def answer_rows(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
     """Return why the verdict is what it is, where the runs diverge, and what to do."""
-    why, found = report.diagnosis, report.determinism
+    why = report.diagnosis
+    found = report.determinism
     first = (
         ()
         if found is None or found.identical
@@ -195,7 +196,8 @@ def _cost(report: Report) -> tuple[Phrase, ...]:
 
 def compared_with(report: Report) -> Iterator[Row]:
     """Return the baseline and the other ref, with what differs from them."""
-    baseline, against = report.baseline, report.against
+    baseline = report.baseline
+    against = report.against
     if baseline is not None:
         first = phrase(
             "{status}: {message}", status=baseline.status, message=baseline.message

@@ -40,7 +40,8 @@ _FEWEST = 8  # columns that are left, at least
 _NEVER = 10**6  # a column behind all others
 
 _Grouped = list[list[HeatRow]]
-ROWS, COLUMNS = 24, 40
+ROWS = 24
+COLUMNS = 40
 _QUIET = "·"
 # below two to the power of that many ULP
 _SHADES = (
@@ -253,7 +254,8 @@ def _shade(cell: str) -> str:
 
 def maps(report: Report, rows: int) -> list[dict[str, object]]:
     """Return the heat map of the deterministic pair; and of the default pair, if that diverges."""
-    pair, floor = report.determinism, report.noise_floor
+    pair = report.determinism
+    floor = report.noise_floor
     drawn = []
     if pair is not None:
         said = "every cell is bitwise identical" if pair.identical else growth(pair)

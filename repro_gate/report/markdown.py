@@ -31,7 +31,8 @@ from repro_gate.report.sections import (
 )
 from repro_gate.report.wording import Phrase, say
 
-_BREAK, _DOT = Markup("<br>"), Markup(" · ")
+_BREAK = Markup("<br>")
+_DOT = Markup(" · ")
 MARKS: Mapping[str, str] = {
     "pass": "✅", "fail": "❌", "inconclusive": "❔", "warn": "⚠️", "skip": "⏭️", "waived": "📝",
     "unchanged": "✅", "no-op": "✅", "changed": "⚠️", "drift": "❌", "new-platform": "🆕",
@@ -56,11 +57,9 @@ class Form:
 
 
 NARROW = Form(name=100, message=GLANCE)  # of what is seen first
-_FORM, _AMPLE, _LEAST = (
-    Form(),
-    Form(name=500, message=2_000),
-    Form(name=60, message=300),
-)
+_FORM = Form()
+_AMPLE = Form(name=500, message=2_000)
+_LEAST = Form(name=60, message=300)
 
 
 def comment(report: Report, view: View = PLAIN) -> str:
@@ -251,7 +250,8 @@ def _changes(report: Report) -> list[Markup]:
 def _one_line(
     report: Report, before: str, cost_before: tuple[float, float] | None
 ) -> Markup:
-    found, price = report.determinism, report.cost
+    found = report.determinism
+    price = report.cost
     identical = found is None or found.identical
     said = (
         "bitwise identical"
@@ -308,7 +308,8 @@ def first_rows(report: Report, most: int) -> list[Row]:
 
 def cells(row: Row, report: Report, view: View) -> Markup:
     """Return a row of the first table."""
-    links, lines = _links(report, view), row.lines
+    links = _links(report, view)
+    lines = row.lines
     if more := and_more(len(lines) - _LINES, "lines"):  # the last ones hold the proof
         lines = (*lines[: _LINES - 2], say(more), *lines[-2:])
     value = _BREAK.join(prose(line, NARROW, links) for line in lines)
@@ -373,7 +374,8 @@ def _links(report: Report, view: View) -> Links:
 def _commit(report: Report) -> Markup:
     """The head that was pushed; where another commit was checked out (GitHub's trial merge), that
     one too."""
-    origin, subject = report.origin, report.subject
+    origin = report.origin
+    subject = report.subject
     tested = (
         None
         if subject.commit is None

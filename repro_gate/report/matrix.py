@@ -134,7 +134,9 @@ def _heading(reports: Sequence[Report]) -> str:
 
 
 def _row(name: str, report: Report, form: Form) -> list[str]:
-    found, cause, address = report.determinism, report.diagnosis, report.config_hash
+    found = report.determinism
+    cause = report.diagnosis
+    address = report.config_hash
     if found is None:
         first = Markup("not compared")
     elif found.identical:
@@ -226,7 +228,8 @@ def _findings(a: Report, b: Report) -> Iterator[_Row]:
     yield say("noise floor"), wording.noise(a.noise_floor), wording.noise(b.noise_floor)
     first, second = (_glanced(report) for report in (a, b))
     for label in dict.fromkeys([*first, *second]):
-        left, right = first.get(label, ()), second.get(label, ())
+        left = first.get(label, ())
+        right = second.get(label, ())
         if label == "cost" and left != right:
             right = phrase("{}{}", right, _overlap(a.cost, b.cost))
         yield say(label), left, right

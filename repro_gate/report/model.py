@@ -353,9 +353,8 @@ class View:
     """Where a report is shown. Every renderer is one function of a Report and a View that returns
     text, and takes from it what it needs."""
 
-    limit: int | None = (
-        None  # of a comment in characters, of a job's summary in bytes; None: what GitHub takes
-    )
+    # of a comment in characters, of a job's summary in bytes; None: what GitHub takes
+    limit: int | None = None
     run_url: str = ""  # page of the workflow run
     # the run was another one's, such as a fork's: what else it left is not to be opened in a
     # browser

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 _WIDTH = 79  # columns of the line that moves
-_CLEAR = (
-    "\r\x1b[K"  # back to the beginning of a terminal's line, and what it held is gone
-)
+# back to the beginning of a terminal's line, and what it held is gone
+_CLEAR = "\r\x1b[K"
 
 
 class Lines(Watch):
@@ -40,20 +39,20 @@ class Lines(Watch):
     """
 
     def __init__(self, stream: TextIO, github: bool, moving: bool = False) -> None:
-        self._stream, self._github, self._moving = stream, github, moving
+        self._stream = stream
+        self._github = github
+        self._moving = moving
         self._every = 0.2 if moving else 30.0  # seconds between two lines of progress
         self._said = self._began = time.monotonic()
         self._name = ""
-        self._token = (
-            ""  # ends the stop of workflow commands; empty where none is going
-        )
+        # ends the stop of workflow commands; empty where none is going
+        self._token = ""
         self._numbered = (0, 0)  # which run of how many
         # how it compares with the first of its pair; empty where it is not compared
         self._state = ""
         self._steps: int | None = None  # of this run
-        self._known: int | None = (
-            None  # of a run to its end, once one has shown how many they are
-        )
+        # of a run to its end, once one has shown how many they are
+        self._known: int | None = None
 
     def verifying(self, done: int, total: int) -> None:
         """A line now and then: most data is read before the first of them."""
@@ -69,11 +68,9 @@ class Lines(Watch):
         self, name: str, number: int, total: int, steps: int | None
     ) -> None:
         """Open a group, and let no line in it be a command."""
-        self._numbered, self._state, self._steps = (
-            (number, total),
-            "",
-            steps or self._known,
-        )
+        self._numbered = (number, total)
+        self._state = ""
+        self._steps = steps or self._known
         self._name = name
         self._said = self._began = time.monotonic()
         self._line(
@@ -177,7 +174,8 @@ def sentence(divergence: Divergence) -> str:
 def remaining(run: RunResult, number: int, total: int) -> str:
     """After the first whole run, about how long the others will take; empty where that is not
     known."""
-    first, others = number == 1 or run.request.name == "deterministic-1", total - number
+    first = number == 1 or run.request.name == "deterministic-1"
+    others = total - number
     if not first or not others or not run.good or run.request.arm.name == "reseeded":
         return ""
     return (

@@ -188,7 +188,8 @@ def reason_items(
     for item in reasons[:rows]:
         behind: tuple[Phrase, ...] = ()
         if why is not None and item.id in DIVERGED:
-            behind, why = findings.why(why), None
+            behind = findings.why(why)
+            why = None
         first = phrase("{id} {message}", id=item.id, message=item.message)
         items.append((first, *behind, *_remedy(item.remedy)))
     return Items((*items, *((line,) for line in _left(len(reasons) - rows))))

@@ -78,7 +78,8 @@ def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> s
     answer = glance.answer_rows(report)
     if report.diagnosis is not None:
         answer[1:1] = _source(report.diagnosis)
-    further, last = glance.further_rows(report), _last(report, written)
+    further = glance.further_rows(report)
+    last = _last(report, written)
     groups = [
         [row for row in rows if row.lines]
         for rows in (answer, _log(report), further, last)

@@ -192,7 +192,8 @@ def _drawn(row: Row, width: int, limit: int) -> list[Text]:
     else:
         label = row.label.ljust(LABEL - _INDENT) if row.label else ""
         first = Text(" " * _INDENT + label, style="dim")
-    room, most = max(width - len(first), 1), min(row.most, limit)
+    room = max(width - len(first), 1)
+    most = min(row.most, limit)
     lines = [text(phrase, _LABEL_STYLE.get(row.label, "")) for phrase in row.lines]
     if row.form == "cut":
         lines = lines[-most:]
@@ -218,7 +219,8 @@ def _shortened(lines: Sequence[Text], most: int, width: int) -> list[Text]:
 
 def _folded(lines: Sequence[Text], room: int, most: int) -> list[Text]:
     """Return the first lines that a terminal of that width would make of these."""
-    console, found = Console(width=room, file=io.StringIO()), list[Text]()
+    console = Console(width=room, file=io.StringIO())
+    found = list[Text]()
     for line in lines:
         for part in (
             line.wrap(console, room, overflow="fold") if len(found) < most else ()

@@ -335,7 +335,8 @@ def noise(floor: NoiseFloor | None) -> Phrase:
         return say("not measured (how far two runs without flags drift apart)")
     if floor.identical:
         return say("zero: this workload repeats its bits here without the flags")
-    first, step = floor.first_divergence, floor.first_step
+    first = floor.first_divergence
+    step = floor.first_step
     when = (
         ""
         if step is None

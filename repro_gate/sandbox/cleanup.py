@@ -86,7 +86,9 @@ def sweep(sandbox: Sandbox, keep: Iterable[Path] = ()) -> Left:
     _forget_keys(sandbox)
     declared = {Path(os.path.realpath(path)) for path in keep}
     declared |= {above for path in declared for above in path.parents}
-    removed, others, waiting = list[str](), 0, deque(_open_folders())
+    removed = list[str]()
+    others = 0
+    waiting = deque(_open_folders())
     while waiting and others < MOST:
         folder = waiting.popleft()
         for path, state in _entries(folder):

@@ -80,7 +80,8 @@ def confined(
     if not sandbox.own_user:
         yield
         return
-    roots, data = private_folders(environment, checkout), tuple(data)
+    roots = private_folders(environment, checkout)
+    data = tuple(data)
     top = Path(os.path.realpath(checkout))
     inner = [root for root in roots if top in root.parents]  # the runner's, inside it
     keep = [*within_reach, PACKAGE, *interpreters(environment)]
@@ -129,7 +130,8 @@ def interpreters(environment: Mapping[str, str]) -> tuple[Path, ...]:
 def _process_state() -> Iterator[None]:
     """Hold no groups beside root's (they would still read files of theirs in `as_training_user`),
     no core files, and a umask that others can read."""
-    groups, umask = os.getgroups(), os.umask(_UMASK)
+    groups = os.getgroups()
+    umask = os.umask(_UMASK)
     core = resource.getrlimit(resource.RLIMIT_CORE)
     try:
         os.setgroups([])

@@ -30,7 +30,8 @@ _REFUSED = (
     errno.EROFS,
 )
 _CLONE_NEWNS = 0x00020000
-_PTRACE_SEIZE, _PTRACE_DETACH = 0x4206, 17
+_PTRACE_SEIZE = 0x4206
+_PTRACE_DETACH = 17
 _NO_FILE_SYSTEM = b"repro-gate-none"
 _FIRST_FREE = 3
 _PROCESS = ("environ", "mem", "maps", "fd", "cwd", "root", "io", "auxv", "syscall")

@@ -51,7 +51,9 @@ class Sandbox:
         return self.level == OWN_USER
 
 
-_ENTER, _READ_LATER, _READ_NEVER = 0o710, 0o440, 0o400
+_ENTER = 0o710
+_READ_LATER = 0o440
+_READ_NEVER = 0o400
 
 
 def chown_to_training(sandbox: Sandbox, *trees: Path) -> None:
@@ -113,7 +115,8 @@ def as_training_user(sandbox: Sandbox) -> Iterator[None]:
         yield
         return
     libc = ctypes.CDLL(None)
-    before_uid, before_gid = libc.setfsuid(_NOBODY), libc.setfsgid(_NOBODY)
+    before_uid = libc.setfsuid(_NOBODY)
+    before_gid = libc.setfsgid(_NOBODY)
     with held():
         try:
             _set(libc.setfsgid, sandbox.gid)

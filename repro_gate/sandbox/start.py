@@ -22,9 +22,8 @@ from repro_gate.sandbox.identity import Sandbox
 
 # never the PATH that the gate was given: an earlier step may have written to it
 _SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
-_END_WITHIN = (
-    15.0  # seconds; a process inside a device driver's call ends only when that returns
-)
+# seconds; a process inside a device driver's call ends only when that returns
+_END_WITHIN = 15.0
 _ROUNDS_APART = 0.02
 _AT_ONCE_WITHIN = 3.0  # seconds
 # kill(-1) reaches every process that its sender may signal, forks under way included; sent with
@@ -178,7 +177,8 @@ def status_of(pid: int) -> dict[str, list[str]]:
 
 
 def _ids(sandbox: Sandbox) -> tuple[int, int]:
-    uid, gid = sandbox.uid, sandbox.gid
+    uid = sandbox.uid
+    gid = sandbox.gid
     if not uid or not gid:  # neither missing nor root: both would be no sandbox at all
         raise ValueError(f"{sandbox} names no user of its own")
     return uid, gid

@@ -113,9 +113,11 @@ def compose(
     except yaml.MarkedYAMLError as error:
         message = str(error.problem)
         known = [ours for theirs, ours in _SYNTAX.items() if theirs in message]
-        mark, message = error.problem_mark or start, escaped([*known, message][0])
+        mark = error.problem_mark or start
+        message = escaped([*known, message][0])
     except (OverflowError, ValueError):  # of PyYAML's, for `"\\UFFFFFFFF"`
-        mark, message = start, "an escape that no character has"
+        mark = start
+        message = "an escape that no character has"
     raise Refused(problem_at(mark, (), message))
 
 
@@ -222,7 +224,8 @@ def _mapping(
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key = str(key_node.value)
-        here, at = (*path, key), path
+        here = (*path, key)
+        at = path
         if not isinstance(key_node, yaml.ScalarNode):
             wrong = (
                 "a key cannot be a list or a mapping, write `key: value` (and put text that "

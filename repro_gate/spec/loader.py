@@ -94,7 +94,8 @@ def _bytes(file: Path) -> bytes:
         why = leads_out(file, checkout_of(file))
         if not why:
             return read_whole(file, MAX_BYTES)
-        message, remedy = f"a link leads to a file that {why}: it is not read", _LINKED
+        message = f"a link leads to a file that {why}: it is not read"
+        remedy = _LINKED
     except (Unreadable, ValueError) as error:  # ValueError: a path that can be none
         message = str(error)
     raise Refused(Problem("", message), remedy=remedy)
@@ -115,7 +116,8 @@ def _spec(path: Path, document: Document) -> Spec:
         name: _underscored(section) if isinstance(section, dict) else section
         for name, section in _underscored(document.data).items()
     }
-    train, diagnosis = keys["train"], keys.get("diagnosis")
+    train = keys["train"]
+    diagnosis = keys.get("diagnosis")
     for bounds in (train, diagnosis or {}):
         if "timeout" in bounds:
             bounds["timeout"] = seconds(bounds["timeout"])

@@ -41,9 +41,8 @@ class Train:
     run: str | None = None
     snippet: str | None = None
     working_directory: str = "."  # relative to the folder that holds the spec
-    steps: int | None = (
-        None  # stop after this many optimizer steps; None: run to the end
-    )
+    # stop after this many optimizer steps; None: run to the end
+    steps: int | None = None
     warmup: int = 5  # steps left out of the timing
     timeout: float = 3600.0  # seconds, for one run
     env: Mapping[str, str] = field(default_factory=dict)

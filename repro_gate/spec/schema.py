@@ -27,9 +27,8 @@ Schema = Mapping[str, Any]
 MAX_PROBLEMS = 500
 MAX_SECONDS = 35 * 24 * 3600.0  # as the schema says for a timeout that is a number
 CLOSE = 0.7  # `gpu` is not a slip of the pen for `cpu` (0.67)
-LISTED = (
-    20  # of more values than that, the sentence gives the title instead of all of them
-)
+# of more values than that, the sentence gives the title instead of all of them
+LISTED = 20
 
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _TIMES: tuple[KeyPath, ...] = (("train", "timeout"), ("diagnosis", "timeout"))
@@ -86,7 +85,8 @@ def beyond_the_schema(
             message = f"found {quoted(timeout)}, wanted a time of at most 35 days, such as `20m`"
             problems.append(document.problem(path, message))
     for path, name in _UNIQUE.items():
-        earlier, items = set[object](), _value_at(document, path)
+        earlier = set[object]()
+        items = _value_at(document, path)
         for index, item in enumerate(items if isinstance(items, list) else ()):
             value = posixpath.normpath(item[name]) if name else item
             if value in earlier:
@@ -108,7 +108,8 @@ def beyond_the_schema(
 
 
 def _value_at(document: Document, path: KeyPath) -> Any:
-    section, key = path[0], path[-1]
+    section = path[0]
+    key = path[-1]
     value = document.data.get(section)
     return value.get(key) if isinstance(value, dict) and key != section else value
 
@@ -128,8 +129,11 @@ def _validator() -> Validator:
 
 def _problems_of(error: Any, document: Document) -> Iterator[Problem]:
     """Yield the problems that one ValidationError stands for, each at its own place."""
-    path, value, rules = tuple(error.absolute_path), error.instance, error.schema
-    rule, argument = error.validator, error.validator_value
+    path = tuple(error.absolute_path)
+    value = error.instance
+    rules = error.schema
+    rule = error.validator
+    argument = error.validator_value
     properties: Schema = rules.get("properties", {})
     # of a choice that failed: the errors of the branches that take a value of its kind
     inner = [

@@ -19,7 +19,9 @@ def add(trace: Trace, event: Event) -> None:
     not fit what came before."""
     match event:
         case on.Hello():
-            trace.pid, trace.argv, trace.forked = event.pid, event.argv, event.forked
+            trace.pid = event.pid
+            trace.argv = event.argv
+            trace.forked = event.forked
         case on.Facts():
             trace.facts.update(event.facts)
             trace.key = trace.facts.get("process", trace.key)

@@ -17,9 +17,8 @@ FORMAT = "repro-gate/trace/v3"
 DIGEST_BYTES = 16
 DIGESTS = ("xxh3-128", "sha256-128")  # values of the fact `digest`
 SUFFIX = ".trace.jsonl"
-CONFIG_VARIABLE = (
-    "REPRO_GATE_PROBE"  # environment variable: path of the probe's configuration
-)
+# environment variable: path of the probe's configuration
+CONFIG_VARIABLE = "REPRO_GATE_PROBE"
 # behind a file's path, as the source of a use: the file was not read
 ASKED = " (whether it is there)"
 # behind the source of a draw, before the library's module that drew on behalf of the line

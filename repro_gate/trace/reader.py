@@ -57,7 +57,8 @@ class TraceFollower:
         budget: Budget | None = None,
     ) -> None:
         self.trace = Trace(path=path, budget=budget or Budget())
-        self._nonce, self._opener = nonce, opener
+        self._nonce = nonce
+        self._opener = opener
         self._offset = self._line = 0
         self._rest = b""
 
@@ -168,7 +169,8 @@ def read_folder(
 ) -> list[Trace]:
     """Return every trace in `folder`, whole, by their start; `followers` by file name have read
     some of them already. Raises TraceError."""
-    traces, known = [], followers or {}
+    traces = []
+    known = followers or {}
     budget = next((follower.trace.budget for follower in known.values()), Budget())
     for path in trace_files(folder):
         follower = known.get(path.name) or TraceFollower(path, nonce, opener, budget)

@@ -30,7 +30,9 @@ def frozen(module: Any) -> types.SimpleNamespace:
     return types.SimpleNamespace(**vars(module))
 
 
-_OS, _TIME, _JSON = frozen(os), frozen(time), frozen(json)
+_OS = frozen(os)
+_TIME = frozen(time)
+_JSON = frozen(json)
 _APPENDING = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 MOST_WAITING = 2_000  # events; one more waits for the device
 

@@ -62,14 +62,11 @@ class Case:
     name: str
     build: Callable[[Making], Sample]
     dtypes: tuple[str, ...] = FLOATS
-    backward: Collection[str] = (
-        *FLOATS,
-        "complex64",
-    )  # dtypes in which it is measured, too
+    # dtypes in which it is measured, too
+    backward: Collection[str] = (*FLOATS, "complex64")
     entry: str = ""  # pattern of its entry in torch's documented list
-    risky: bool = (
-        False  # adds or writes several sources to one place: executed more often
-    )
+    # adds or writes several sources to one place: executed more often
+    risky: bool = False
     # direction -> "deterministic" or "raises", on this device
     documented: dict[str, str] = field(default_factory=dict)
 
@@ -93,7 +90,8 @@ class Case:
 
     def make(self, device: str, dtype: str, direction: str, size: int) -> Sample:
         """Return the function and its inputs of one size."""
-        backward, times = direction == "backward", 4 if size else 1
+        backward = direction == "backward"
+        times = 4 if size else 1
         seed = zlib.crc32(self.name.encode())
         return self.build(Making(device, getattr(torch, dtype), backward, times, seed))
 
@@ -125,7 +123,8 @@ def listed(device: str) -> Iterator[Case]:
 
 
 def _built(inputs: str, expression: str, make: Making) -> Sample:
-    names, made = _names(make), dict[str, Any]()
+    names = _names(make)
+    made = dict[str, Any]()
     exec(inputs, names, made)  # noqa: S102  our own table
     passed = {name: value for name, value in made.items() if len(name) == 1}
     flat: list[Any] = []
@@ -150,7 +149,9 @@ def _names(make: Making) -> dict[str, Any]:
     Numbers come from a CPU generator that is seeded by the case's name, so each process makes the
     same bits.
     """
-    device, dtype, module = make.device, make.dtype, importlib.import_module
+    device = make.device
+    dtype = make.dtype
+    module = importlib.import_module
     cuda = device == "cuda"
     cpu_float16 = not cuda and dtype == torch.float16
     cpu_half = cpu_float16 or (not cuda and dtype == torch.bfloat16)
@@ -242,7 +243,8 @@ def race(matrix: Any) -> Any:
     """Let threads add numbers of very different sizes to one sum, each as soon as it has its own:
     float addition shows their order."""
     total = torch.zeros((), dtype=torch.float32)
-    lock, together = threading.Lock(), threading.Barrier(_THREADS)
+    lock = threading.Lock()
+    together = threading.Barrier(_THREADS)
 
     def add(number: float) -> None:
         together.wait()

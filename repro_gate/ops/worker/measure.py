@@ -29,10 +29,8 @@ _LIMIT = {  # what the rows cannot show
     "show, nor does its price",
     "cpu": "torch computes with one thread here: no kernel of the CPU can race",
 }
-_CHEAPEST, _DEAREST = (
-    0.87,
-    1.15,
-)  # ratios of time between which the flag is taken to change nothing
+# ratios of time between which the flag is taken to change nothing
+_CHEAPEST, _DEAREST = 0.87, 1.15
 _FEWEST = 3  # timed executions of an arm, for a price
 _MORE = 4  # times as many executions of what is known to race
 _NOTICED = 0.1  # milliseconds of difference below which a ratio is noise
@@ -45,9 +43,8 @@ class Settings(NamedTuple):
 
     repeats: int = 4
     contended: int = 3
-    seconds: float = (
-        0.25  # of one row's repeats, for each size; one execution is made in any case
-    )
+    # of one row's repeats, for each size; one execution is made in any case
+    seconds: float = 0.25
     price: int = 6
     sizes: int = 2
     first: bool = True
@@ -62,7 +59,9 @@ def answer(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     or never ended, and can start it again without that one. `CUBLAS_WORKSPACE_CONFIG` and limits
     are set by whoever starts it.
     """
-    device, quick, rows = request["device"], request["quick"], request["rows"]
+    device = request["device"]
+    quick = request["quick"]
+    rows = request["rows"]
     switch(False)
     if torch.backends.mkl.is_available():
         # two threads in a process's first call of MKL's vector math race, whatever the operator
@@ -148,12 +147,16 @@ class Measurement:
     def __init__(
         self, device: str, case: Case, dtype: str, direction: str, settings: Settings
     ) -> None:
-        self.device, self.case, self.settings = device, case, settings
-        self.dtype, self.direction = dtype, direction
+        self.device = device
+        self.case = case
+        self.settings = settings
+        self.dtype = dtype
+        self.direction = direction
         self.documented = case.documented.get(direction, "")
         # a race that shows in few executions needs more of them
         self.risky = case.risky or bool(self.documented)
-        self.off, self.on = Arm(), Arm()
+        self.off = Arm()
+        self.on = Arm()
         self.kernels = [bits.Call("inductor")] if case.compiled else []
         self.inputs = ""
         self.off_ms: list[float] = []
@@ -162,7 +165,8 @@ class Measurement:
     def measure(self) -> dict[str, Any]:
         """Execute it. Torch's flags are off afterwards. Raises what no later row of this process
         would survive."""
-        off, on = self.off, self.on
+        off = self.off
+        on = self.on
         sizes = min(self.case.sizes, self.settings.sizes)
         try:
             for size in range(sizes):
@@ -178,7 +182,8 @@ class Measurement:
         finally:
             switch(False)
         if off.outcome == "no-kernel" and not on.runs:
-            on.outcome, on.message = off.outcome, off.message
+            on.outcome = off.outcome
+            on.message = off.message
         # which of several operators differs is not known
         known = off.outcome != "differs" or len(self.kernels) == 1
         kernel = (*(self.kernels if known else ()), bits.Call())[0]
@@ -237,12 +242,14 @@ class Measurement:
     def _start(self, runner: Runner, size: int) -> bool:
         """Make the execution that the later ones are compared with; it warms up, too. Return False
         if there is none: the arm says why, or had a smaller size."""
-        arm, sample = runner.arm, runner.sample
+        arm = runner.arm
+        sample = runner.sample
         before = versions(sample)
         try:
             result = runner.anew()
             if before != versions(sample):  # it writes to its inputs
-                sample.inputs, runner.copies = self._sample(size).inputs, True
+                sample.inputs = self._sample(size).inputs
+                runner.copies = True
                 result = runner.anew()
             runner.first = copied(bits.leaves(result))
         except Exception as error:
@@ -252,7 +259,8 @@ class Measurement:
         refused = "the forward, which the flags refuse, ran without them"
         arm.message = refused if runner.unflagged else ""
         arm.digests.append(bits.digest(runner.first))
-        arm.runs, arm.differing = 1, 0
+        arm.runs = 1
+        arm.differing = 0
         return True
 
     def _describe(self, run: Callable[[], Any]) -> None:
@@ -263,7 +271,8 @@ class Measurement:
             self.kernels = bits.kernels(calls)
             empty = [call for call in calls if gives_unwritten(call.name)]
             if empty and bits.uninitialised(run):
-                self.off.outcome, self.kernels = "uninitialised", empty[:1]
+                self.off.outcome = "uninitialised"
+                self.kernels = empty[:1]
 
     def _often(self, count: int, size: int) -> int:
         """Return how often one size of this row is executed for `count` of the settings."""
@@ -325,6 +334,7 @@ class Measurement:
             return True
         if not (off.times and on.times):
             return False
-        without, with_it = statistics.median(off.times), statistics.median(on.times)
+        without = statistics.median(off.times)
+        with_it = statistics.median(on.times)
         ratio = with_it / max(without, 1e-9)
         return abs(with_it - without) > _NOTICED and not _CHEAPEST < ratio < _DEAREST

@@ -41,7 +41,8 @@ def seed() -> None:
 def outcome_of(error: BaseException) -> str:
     """Return what an operator came to that raised. Raises the error if every later call of CUDA in
     this process fails as well: an assertion on the device, an illegal address."""
-    name, text = type(error).__name__, str(error)
+    name = type(error).__name__
+    text = str(error)
     # PyTorch's message on a CPU, its class on a GPU
     out_of_memory = isinstance(error, MemoryError) or name == "OutOfMemoryError"
     if out_of_memory or "can't allocate memory" in text:
@@ -119,7 +120,10 @@ class Runner:
     refuse its forward, `unflagged`, that is made without them."""
 
     def __init__(self, arm: Arm, sample: Sample, direction: str, on: bool) -> None:
-        self.arm, self.sample, self.direction, self.on = arm, sample, direction, on
+        self.arm = arm
+        self.sample = sample
+        self.direction = direction
+        self.on = on
         self.copies = False  # whether each execution is given copies, since it writes to its inputs
         self.unflagged = self._once_only = False
         self._graph: Any = None

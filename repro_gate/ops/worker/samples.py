@@ -24,9 +24,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from . import bits
 from .cases import FLOATS, Case, Making, Sample
 
-_ENOUGH = (
-    1 << 17
-)  # elements: four times the share of one thread in torch's elementwise kernels
+# elements: four times the share of one thread in torch's elementwise kernels
+_ENOUGH = 1 << 17
 _ENOUGH_SLOW = 1 << 12  # where an element takes long, or where a matrix is factorized
 _SLOW = re.compile(
     r"^(linalg|pinverse|qr|ormqr|geqrf|cholesky|triangular|matrix_exp|svd|pca|lu$|lu_)"
@@ -159,7 +158,8 @@ def _enlarged(info: Any, bearable: dict[int, bool], make: Making, sample: Any) -
 
     for dimension in (0, -1) if first.ndim > 1 else (0,):
         if dimension not in bearable:
-            small, tripled = result(sample), result(_repeated(sample, dimension, 3))
+            small = result(sample)
+            tripled = result(_repeated(sample, dimension, 3))
             bearable[dimension] = (
                 small >= 0 <= tripled <= 4 * max(small, 1)
                 and small * times <= _MOST

@@ -36,7 +36,8 @@ class _Known:
         return _BASE + 64 * self._numbers.setdefault(address, 1 + len(self._numbers))
 
 
-_OBJECTS, _DATA = _Known(), _Known()
+_OBJECTS = _Known()
+_DATA = _Known()
 
 
 def install() -> None:
@@ -62,7 +63,8 @@ def _pinned_data(_: Stream, address: int) -> int:
 
 
 def _hash(original: Any, *args: Any) -> int:
-    number, address = int(original(*args)), _real_id(args[0])
+    number = int(original(*args))
+    address = _real_id(args[0])
     # the latter is how a tensor hashes
     if number not in (object.__hash__(args[0]), address):
         return number
@@ -77,7 +79,8 @@ def _hash(original: Any, *args: Any) -> int:
 def _tensor_hash(original: Any, tensor: Any) -> int:
     """Return the one hash of a tensor for all who look it up: it is pinned with addresses as a
     whole, never at single lines."""
-    number, frame = int(original(tensor)), sys._getframe(2)
+    number = int(original(tensor))
+    frame = sys._getframe(2)
     if USES.pinned(NAME):
         number = _OBJECTS.pinned(number)
     if USES.watch and inside(frame) and _makes_a_set(frame):

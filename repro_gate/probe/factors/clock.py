@@ -38,7 +38,8 @@ _TIMEOUTS = re.compile(
     r"(threading|queue|selectors|subprocess|concurrent|multiprocessing|asyncio|socket|socketserver|"
     r"sched)(\.|$)"
 )
-_time, _localtime = time.time, time.localtime
+_time = time.time
+_localtime = time.localtime
 
 
 class Clock(threading.local):

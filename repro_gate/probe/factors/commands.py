@@ -54,7 +54,8 @@ class _Child:
     that it counts for. It keeps no frame, whose variables would live as long."""
 
     def __init__(self, text: str, frame: FrameType | None) -> None:
-        self.text, self.about = text, " ".join(text.split())[:120]
+        self.text = text
+        self.about = " ".join(text.split())[:120]
         known = (factor for factor, words in _KNOWN if words.search(text))
         self.note = functools.partial(
             USES.note,
@@ -118,7 +119,8 @@ class Children:
         `of_python` are the files that processes with the probe have written."""
         if not source_line.inside(path) or of_others(frame):
             return
-        state, name = os.lstat(path), os.path.basename(path)
+        state = os.lstat(path)
+        name = os.path.basename(path)
         version = path, state.st_mtime_ns, state.st_size
         is_small = stat.S_ISREG(state.st_mode) and state.st_size <= _MOST_BYTES
         is_new = state.st_ctime >= self._started and version not in self._read
@@ -139,7 +141,9 @@ class _Lines:
     """Notes what is read from a child, line by line; at its end, what it is in any order."""
 
     def __init__(self, child: _Child, about: str) -> None:
-        self._child, self._about, self._rest = child, about, b""
+        self._child = child
+        self._about = about
+        self._rest = b""
         self._count = self._sum = 0
         self._over = False
 
@@ -167,7 +171,8 @@ class _Pipe(io.RawIOBase):
 
     def __init__(self, file: Any, lines: _Lines) -> None:
         super().__init__()
-        self._file, self.lines = file, lines
+        self._file = file
+        self.lines = lines
         _PIPES[file.fileno()] = self
 
     def readable(self) -> bool:
@@ -197,7 +202,9 @@ def _with_note(file: Any, lines: _Lines) -> Any:
     """Return the same file as `subprocess` made it (raw, buffered or text), on top of a noted
     pipe."""
     if isinstance(file, io.TextIOWrapper):
-        encoding, errors, buffering = file.encoding, file.errors, file.line_buffering
+        encoding = file.encoding
+        errors = file.errors
+        buffering = file.line_buffering
         below = _with_note(file.detach(), lines)
         return io.TextIOWrapper(below, encoding, errors, line_buffering=buffering)
     if isinstance(file, io.BufferedReader):

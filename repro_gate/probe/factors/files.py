@@ -26,10 +26,13 @@ from ..process import printable
 from . import commands
 from .use import USES, Marks, asker, busy, deciding, finds_modules, of_the_probe
 
-NAME, LEFTOVERS = "files", "leftovers"
-_MACHINE, _RANDOM = ("/proc/", "/sys/"), "/proc/sys/kernel/random/"
+NAME = "files"
+LEFTOVERS = "leftovers"
+_MACHINE = ("/proc/", "/sys/")
+_RANDOM = "/proc/sys/kernel/random/"
 # bytes: a larger file is known by its size and its two ends
-_WHOLE, _END = 16 << 20, 1 << 20
+_WHOLE = 16 << 20
+_END = 1 << 20
 # Functions that open a file by a path in C: module, name, which argument that is, whether it is
 # written.
 _IN_C = (
@@ -39,7 +42,9 @@ _IN_C = (
     ("safetensors", "serialize_file", 1, True),
 )
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
-_open, _lstat, _listdir = os.open, os.lstat, os.listdir
+_open = os.open
+_lstat = os.lstat
+_listdir = os.listdir
 
 
 def install() -> None:
@@ -57,9 +62,11 @@ class _Files:
 
     def __init__(self) -> None:
         config = session.current().config
-        self._judge, self._children = Opened(config), commands.Children()
+        self._judge = Opened(config)
+        self._children = commands.Children()
         self._children.install()
-        self._began, self._started = config["began"], config["started"]
+        self._began = config["began"]
+        self._started = config["started"]
         self._written = Marks("written")  # by processes of this run
 
     def hook(self, event: str, args: tuple[Any, ...]) -> None:

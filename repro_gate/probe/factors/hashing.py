@@ -64,7 +64,8 @@ def is_python(command: Sequence[Any]) -> bool:
 
 def heeding(command: Sequence[Any]) -> list[Any]:
     """Return a command of Python without `-E`, `-I` and `-R`; what else `-I` stands for stays."""
-    new, rest = [command[0]], list(command[1:])
+    new = [command[0]]
+    rest = list(command[1:])
     safe = "sP" if sys.version_info >= (3, 11) else "s"
     while rest and _OPTIONS.fullmatch(os.fsdecode(rest[0])):
         text = os.fsdecode(rest.pop(0))

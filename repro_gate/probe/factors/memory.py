@@ -17,7 +17,8 @@ from .use import USES
 
 NAME = "memory"
 # of floating point, of whole numbers; the latter may be used as an index
-_PINNED, _VARIED = (0.5, 1), (-1.5, 2)
+_PINNED = (0.5, 1)
+_VARIED = (-1.5, 2)
 _BYTES = 1 << 16  # of the beginning, which stand for the whole
 _IN_TORCH = "empty empty_like empty_strided empty_permuted"
 _OF_TENSORS = " Tensor.new_empty Tensor.new_empty_strided"

@@ -71,6 +71,7 @@ def _note(sock: Any, data: Any) -> None:
         own = Marks(_LISTENING)
         if own.has(_port(peer)) or own.has(_port(sock.getsockname())):
             return
-        source, data = f"{peer[0]}:{peer[1]}", bytes(data)
+        source = f"{peer[0]}:{peer[1]}"
+        data = bytes(data)
         for piece in data.splitlines(keepends=True) if len(data) < _LINES else [data]:
             USES.note(NAME, source, piece, outside=True)

@@ -20,12 +20,13 @@ from typing import Any, Callable
 from .. import imports
 from ..patch import wrap
 
-_now, _sleep, _getpid = time.monotonic, time.sleep, os.getpid
-_listdir, _open = os.listdir, open
-_SAMPLES, _APART = (
-    3,
-    0.002,
-)  # looks, seconds between them, that must all find everybody waiting
+_now = time.monotonic
+_sleep = time.sleep
+_getpid = os.getpid
+_listdir = os.listdir
+_open = open
+# looks, seconds between them, that must all find everybody waiting
+_SAMPLES, _APART = 3, 0.002
 _ASLEEP, _LONGEST = 1.0, 20.0  # seconds: of sleep, of waiting
 _STRIKES: list[int] = []
 _BUSY = ("R", "D")
@@ -61,7 +62,8 @@ def settle() -> None:
     """Wait until every descendant of this process waits."""
     if len(_STRIKES) >= 3 or not _children(_getpid()):
         return
-    began, quiet = _now(), 0
+    began = _now()
+    quiet = 0
     while quiet < _SAMPLES:
         _sleep(_APART)
         passed = _now() - began

@@ -166,7 +166,8 @@ def _start_member(
 
 
 def _join(original: Any, thread: Any, timeout: float | None = None) -> Any:
-    current, state = SCHEDULER.current(), SCHEDULER.by_ident.get(thread.ident or 0)
+    current = SCHEDULER.current()
+    state = SCHEDULER.by_ident.get(thread.ident or 0)
     if current and state and state is not current and not state.done:
         limit = FOREVER if timeout is None else max(timeout, 0)
         if not SCHEDULER.wait(current, state, limit):
@@ -242,7 +243,8 @@ def _semaphore(original: Any, semaphore: Any) -> None:
     """Make the methods of a semaphore between processes, which puts C's own `acquire` into each of
     its objects."""
     original(semaphore)
-    acquire, release = semaphore._semlock.acquire, semaphore._semlock.release
+    acquire = semaphore._semlock.acquire
+    release = semaphore._semlock.release
 
     def acquired(block: bool = True, timeout: float | None = None) -> Any:
         waits = block and (timeout is None or timeout > 0)
@@ -256,7 +258,8 @@ def _semaphore(original: Any, semaphore: Any) -> None:
         release()
         processes.settle()
 
-    semaphore.acquire, semaphore.release = acquired, released
+    semaphore.acquire = acquired
+    semaphore.release = released
 
 
 def _blocking(original: Any, *args: Any, **kwargs: Any) -> Any:

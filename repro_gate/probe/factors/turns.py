@@ -14,12 +14,11 @@ import _thread
 import time
 from typing import Any
 
-_raw, _start, _ident = (
-    _thread.allocate_lock,
-    _thread.start_new_thread,
-    _thread.get_ident,
-)
-_now, _sleep = time.monotonic, time.sleep
+_raw = _thread.allocate_lock
+_start = _thread.start_new_thread
+_ident = _thread.get_ident
+_now = time.monotonic
+_sleep = time.sleep
 _LATE = 20.0  # seconds
 _POLL = 0.001  # virtual seconds that one polling takes
 _SLICE = 0.01  # seconds after which a thread that sleeps looks whether it can go on
@@ -60,7 +59,8 @@ class Scheduler:
         self.order: list[ThreadState] = [first]
         self.by_ident: dict[int, ThreadState] = {_ident(): first}
         self.holder: ThreadState | None = first
-        self.at, self.switches = 0.0, 0
+        self.at = 0.0
+        self.switches = 0
         self._sleeping = self._watched = False
 
     def current(self) -> ThreadState | None:
@@ -77,8 +77,11 @@ class Scheduler:
         """Give the turn away until `what` is told to be free. False if the time ran out before,
         of which it sleeps `real` at most."""
         with self._mutex:
-            current.waits, current.until, current.real = what, self.at + timeout, real
-            current.expired, current.sleep_for = False, 0.0
+            current.waits = what
+            current.until = self.at + timeout
+            current.real = real
+            current.expired = False
+            current.sleep_for = 0.0
             chosen = self._hand_on(current)
         if chosen is not current:
             current.go.acquire()
@@ -95,7 +98,8 @@ class Scheduler:
             self.at += _POLL
             for thread in self.order:
                 if thread.waits is not None and thread.until <= self.at:
-                    thread.waits, thread.expired = None, True
+                    thread.waits = None
+                    thread.expired = True
             chosen = self._hand_on(current)
         if chosen is not current:
             current.go.acquire()
@@ -134,7 +138,8 @@ class Scheduler:
         thread = ThreadState()
         with self._mutex:
             self.order.append(thread)
-            watched, self._watched = self._watched, True
+            watched = self._watched
+            self._watched = True
         if not watched:
             _start(self._watch, ())
         return thread
@@ -166,7 +171,8 @@ class Scheduler:
         waited for."""
         self._sleeping = True
         self.leave(current)
-        end, locked = _now() + current.sleep_for, getattr(what, "locked", lambda: True)
+        end = _now() + current.sleep_for
+        locked = getattr(what, "locked", lambda: True)
         while _now() < end and locked():
             _sleep(min(_SLICE, max(end - _now(), 0)))
         self._sleeping = False
@@ -193,7 +199,8 @@ class Scheduler:
             chosen = min(timed, key=lambda item: item.until, default=None)
             if chosen is not None and chosen.until < FOREVER:
                 chosen.sleep_for = min(max(chosen.until - self.at, 0.0), chosen.real)
-                chosen.waits, chosen.expired = None, True
+                chosen.waits = None
+                chosen.expired = True
                 self.at = max(self.at, chosen.until)
             else:
                 chosen = None
@@ -203,20 +210,24 @@ class Scheduler:
         return chosen
 
     def _watch(self) -> None:
-        switches, since, never = -1, _now(), _raw()
+        switches = -1
+        since = _now()
+        never = _raw()
         never.acquire()
         while not self.off:
             # no sleep: `processes` takes a process that sleeps for a busy one
             never.acquire(timeout=0.5)
             if self.switches != switches:
-                switches, since = self.switches, _now()
+                switches = self.switches
+                since = _now()
             elif _now() - since > _LATE:
                 with self._mutex:
                     if any(
                         item.ready for item in self.order if item is not self.holder
                     ):
                         self._hand_on(self.holder, forced=True)
-                switches, since = self.switches, _now()
+                switches = self.switches
+                since = _now()
 
 
 SCHEDULER = Scheduler()  # of this process
@@ -230,7 +241,8 @@ class Lock:
         self._lock = _raw()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        turns, current = SCHEDULER, SCHEDULER.current()
+        turns = SCHEDULER
+        current = SCHEDULER.current()
         if current is None:
             return self._lock.acquire(blocking, timeout)
         if self._lock.acquire(False):

@@ -58,7 +58,9 @@ PROCESS_VARIABLE = "REPRO_GATE_PROCESS"
 # at its end: the parent started this very process, no shell stands between
 _CERTAIN = "="
 NOWHERE: Site = ("", 0)
-_urandom, _open, _close = os.urandom, os.open, os.close
+_urandom = os.urandom
+_open = os.open
+_close = os.close
 # `on` while this thread decides about a use: what it calls meanwhile is none
 _BUSY = threading.local()
 
@@ -87,7 +89,8 @@ class Uses:
     """
 
     def start(self, config: dict[str, Any], folders: dict[str, str]) -> None:
-        self.watch, self.folders = bool(config.get("watch")), folders
+        self.watch = bool(config.get("watch"))
+        self.folders = folders
         self.surroundings = bool(config.get("surroundings"))
         # factor -> the sites at which it is varied, at which it is pinned; None: all
         self.vary: _Sites = dict.fromkeys(
@@ -222,7 +225,8 @@ class Uses:
 
     def flush(self, current: session.Session, last: bool) -> None:
         """Write the uses since the last time."""
-        uses, self._open = self._open, {}
+        uses = self._open
+        self._open = {}
         left = max(MAX_USES - self._written, 0)
         for use, [count], digest in list(uses.values())[:left]:
             self._written += 1
@@ -242,7 +246,10 @@ class Uses:
     def born(self) -> None:
         """Begin anew in a forked child: the uses so far are its parent's."""
         self.ordinal = f"{self.ordinal}.{self._children}"
-        self._children, self._open, self._counts, self._written = 0, {}, {}, 0
+        self._children = 0
+        self._open = {}
+        self._counts = {}
+        self._written = 0
         _BUSY.on = False
 
     def forked(self) -> None:
@@ -286,7 +293,8 @@ def busy() -> bool:
 @contextlib.contextmanager
 def deciding() -> Iterator[None]:
     """Take what this thread calls meanwhile for nobody's use."""
-    before, _BUSY.on = busy(), True
+    before = busy()
+    _BUSY.on = True
     try:
         yield
     finally:
