@@ -25,33 +25,33 @@ _DIGEST = re.compile(r"(sha256:)?[0-9a-f]{40,64}")
 
 
 def short(text: str) -> str:
-    """The beginning of a hash or a commit; any other text as it is."""
+    """Return the beginning of a hash or a commit; any other text as it is."""
     return text[: text.find(":") + 1 + _SHORT] if _DIGEST.fullmatch(text) else text
 
 
-def config_hash(found: ConfigHash) -> Phrase:
+def config_hash(hashed: ConfigHash) -> Phrase:
     """Return the config hash and its two roots, shortened, with what each is made of."""
     recipe, platform = (
-        short(root).removeprefix("sha256:") for root in (found.recipe, found.platform)
+        short(root).removeprefix("sha256:") for root in (hashed.recipe, hashed.platform)
     )
     halves = phrase(
         "recipe (code, data, seed, flags) {name} + platform {name2}",
         name=recipe,
         name2=platform,
     )
-    return phrase("{name} = {}", halves, name=short(found.config_hash))
+    return phrase("{name} = {}", halves, name=short(hashed.config_hash))
 
 
-def roots(found: ConfigHash) -> tuple[tuple[str, str], ...]:
-    """The config hash and its two roots, by name."""
-    return ("config hash", found.config_hash), *(
-        (root, digest) for root, digest, _ in found.roots()
+def roots(hashed: ConfigHash) -> tuple[tuple[str, str], ...]:
+    """Return the config hash and its two roots, by name."""
+    return ("config hash", hashed.config_hash), *(
+        (root, digest) for root, digest, _ in hashed.roots()
     )
 
 
-def inputs(found: ConfigHash) -> Iterator[tuple[str, str, str]]:
+def inputs(hashed: ConfigHash) -> Iterator[tuple[str, str, str]]:
     """Root, name and value of each input, a value that no person can read said to be one."""
-    for root, _, given in found.roots():
+    for root, _, given in hashed.roots():
         for name, value in sorted(given.items()):
             try:
                 said = input_text(value)
@@ -78,41 +78,42 @@ def move(item: ChangedInput) -> Phrase:
     return phrase("{}: {name} -> {name2}", start, name=before, name2=short(item.after))
 
 
-def baseline_lines(found: BaselineFinding, most: int) -> tuple[Phrase, ...]:
+def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
     """Return what is behind a baseline's status, most telling first; at most `most` inputs and as
     many facts outside them."""
     lines: list[Phrase] = []
-    if found.unlike:
+    if baseline.unlike:
         names = wording.joined(
-            [phrase("{name}", name=part) for part in found.unlike[:most]]
+            [phrase("{name}", name=part) for part in baseline.unlike[:most]]
         )
-        more = and_more(len(found.unlike) - most)
+        more = and_more(len(baseline.unlike) - most)
         lines.append(
             phrase("differs in {} {}" if more else "differs in {}", names, say(more))
         )
-    lines += _gap(found.loss_gap)
+    lines += _gap(baseline.loss_gap)
     lines += [
-        phrase("outside the inputs: {name}", name=fact) for fact in found.outside[:most]
+        phrase("outside the inputs: {name}", name=fact)
+        for fact in baseline.outside[:most]
     ]
-    lines += _left(len(found.outside) - most, "fact")
+    lines += _left(len(baseline.outside) - most, "fact")
     since = "{}; the machine may have had another load when that was recorded"
-    lines += [phrase(since, line) for line in speed(found.speed)]
-    return (*lines, *_moved(found.changed_inputs, most))
+    lines += [phrase(since, line) for line in speed(baseline.speed)]
+    return (*lines, *_moved(baseline.changed_inputs, most))
 
 
-def against_lines(found: AgainstFinding, most: int) -> tuple[Phrase, ...]:
+def against_lines(against: AgainstFinding, most: int) -> tuple[Phrase, ...]:
     """Return what is behind the answer against another ref: the first tensor that differs, how far
     losses did, and the inputs."""
     lines: list[Phrase] = []
-    if found.first_divergence is not None:
-        lines.append(phrase("first at {}", wording.where(found.first_divergence)))
-        far = wording.how_far(found.first_divergence)
+    if against.first_divergence is not None:
+        lines.append(phrase("first at {}", wording.where(against.first_divergence)))
+        far = wording.how_far(against.first_divergence)
         lines += [far] if far else []
     return (
         *lines,
-        *_gap(found.loss_gap),
-        *speed(found.speed),
-        *_moved(found.changed_inputs, most),
+        *_gap(against.loss_gap),
+        *speed(against.speed),
+        *_moved(against.changed_inputs, most),
     )
 
 
@@ -178,8 +179,8 @@ def _left(left: int, one: str) -> list[Phrase]:
 
 
 def cost(price: Cost | None) -> Phrase:
-    """What the flags cost in time, with the interval, however wide that is. A negative cost is said
-    as `faster`."""
+    """Return what the flags cost in time, with the interval, however wide that is. A negative cost
+    is said as `faster`."""
     if price is None:
         return say("not measured")
     figure = numbers.percent(abs(price.determinism_cost_pct), signed=False)
@@ -206,7 +207,7 @@ def _budget(price: Cost, budget: float) -> str:
 
 
 def step_times(price: Cost) -> str:
-    """The two step times behind the cost: of the fastest fortieth of each run."""
+    """Return the two step times behind the cost: of the fastest fortieth of each run."""
     flags = numbers.milliseconds(price.deterministic_step_ms)
     none = numbers.milliseconds(price.default_step_ms)
     return (

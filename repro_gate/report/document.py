@@ -45,28 +45,27 @@ class ReportError(GateError):
 
 
 def to_json(report: Report) -> Any:
-    """The document of `schema.Document`. A part that was not measured is None; NaN and infinities
-    are the texts `nan`, `inf` and `-inf`.
+    """Return the document of `schema.Document`. A part that was not measured is None; NaN and
+    infinities are the texts `nan`, `inf` and `-inf`.
 
     Lists keep their first entries up to the limits of the schema; the totals beside them always
-    count everything.
-    """
+    count everything."""
     return _by_type(_info(schema.Document), report, _CHARACTERS)
 
 
 def comparison_text(pair: Comparison) -> str:
-    """One comparison by itself, as `repro-gate compare --json` writes it."""
+    """Return one comparison by itself, as `repro-gate compare --json` writes it."""
     return to_text(_by_type(_info(Comparison), pair, _CHARACTERS))
 
 
 def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is the same everywhere
-    """The report as the text of `report.json`."""
+    """Return the report as the text of `report.json`."""
     return to_text(to_json(report))
 
 
 def to_text(document: Mapping[str, Any]) -> str:
-    """A plain document as text: keys sorted, two spaces, ASCII (so that `cat` is safe), no NaN
-    token, never longer than MAX_BYTES."""
+    """Return a plain document as text: keys sorted, two spaces, ASCII (so that `cat` is safe), no
+    NaN token, never longer than MAX_BYTES."""
     text = _written(document)
     for limits in _SHORTER:
         if len(text) > MAX_BYTES:  # ASCII: characters are bytes
@@ -188,15 +187,16 @@ def validate(document: object, kind: type[_Kind], name: str = "") -> _Kind:
 
 
 def report_from(document: object, name: str = "") -> Report:
-    """The Report that a document tells of: `to_json` of it is the document again, as far as that
-    was not cut short. The config hash is carried as it is claimed
+    """Return the Report that a document tells of: `to_json` of it is the document again, as far as
+    that was not cut short. The config hash is carried as it is claimed
     (`baseline.config_hash.made_again` hashes it again). Raises ReportError where the document is
     not valid."""
     return Report(**vars(validate(document, schema.Document, name)))
 
 
 def _number(kind: type[float], value: Any) -> float:
-    """The hook for `model.Number`. Raises ValueError, to which msgspec adds the path."""
+    """Convert a value to a `model.Number`, as msgspec's hook. Raises ValueError, to which msgspec
+    adds the path."""
     if isinstance(value, bool) or not (
         isinstance(value, int | float) or value in ("nan", "inf", "-inf")
     ):

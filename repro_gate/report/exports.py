@@ -66,8 +66,8 @@ _PART = 800  # characters of one of the three texts of a finding's message
 
 
 def sarif(report: Report, view: View = PLAIN) -> str:
-    """The document as text. On a pass the list of results is there and empty, so that code scanning
-    closes what it had open."""
+    """Return the document as text. On a pass the list of results is there and empty, so that code
+    scanning closes what it had open."""
     found = () if report.verdict == "pass" else findings(report)[:MAX_RESULTS]
     rules = _rules(found)
     driver = {
@@ -97,8 +97,8 @@ def sarif(report: Report, view: View = PLAIN) -> str:
 
 
 def _rules(found: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Every check and every known reason, whatever was found: rules should change with the tool,
-    not with what it looks at."""
+    """Return every check and every known reason, whatever was found: rules should change with the
+    tool, not with what it looks at."""
     rules = [
         _rule(
             item.id,
@@ -178,7 +178,7 @@ def _rule_id(identifier: str) -> str:
 
 
 def _location(location: Location) -> dict[str, Any]:
-    """The whole line: without an end a region reaches to the end of its line."""
+    """Return the whole line: without an end a region reaches to the end of its line."""
     file = {"uri": quote(location.file, safe="/"), "uriBaseId": _ROOT}
     return {
         "artifactLocation": file,
@@ -187,8 +187,8 @@ def _location(location: Location) -> dict[str, Any]:
 
 
 def _fingerprint(identifier: str, location: Location, item: Finding) -> str:
-    """The same for the same finding in the next run: rule, file and the line's own text, but no
-    line number, no step and no figure."""
+    """Return the same for the same finding in the next run: rule, file and the line's own text, but
+    no line number, no step and no figure."""
     source = (
         item.detail.partition(f":{location.line}:")[2].strip()
         if item.location is not None
@@ -199,7 +199,7 @@ def _fingerprint(identifier: str, location: Location, item: Finding) -> str:
 
 
 def _message(item: Finding) -> str:
-    """What is wrong first: where there is little room GitHub shows one sentence."""
+    """Return what is wrong first: where there is little room GitHub shows one sentence."""
     parts = (
         _plain(item.message),
         *(_plain(line) for line in item.detail.split("\n")),
@@ -302,12 +302,11 @@ class Annotation:
 
 
 def workflow_commands(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  annotations are the same everywhere
-    """The workflow commands, a line each: errors for what fails, warnings for what warns, notices
-    for what the gate saw before its runs.
+    """Return the workflow commands, a line each: errors for what fails, warnings for what warns,
+    notices for what the gate saw before its runs.
 
-    What has no line stands at the spec. At most MOST_OF_A_LEVEL of each level, the
-    most important first.
-    """
+    What has no line stands at the spec. At most MOST_OF_A_LEVEL of each level, the most important
+    first."""
     spec = spec_location(report)
     found = []
     for item in findings(report):
@@ -341,8 +340,8 @@ def workflow_commands(report: Report, view: View = PLAIN) -> str:  # noqa: ARG00
 
 
 def command(item: Annotation) -> str:
-    """The workflow command that makes `item` an annotation, on one line. Texts are escaped here and
-    are cut to the runner's limits."""
+    """Return the workflow command that makes `item` an annotation, on one line. Texts are escaped
+    here and are cut to the runner's limits."""
     properties = {"title": for_terminal(item.title, TITLE), "file": item.file or ""}
     if item.file and item.line:
         properties["line"] = str(item.line)
@@ -356,8 +355,8 @@ def command(item: Annotation) -> str:
 
 
 def _chosen(given: Iterable[Annotation]) -> list[Annotation]:
-    """What the runner has room for, errors first. Where there is more, the last one of its level
-    says how many were left out."""
+    """Return what the runner has room for, errors first. Where there is more, the last one of its
+    level says how many were left out."""
     chosen: list[Annotation] = []
     for level in LEVELS:
         found = [item for item in given if item.level == level]

@@ -114,7 +114,7 @@ def points_at(reason: Reason, cause: Diagnosis) -> bool:
 
 
 def spec_location(report: Report) -> Location | None:
-    """The spec itself, where its path can name a file of the repository."""
+    """Return the spec itself, where its path can name a file of the repository."""
     file = inside(report.subject.spec)
     return None if file is None else Location(file)
 
@@ -135,10 +135,10 @@ def inside(path: str, folder: str = "") -> str | None:
     return joined
 
 
-def address(report: Report, view: View, found: Diagnosis) -> str:
-    """The address of the cause's line at the commit that was tested; empty where that commit does
-    not have the line, or is not known."""
-    (file, cell) = notebook.split(found.file)
+def address(report: Report, view: View, diagnosis: Diagnosis) -> str:
+    """Return the address of the cause's line at the commit that was tested; empty where that commit
+    does not have the line, or is not known."""
+    (file, cell) = notebook.split(diagnosis.file)
     origin = report.origin
     commit = report.subject.commit
     path = inside(file)
@@ -146,13 +146,13 @@ def address(report: Report, view: View, found: Diagnosis) -> str:
         path is None
         or origin is None
         or commit is None
-        or found.line < 1
+        or diagnosis.line < 1
         or path in report.subject.uncommitted
     ):
         return ""
     return (
         f"{view.server_url}/{origin.repository}/blob/{commit}/{quote(path, safe='/')}"
-        + ("" if cell else f"#L{found.line}")
+        + ("" if cell else f"#L{diagnosis.line}")
     )
 
 
@@ -183,7 +183,7 @@ def _of_diagnosis(cause: Diagnosis) -> Location | None:
 
 
 def _of_check(item: CheckResult) -> Iterator[Finding]:
-    """One for each line that the evidence names; one for the check where it names none."""
+    """Return one for each line that the evidence names; one for the check where it names none."""
     level = "error" if item.status == "fail" else "warning"
     placed: list[tuple[str, Location | None]] = [
         (str(seen), location)
@@ -220,93 +220,114 @@ def _of_weakened(item: WeakenedCheck, spec: str) -> Finding:
     )
 
 
-def place(found: Diagnosis) -> str:
-    """The cause's line, `src/train.py:41`; empty where none is known."""
-    return notebook.place(found.file, found.line) if found.file else ""
+def place(diagnosis: Diagnosis) -> str:
+    """Return the cause's line, `src/train.py:41`; empty where none is known."""
+    return notebook.place(diagnosis.file, diagnosis.line) if diagnosis.file else ""
 
 
-def why(found: Diagnosis) -> tuple[Phrase, ...]:
+def why(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
     """Return what a diagnosis says, a sentence each: the cause, what it takes besides, and the
     proof. A cause without one is called likely; if it may be another line as well, all are
     named."""
-    sentences = [_cause(found), *_one_of(found)]
-    for item in found.also[:_ALSO]:
+    sentences = [_cause(diagnosis), *_one_of(diagnosis)]
+    for item in diagnosis.also[:_ALSO]:
         together = phrase("{figure}: {}", _cause(item), figure="Together with")
         sentences += [together, *_one_of(item)]
-    if left := and_more(len(found.also) - _ALSO, "causes"):
+    if left := and_more(len(diagnosis.also) - _ALSO, "causes"):
         sentences.append(say(left))
-    word = _standing(found)
-    if proof := _proof(found).removeprefix(f"{word.lower()}: "):
+    word = _standing(diagnosis)
+    if proof := _proof(diagnosis).removeprefix(f"{word.lower()}: "):
         sentences.append(phrase("{figure}: {message}", figure=word, message=proof))
-    elif found.confirmed:
+    elif diagnosis.confirmed:
         sentences.append(phrase("{figure}", figure=word))
-    if found.cause == "unknown" and found.ruled_out:
-        others = "; ".join(found.ruled_out[:_LINES])
+    if diagnosis.cause == "unknown" and diagnosis.ruled_out:
+        others = "; ".join(diagnosis.ruled_out[:_LINES])
         sentences.append(
             phrase("{figure}: {message}", figure="Ruled out", message=others)
         )
-    if found.rate is not None:
-        pairs = numbers.of(found.rate.diverged, found.rate.pairs)
+    if diagnosis.rate is not None:
+        pairs = numbers.of(diagnosis.rate.diverged, diagnosis.rate.pairs)
         sentences.append(say(f"It shows in {pairs} pairs of runs"))
     return tuple(sentences)
 
 
-def _one_of(found: Diagnosis) -> tuple[Phrase, ...]:
+def _one_of(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
     """Return the lines of which one or several decide, in a sentence; none if the cause stands
     alone."""
-    if not found.one_of:
+    if not diagnosis.one_of:
         return ()
     names = []
-    for item in found.one_of[:_LINES]:
+    for item in diagnosis.one_of[:_LINES]:
         name = phrase("{message}", message=item.factor)
         if item.call:
             name = phrase("{name} ({})", name, name=item.call)
         if item.file:
             name = phrase("{name} {}", name, name=notebook.place(item.file, item.line))
         names.append(name)
-    what = "lines" if all(item.file for item in found.one_of) else "things"
+    what = "lines" if all(item.file for item in diagnosis.one_of) else "things"
     count = phrase(
         "{figure}, or several of them, likeliest first: {}",
         joined(names),
-        figure=f"One of these {len(found.one_of)} {what}",
+        figure=f"One of these {len(diagnosis.one_of)} {what}",
     )
-    left = and_more(len(found.one_of) - _LINES)
+    left = and_more(len(diagnosis.one_of) - _LINES)
     return (phrase(f"{{}} {left}", count) if left else count,)
 
 
-def _standing(found: Diagnosis) -> str:
-    """How far a cause is known: the word that begins the line of the evidence that speaks for
-    it."""
-    return "Confirmed" if found.confirmed else "Observed" if found.observed else "Seen"
+def _standing(diagnosis: Diagnosis) -> str:
+    """Return how far a cause is known: the word that begins the line of the evidence that speaks
+    for it."""
+    return (
+        "Confirmed"
+        if diagnosis.confirmed
+        else "Observed"
+        if diagnosis.observed
+        else "Seen"
+    )
 
 
-def _proof(found: Diagnosis) -> str:
-    """The line of the evidence that proves the cause: the one that says so, else the last; of a
-    cause that is not proven, the one that speaks for it, if any."""
+def _proof(diagnosis: Diagnosis) -> str:
+    """Return the line of the evidence that proves the cause: the one that says so, else the last;
+    of a cause that is not proven, the one that speaks for it, if any."""
     proofs = (
         line
-        for line in found.evidence
-        if line.startswith(f"{_standing(found).lower()}: ")
+        for line in diagnosis.evidence
+        if line.startswith(f"{_standing(diagnosis).lower()}: ")
     )
     return next(
-        proofs, found.evidence[-1] if found.evidence and found.confirmed else ""
+        proofs,
+        diagnosis.evidence[-1] if diagnosis.evidence and diagnosis.confirmed else "",
     )
 
 
-def _cause(found: Diagnosis) -> Phrase:
+def _cause(diagnosis: Diagnosis) -> Phrase:
     """Return `CALL in FILE:LINE drew from the operating system (unseeded-rng)`."""
-    factor = BY_NAME.get(found.factor or "")
-    if factor is None or factor.cause != found.cause or not (found.call or found.file):
-        line = phrase("{message}", message=found.message)
+    factor = BY_NAME.get(diagnosis.factor or "")
+    if (
+        factor is None
+        or factor.cause != diagnosis.cause
+        or not (diagnosis.call or diagnosis.file)
+    ):
+        line = phrase("{message}", message=diagnosis.message)
     else:
-        did = HANDED_OVER if found.message.endswith(HANDED_OVER) else factor.did
-        line = phrase("{name}", name=found.call) if found.call else say("the training")
-        line = phrase("{} in {name}", line, name=place(found)) if found.file else line
+        did = HANDED_OVER if diagnosis.message.endswith(HANDED_OVER) else factor.did
+        line = (
+            phrase("{name}", name=diagnosis.call)
+            if diagnosis.call
+            else say("the training")
+        )
+        line = (
+            phrase("{} in {name}", line, name=place(diagnosis))
+            if diagnosis.file
+            else line
+        )
         line = phrase(f"{{}} {did}", line)
-    if found.cause == "unknown":
+    if diagnosis.cause == "unknown":
         return line
-    likely = "" if found.confirmed or found.observed else "{figure}, not proven: "
-    return phrase(f"{likely}{{}} ({found.cause})", line, figure="Likely")
+    likely = (
+        "" if diagnosis.confirmed or diagnosis.observed else "{figure}, not proven: "
+    )
+    return phrase(f"{likely}{{}} ({diagnosis.cause})", line, figure="Likely")
 
 
 def page_of(cause: str) -> str:
@@ -314,25 +335,25 @@ def page_of(cause: str) -> str:
     return f"{DOCS_URL}/causes/{cause}.md"
 
 
-def remedy_of(found: Diagnosis) -> str:
-    """What to do about the cause, and where more stands."""
-    return (
-        f"{found.remedy or 'the page says what to try next'} ({page_of(found.cause)})"
-    )
+def remedy_of(diagnosis: Diagnosis) -> str:
+    """Return what to do about the cause, and where more stands."""
+    return f"{diagnosis.remedy or 'the page says what to try next'} ({page_of(diagnosis.cause)})"
 
 
-def background(found: Diagnosis) -> tuple[Phrase, ...]:
+def background(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
     """Return what was seen and ruled out on the way to a cause, and what it took; `why` tells the
     proof."""
-    proof = _proof(found)
+    proof = _proof(diagnosis)
     seen = [
-        line for item in (found, *found.also[:_ALSO]) for line in item.evidence[:_LINES]
+        line
+        for item in (diagnosis, *diagnosis.also[:_ALSO])
+        for line in item.evidence[:_LINES]
     ]
     lines = [phrase("{message}", message=line) for line in seen if line != proof]
-    if found.cause != "unknown":  # else `why` says it
+    if diagnosis.cause != "unknown":  # else `why` says it
         lines += [
             phrase("ruled out: {message}", message=line)
-            for line in found.ruled_out[:_LINES]
+            for line in diagnosis.ruled_out[:_LINES]
         ]
-    spent = f"{numbers.count(found.runs, 'run')} in {numbers.duration(found.seconds)}"
+    spent = f"{numbers.count(diagnosis.runs, 'run')} in {numbers.duration(diagnosis.seconds)}"
     return (*lines, say(spent))

@@ -131,11 +131,11 @@ def layout(
 
 
 def _grouped(rows: tuple[HeatRow, ...], most: int) -> tuple[_Grouped, int]:
-    """The rows, those of one kind and of one beginning of the module's path together, and how many
-    groups are left out.
+    """Return the rows, those of one kind and of one beginning of the module's path together, and
+    how many groups are left out.
 
-    Paths are cut as little as gives `most` groups. Where no cut does, those that differ first stay.
-    """
+    Paths are cut as little as gives `most` groups. Where no cut does, those that differ first
+    stay."""
     places = [
         (
             row.process,
@@ -155,7 +155,7 @@ def _grouped(rows: tuple[HeatRow, ...], most: int) -> tuple[_Grouped, int]:
 
 
 def _starts(group: list[HeatRow]) -> int:
-    """The first column in which any row of the group differs."""
+    """Return the first column in which any row of the group differs."""
     return min(
         (
             at
@@ -177,7 +177,7 @@ def _label(row: HeatRow, processes: int) -> str:
 
 
 def _cells(group: list[HeatRow], steps: int, width: int) -> str:
-    """The cells of several rows as those of one, `width` columns in each but the first."""
+    """Return the cells of several rows as those of one, `width` columns in each but the first."""
     each = [
         worst("".join(row.cells[at : at + 1] or ABSENT for row in group))
         for at in range(steps + 1)
@@ -207,7 +207,7 @@ def _first(
 
 
 def _holds(group: list[HeatRow], place: tuple[str, str, str]) -> bool:
-    """Whether a row of this place is in the group; the modules of one are cut alike."""
+    """Return whether a row of this place is in the group; the modules of one are cut alike."""
     head = group[0]
     return (head.process, head.kind) == place[:2] and (
         place[2] == head.module

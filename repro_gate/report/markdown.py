@@ -317,8 +317,8 @@ def cells(row: Row, report: Report, view: View) -> Markup:
 
 
 def footer(report: Report, view: View) -> list[Markup]:
-    """Where the report comes from, a line each: the page and its run, then the commit and the
-    base."""
+    """Return where the report comes from, a line each: the page and its run, then the commit and
+    the base."""
     origin = report.origin
     lines = []
     if view.run_url:
@@ -372,8 +372,8 @@ def _links(report: Report, view: View) -> Links:
 
 
 def _commit(report: Report) -> Markup:
-    """The head that was pushed; where another commit was checked out (GitHub's trial merge), that
-    one too."""
+    """Return the head that was pushed; where another commit was checked out (GitHub's trial merge),
+    that one too."""
     origin = report.origin
     subject = report.subject
     tested = (
@@ -397,19 +397,19 @@ def _commit(report: Report) -> Markup:
 
 
 def code(text: object, form: Form) -> Markup:
-    """A name or a value as inline code."""
+    """Return a name or a value as inline code."""
     return Markup(escape.for_code_span(escape.clip(str(text), form.name)))
 
 
 def message(text: str, form: Form) -> Markup:
-    """A foreign sentence as inert prose."""
+    """Return a foreign sentence as inert prose."""
     return Markup(escape.for_markdown(escape.clip(text, form.message)))
 
 
 def prose(phrase: Phrase, form: Form, links: Links | None = None) -> Markup:
-    """A shared sentence: names as code, figures bold, foreign messages made inert, our own words as
-    they are. `links` has, of names that are lines of the checkout, what is shown
-    and the address."""
+    """Return a shared sentence: names as code, figures bold, foreign messages made inert, our own
+    words as they are. `links` has, of names that are lines of the checkout, what is shown and the
+    address."""
 
     def part(role: str, words: str) -> str:
         if role in ("name", "seen"):

@@ -56,9 +56,9 @@ _Row = tuple[Phrase, Phrase, Phrase]  # what it is, and its value in either repo
 
 
 def render(reports: Sequence[Report], view: View = PLAIN) -> str:
-    """The Markdown of a comment on `reports` (at least one), in the longest form that fits into
-    `view.limit` characters. Rows are in the order of their names, whatever order the reports come
-    in."""
+    """Return the Markdown of a comment on `reports` (at least one), in the longest form that fits
+    into `view.limit` characters. Rows are in the order of their names, whatever order the reports
+    come in."""
     limit = LIMIT if view.limit is None else view.limit
     named = sorted(
         zip(_names(reports), reports, strict=True),
@@ -72,14 +72,14 @@ def render(reports: Sequence[Report], view: View = PLAIN) -> str:
 
 
 def verdict(reports: Sequence[Report]) -> str:
-    """The worst verdict: one kind of machine that fails fails all."""
+    """Return the worst verdict: one kind of machine that fails fails all."""
     return min((report.verdict for report in reports), key=_WORST_FIRST.index)
 
 
 def _names(reports: Sequence[Report]) -> list[str]:
-    """What tells each report from its siblings: the GPU, else the device; those of one kind by the
-    report's folder, which is also the name of one whose training never came so far as to name a
-    device. Untrusted text."""
+    """Return what tells each report from its siblings: the GPU, else the device; those of one kind
+    by the report's folder, which is also the name of one whose training never came so far as to
+    name a device. Untrusted text."""
     folders = [
         report.origin.name if report.origin is not None else "" for report in reports
     ]
@@ -185,8 +185,8 @@ def _row(name: str, report: Report, form: Form) -> list[str]:
 
 
 def _below(name: str, report: Report, form: Form, rows: int) -> list[str]:
-    """What one row's report says against the change, folded. Markdown is not read inside a summary:
-    there a name is HTML's code."""
+    """Return what one row's report says against the change, folded. Markdown is not read inside a
+    summary: there a name is HTML's code."""
     shown = Markup("<code>{}</code>").format(clip(for_terminal(name), form.name))
     lines = [
         "",
@@ -260,7 +260,7 @@ def _overlap(a: Cost | None, b: Cost | None) -> Phrase:
 
 
 def _checks(a: Report, b: Report) -> Iterator[_Row]:
-    """Every check by its id: its status."""
+    """Return every check by its id: its status."""
     first, second = (
         {item.id: item.status for item in report.checklist} for report in (a, b)
     )
@@ -271,7 +271,7 @@ def _checks(a: Report, b: Report) -> Iterator[_Row]:
 
 
 def _inputs(a: Report, b: Report) -> Iterator[_Row]:
-    """The inputs of the config hash."""
+    """Return the inputs of the config hash."""
     if a.config_hash is None or b.config_hash is None:
         return
     try:

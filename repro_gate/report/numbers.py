@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 
 def excluded(runs: int) -> float:
-    """The share of runs, in percent, in which a fault must show for `runs` equal runs to exclude it
-    at 95 %: n runs without a fault that shows in a share p of them have a chance of (1 - p)^n,
-    which is 5 % at p = 1 - 0.05^(1/n)."""
+    """Return the share of runs, in percent, in which a fault must show for `runs` equal runs to
+    exclude it at 95 %: n runs without a fault that shows in a share p of them have a chance of (1 -
+    p)^n, which is 5 % at p = 1 - 0.05^(1/n)."""
     return 100 * (1 - math.pow(0.05, 1 / max(runs, 1)))
 
 
@@ -26,7 +26,7 @@ def percent(value: float, *, signed: bool = True) -> str:
 
 
 def budget(value: float) -> str:
-    """A percentage that a person wrote: `30.0` -> `30%`, `2.5` -> `2.5%`."""
+    """Return a percentage that a person wrote: `30.0` -> `30%`, `2.5` -> `2.5%`."""
     return f"{value:g}%"
 
 
@@ -36,8 +36,8 @@ def interval(bounds: tuple[float, float]) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A step time in ms with three significant digits: `0.412 ms`, `9.34 ms`, `831 ms`; from a
-    second on `1.23 s`."""
+    """Return a step time in ms with three significant digits: `0.412 ms`, `9.34 ms`, `831 ms`; from
+    a second on `1.23 s`."""
     if not math.isfinite(value):
         return f"{value} ms"
     if value >= 999.5:
@@ -73,7 +73,7 @@ def size(count: int) -> str:
 
 
 def small(value: float) -> str:
-    """A distance with two significant digits: `1.2e-07`."""
+    """Return a distance with two significant digits: `1.2e-07`."""
     return f"{value:.2g}"
 
 

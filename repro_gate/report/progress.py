@@ -55,13 +55,13 @@ class Lines(Watch):
         self._known: int | None = None
 
     def verifying(self, done: int, total: int) -> None:
-        """A line now and then: most data is read before the first of them."""
+        """Print a line now and then: most data is read before the first of them."""
         if time.monotonic() - self._said > self._every:
             self._said = time.monotonic()
             self._progress(f"verifying data: {done // MIB:,} of {total // MIB:,} MiB")
 
     def said(self, text: str) -> None:
-        """The line."""
+        """Print the line."""
         self._foreign(text)
 
     def run_started(
@@ -82,7 +82,7 @@ class Lines(Watch):
             self._line(f"::stop-commands::{self._token}")
 
     def advanced(self, step: int, loss: float | None) -> None:
-        """A line now and then: step, loss, time left, and how the run compares."""
+        """Print a line now and then: step, loss, time left, and how the run compares."""
         if self._name and time.monotonic() - self._said > self._every:
             self._said = time.monotonic()
             parts = [f"step {step}" + (f" of {self._steps}" if self._steps else "")]
@@ -132,8 +132,8 @@ class Lines(Watch):
             self._token = ""
 
     def _foreign(self, text: str) -> None:
-        """A line that holds words of the training's: the runner obeys the older `##[command]`
-        anywhere in a line."""
+        """Return a line that holds words of the training's: the runner obeys the older
+        `##[command]` anywhere in a line."""
         self._line(for_workflow_log(text) if self._github else text)
 
     def _line(self, text: str, end: str = "\n") -> None:
@@ -156,7 +156,7 @@ class Lines(Watch):
 
 
 def sentence(divergence: Divergence) -> str:
-    """Where two runs diverge, in one line that is safe to print."""
+    """Return where two runs diverge, in one line that is safe to print."""
     place = moment(divergence, divergence.step + 1)
     process = (
         ""
@@ -185,7 +185,7 @@ def remaining(run: RunResult, number: int, total: int) -> str:
 
 
 def ended(run: RunResult) -> str:
-    """How a run ended, in one line that is safe to print."""
+    """Return how a run ended, in one line that is safe to print."""
     text = f"{run.outcome} after {run.steps} steps, {duration(run.ended.seconds)}"
     return (
         text
@@ -198,7 +198,7 @@ def ended(run: RunResult) -> str:
 def watching(
     stream: TextIO, *, terminal: bool, github: bool, quiet: bool
 ) -> Iterator[Watch]:
-    """The watch that suits `stream`."""
+    """Return the watch that suits `stream`."""
     if quiet:
         yield Watch()
     else:

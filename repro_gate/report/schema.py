@@ -28,7 +28,7 @@ class Document(Report):
 
 
 def schema_text() -> str:
-    """The JSON Schema (2020-12) of `report.json`, made from `Document`."""
+    """Return the JSON Schema (2020-12) of `report.json`, made from `Document`."""
     made = msgspec.json.schema(Document, schema_hook=_number_schema)
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

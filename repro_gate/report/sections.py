@@ -151,20 +151,20 @@ def _weakened(report: Report, rows: int) -> list[Block]:
     return [Items(tuple((line,) for line in lines)), Facts((("", judge),))]
 
 
-def source_lines(found: Diagnosis) -> list[str]:
+def source_lines(diagnosis: Diagnosis) -> list[str]:
     """Return the cause's line, marked, and those around it, with their numbers."""
-    digits = max((len(str(number)) for number, _ in found.excerpt), default=0)
+    digits = max((len(str(number)) for number, _ in diagnosis.excerpt), default=0)
     return [
-        f"{'>' if number == found.line else ' '} {number:>{digits}} | "
+        f"{'>' if number == diagnosis.line else ' '} {number:>{digits}} | "
         + clip(text.expandtabs(4).replace("\n", " "), 120)
-        for number, text in found.excerpt
+        for number, text in diagnosis.excerpt
     ]
 
 
-def _source(found: Diagnosis | None) -> list[Block]:
+def _source(diagnosis: Diagnosis | None) -> list[Block]:
     return (
-        [Code("\n".join(source_lines(found)))]
-        if found is not None and found.excerpt
+        [Code("\n".join(source_lines(diagnosis)))]
+        if diagnosis is not None and diagnosis.excerpt
         else []
     )
 
@@ -220,11 +220,13 @@ def _differs(report: Report, rows: int) -> Iterator[tuple[str, Phrase]]:
         yield "loss", phrase("not finite: {message}", message=lost)
 
 
-def _background(found: Diagnosis | None, rows: int) -> list[Block]:
+def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
     """Return what was seen and ruled out on the way to the cause."""
-    if found is None:
+    if diagnosis is None:
         return []
-    blocks: list[Block] = [Items(tuple((line,) for line in findings.background(found)))]
+    blocks: list[Block] = [
+        Items(tuple((line,) for line in findings.background(diagnosis)))
+    ]
     operators = tuple(
         (
             phrase("{name}", name=item.name),
@@ -233,7 +235,7 @@ def _background(found: Diagnosis | None, rows: int) -> list[Block]:
             say("same" if item.same_inputs else "differ"),
             say("same") if item.same_outputs else phrase("{figure}", figure="differ"),
         )
-        for item in found.operators[:rows]
+        for item in diagnosis.operators[:rows]
     )
     uses = tuple(
         (
@@ -243,7 +245,7 @@ def _background(found: Diagnosis | None, rows: int) -> list[Block]:
             say(f"{item.count:,}"),
             phrase("{figure}", figure="differ") if item.differs else say("same"),
         )
-        for item in found.uses[:rows]
+        for item in diagnosis.uses[:rows]
     )
     if operators:
         blocks.append(
@@ -258,11 +260,11 @@ def _place(file: str, line: int) -> Phrase:
     return phrase("{name}", name=notebook.place(file, line)) if file else ()
 
 
-def _map(found: object) -> list[Block]:
-    drawn = getattr(found, "heat_map", None)
-    if drawn is None or getattr(found, "identical", True):
+def _map(item: object) -> list[Block]:
+    drawn = getattr(item, "heat_map", None)
+    if drawn is None or getattr(item, "identical", True):
         return []
-    text = text_map(drawn, getattr(found, "first_divergence", None))
+    text = text_map(drawn, getattr(item, "first_divergence", None))
     return [Code(text)] if text else []
 
 

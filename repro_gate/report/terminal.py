@@ -197,7 +197,7 @@ def render_checklist(
     need_training: Sequence[str] = (),
     view: View = PLAIN,
 ) -> str:
-    """Every result by category, the worst first, and one line of counts at the end.
+    """Return every result by category, the worst first, and one line of counts at the end.
 
     `need_training` are the ids of the checks that were not made, since only a training can answer
     them.
@@ -219,7 +219,7 @@ def render_checklist(
 def checklist_json(
     results: Sequence[CheckResult], spec_path: str, need_training: Sequence[str] = ()
 ) -> str:
-    """What `repro-gate check --json` writes: the results with the fields of report.json's
+    """Return what `repro-gate check --json` writes: the results with the fields of report.json's
     `checklist`, and what they add up to."""
     statuses = Counter(item.status for item in results)
     document = {

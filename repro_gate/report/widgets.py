@@ -71,7 +71,8 @@ _INDENT = 2
 
 
 def printed(view: View, *parts: RenderableType) -> str:
-    """The parts one below the other, without the blanks with which tables fill up their lines."""
+    """Return the parts one below the other, without the blanks with which tables fill up their
+    lines."""
     console = Console(
         file=io.StringIO(),
         width=view.width,
@@ -99,12 +100,12 @@ def printed(view: View, *parts: RenderableType) -> str:
 
 
 def unicode(view: View) -> bool:
-    """Whether the stream holds every character."""
+    """Return whether the stream holds every character."""
     return view.encoding.lower().startswith("utf")
 
 
 def text(phrase: Phrase, style: str = "") -> Text:
-    """A phrase as one line that folds, its foreign parts clipped and made visible."""
+    """Return a phrase as one line that folds, its foreign parts clipped and made visible."""
     line = Text(style=style, overflow="fold")
     for role, words in phrase:
         safe = for_terminal(words, _LIMITS[role]) if role in _LIMITS else words
@@ -120,12 +121,12 @@ def text(phrase: Phrase, style: str = "") -> Text:
 
 
 def verdict_badge(verdict: str) -> Text:
-    """The verdict in capitals."""
+    """Return the verdict in capitals."""
     return Text(f" {verdict.upper()} ", style=_VERDICT_STYLE[verdict])
 
 
 def indented(line: RenderableType) -> Padding:
-    """Two columns further in."""
+    """Return it two columns further in."""
     return Padding(line, (0, 0, 0, 2))
 
 
@@ -146,7 +147,7 @@ def labelled(lines: Iterable[tuple[str, Text]]) -> Table:
 
 
 def section(title: str, body: RenderableType | None) -> Iterator[RenderableType]:
-    """A blank line, a titled rule where there is a title, the body where there is one."""
+    """Return a blank line, a titled rule where there is a title, the body where there is one."""
     if title or body is not None:
         yield Text("")
     if title:

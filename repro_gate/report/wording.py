@@ -69,8 +69,8 @@ _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
 def headline(report: Report) -> Phrase:
-    """The verdict's one sentence. The only texts from outside are a proven cause's line and the
-    name of what diverges without the flags."""
+    """Return the verdict's one sentence. The only texts from outside are a proven cause's line and
+    the name of what diverges without the flags."""
     found = report.determinism
     if report.verdict == "inconclusive":
         return say("the question could not be answered")
@@ -100,8 +100,8 @@ def headline(report: Report) -> Phrase:
 
 
 def drifted(report: Report) -> bool:
-    """Whether two runs that agree are not what the baseline recorded for the same inputs, and that
-    is why it fails."""
+    """Return whether two runs that agree are not what the baseline recorded for the same inputs,
+    and that is why it fails."""
     found = report.determinism
     same = found is not None and found.identical
     return (
@@ -125,15 +125,15 @@ def _without_flags(first: Divergence) -> Phrase:
     return place
 
 
-def _differing_headline(report: Report, found: Determinism) -> Phrase:
-    first = found.first_divergence
+def _differing_headline(report: Report, compared: Determinism) -> Phrase:
+    first = compared.first_divergence
     if report.verdict == "pass":
         return say("not bitwise identical, but within the tolerance of the spec")
-    two = f"two runs with seed {found.seed}"
-    seeds = sum(not item.identical for item in found.seeds)
+    two = f"two runs with seed {compared.seed}"
+    seeds = sum(not item.identical for item in compared.seeds)
     of_seeds = (
-        f" ({numbers.of(seeds, len(found.seeds))} seeds)"
-        if len(found.seeds) > 1
+        f" ({numbers.of(seeds, len(compared.seeds))} seeds)"
+        if len(compared.seeds) > 1
         else ""
     )
     if first is not None and _differs_in_length(first):
@@ -141,7 +141,7 @@ def _differing_headline(report: Report, found: Determinism) -> Phrase:
             f"{two} end differently{of_seeds}: {{message}}", message=first.detail
         )
     else:
-        place = "" if first is None else f" {moment(first, found.steps)}"
+        place = "" if first is None else f" {moment(first, compared.steps)}"
         so = say(f"{two} diverge{place}{of_seeds}")
     why = report.diagnosis
     if why is None or not (why.confirmed or why.observed):
@@ -245,7 +245,7 @@ def distances(divergence: Divergence) -> tuple[str, str, str, str]:
 
 
 def apart(divergence: Divergence) -> list[str]:
-    """The distances that exist, each with its name."""
+    """Return the distances that exist, each with its name."""
     names = ("max abs ", "", "L2 ", "relative L2 ")
     return [
         name + text
@@ -406,23 +406,24 @@ def undeclared(checklist: Sequence[CheckResult]) -> str:
 
 
 def is_undeclared(item: CheckResult) -> bool:
-    """Whether a check had nothing to look at because the spec never mentions it."""
+    """Return whether a check had nothing to look at because the spec never mentions it."""
     return item.status == "skip" and item.id in _UNDECLARED
 
 
 def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:
-    """What did not pass comes first, in an order that is the same in every renderer: it must not be
-    cut."""
+    """Return the results, what did not pass first, in an order that is the same in every renderer:
+    it must not be cut."""
     return sorted(checklist, key=lambda item: _WORST_FIRST.index(item.status))
 
 
 def ended_badly(run: RunSummary) -> bool:
-    """Whether a run ended in another way than by finishing or by being stopped at `train.steps`."""
+    """Return whether a run ended in another way than by finishing or by being stopped at
+    `train.steps`."""
     return run.outcome not in _ENDED_WELL
 
 
 def outcome(run: RunSummary) -> str:
-    """How a run ended, with its exit code where it says more."""
+    """Return how a run ended, with its exit code where it says more."""
     return (
         run.outcome
         if run.exit_code in (0, None) or not ended_badly(run)
