@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import Meta
 
 if TYPE_CHECKING:
@@ -306,6 +307,73 @@ class Fingerprint:
             pattern=r"^[a-z0-9+-]{0,100}\Z",
         ),
     ] = ""
+
+
+COMPONENTS = (
+    "parameters",
+    "buffers",
+    "optimizer-state",
+    "step-count",
+    "param-groups",
+    "scheduler",
+    "scaler",
+    "ema",
+    "rng:python",
+    "rng:numpy",
+    "rng:torch",
+    "rng:cuda",
+    "batches",
+    "gradients",
+    "artifact",
+    "unrecorded",
+    "scratch",
+    "checkpoint",
+)
+
+
+@dataclass(frozen=True)
+class NotRestored:
+    """One component of a training that a checkpoint did not bring back."""
+
+    component: Annotated[str, about("What it is.", **one_of(COMPONENTS))]
+    message: Annotated[str, about("What differs. Untrusted text.")]
+
+
+class Leg(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    rename={"begins": "from", "ends": "to"},
+):
+    """One leg of a training that was stopped and went on, beside the run that never was."""
+
+    number: Annotated[Count, about("From 1.")]
+    begins: Annotated[Count, about("Steps of the reference that were done before it.")]
+    ends: Annotated[Count, about("Steps of the reference that are done after it.")]
+    identical: Annotated[
+        bool, about("Whether its steps are bitwise identical to the reference's.")
+    ]
+    not_restored: Annotated[
+        tuple[NotRestored, ...],
+        about("What differs before its first step.", max_length=100),
+    ] = ()
+    first_divergence: Annotated[
+        Divergence | None,
+        about("The earliest difference from the reference; null where there is none."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumption:
+    """A training that was stopped at checkpoints and went on, beside one that never was."""
+
+    identical: Annotated[bool, about("Whether every leg is the same training.")]
+    legs: Annotated[tuple[Leg, ...], about("In order.", max_length=10)]
+    not_restored: Annotated[
+        tuple[Annotated[str, Meta(**one_of(COMPONENTS))], ...],
+        about("Components that no leg after the first got back.", max_length=100),
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

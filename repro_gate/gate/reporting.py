@@ -27,6 +27,7 @@ from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import explains
 from repro_gate.gate.prepare import Job
+from repro_gate.gate.resume import Resumed
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import (
     Determinism,
@@ -54,6 +55,7 @@ def report_of(
     entry: Entry | None,
     hashed: ConfigHash | None,
     against: AgainstFinding | None,
+    resumed: Resumed | None,
     notes: tuple[Reason, ...],
 ) -> Report:
     """Return the whole report of one gate run. `bare` is the run without the gate, `entry` what a
@@ -77,6 +79,7 @@ def report_of(
             baseline=None if options.record_baseline else baseline,
             not_compared=is_uncompared,
             against=against,
+            resumed=resumed,
             remarks=(*job.policy.notes, *evidence.notes, *results.notes),
         )
     )
@@ -107,6 +110,7 @@ def report_of(
         config_hash=hashed,
         baseline=baseline,
         against=against,
+        resume=None if resumed is None else resumed.resumption(),
         base=job.policy.base,
     )
     return replace(report, reproduce=_reproduce(options, report))

@@ -23,6 +23,7 @@ from repro_gate.gate.evidence import (
 from repro_gate.gate.options import Options
 from repro_gate.gate.prepare import Job, gate_folder, prepare
 from repro_gate.gate.reporting import report_of
+from repro_gate.gate.resume import resumed
 from repro_gate.gate.robustness import not_robust, robustness_of
 from repro_gate.ops.lookup import cited, look_up
 from repro_gate.report.model import Report
@@ -56,6 +57,7 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         results = _run(job, folder, ahead)
         dependence, results = robustness_of(results, watch)
         cause = diagnosis_of(results, watch)
+        legs = resumed(results, watch)
         refused = refused_operators(results, watch)
         bare = bare_run(results, watch)
         evidence = with_runs(ahead.evidence(), results)
@@ -76,7 +78,16 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         remove_copies(folder, watch.said)
         diagnosis = cited(cause or dependence, catalog)
         report = report_of(
-            job, evidence, results, diagnosis, bare, entry, hashed, other, catalog.notes
+            job,
+            evidence,
+            results,
+            diagnosis,
+            bare,
+            entry,
+            hashed,
+            other,
+            legs,
+            catalog.notes,
         )
         return GateResult(report, entry)
 

@@ -18,6 +18,8 @@ from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import alike, outside_tolerance
 from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.gate import resume
+from repro_gate.gate.resume import Resumed
 from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of
@@ -60,6 +62,7 @@ class Findings:
     # a baseline that is there says nothing about this gate run
     not_compared: bool = False
     against: AgainstFinding | None = None
+    resumed: Resumed | None = None  # None if the spec has no `resume`
     # what the workspaces lack, what could not be read, and why
     remarks: tuple[str, ...] = ()
 
@@ -79,6 +82,7 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
         *(item for item in failed if item.id != REQUIRED_DEVICE),
         *_too_slow(findings),
         *_changed(findings),
+        *resume.failures(findings.resumed),
     ]
     unknown = [] if diverged else [*_unanswered(findings)]
     if results.interrupted:
@@ -204,6 +208,8 @@ def _changed(findings: Findings) -> Iterator[Reason]:
 
 def _unanswered(findings: Findings) -> Iterator[Reason]:
     """Yield a reason for each question that could not be answered, though no runs diverged."""
+    if findings.resumed and (wanted := findings.results.spec.resume):
+        yield from resume.unanswered(findings.resumed, wanted.checkpoint)
     against = findings.against
     if findings.not_compared and findings.results.spec.baseline.on_change == "fail":
         yield Reason(

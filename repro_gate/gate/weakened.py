@@ -84,6 +84,7 @@ _TABLE = (
     ("random-state.seeds", _drops, "fewer seeds are declared"),
     ("capture.every", _rises, "compared steps are further apart"),
     ("capture.artifacts", _is_another, "no longer compares every file of {}"),
+    ("resume", _is_another, "how training goes on is compared otherwise: {}"),
     (
         "cost.measure",
         _falls(False, True),
@@ -161,6 +162,7 @@ def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
         "robustness.vary": dict.fromkeys(spec.robustness.vary, "varied"),
         "train.env": spec.train.env,
         "random-state.seeds": {"": len(spec.random_state.seeds)},
+        "resume": vars(spec.resume) if spec.resume else {},
         "capture.artifacts": dict.fromkeys(spec.capture.artifacts, "compared"),
         "env.image": {"": image and ("by digest" if "@" in image else "by tag")},
         # the strongest digest: where it stands, another one beside it may go

@@ -10,12 +10,15 @@ from __future__ import annotations
 import _thread
 import contextlib
 import os
+import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..trace.format import LIMITS, MAX_NAME, WHOLE_RUN
+from ..trace.newest import newest
 from ..trace.writer import Later, Row, TraceFailed, TraceWriter, frozen
 from . import facts, rng
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
@@ -29,6 +32,8 @@ _HELD = 1_000  # blocks before the first gradient or step
 EX_IOERR = 74
 _OS = frozen(os)
 _LEAVE = os._exit
+_SLEEP = time.sleep
+_KILL_GROUP = os.killpg
 # seconds that a thread waits for another one's hook, which may wait for it
 _PATIENCE = 60
 
@@ -60,6 +65,7 @@ class Session:
         # arguments of `TraceWriter.block` until the process is known to train
         self._held: list[tuple[int, str, Any, Any, Any]] = []
         self._steps = self._stops = 0
+        self._preempted = False
         self._inside = False  # a thread is in `own_time`
         self.renew()
         self._clock = Clock()
@@ -234,6 +240,22 @@ class Session:
                     sys.stderr.flush()
                 _LEAVE(0)
             raise StopTraining(0)
+
+    def preempted(self) -> None:
+        """In a leg of a training that is to be stopped: if it has done its steps and a checkpoint
+        was made or changed since it began, write which; then wait to be killed, or end it."""
+        wanted = self.config.get("preempt")
+        if not wanted or self._preempted or self._steps < wanted["after"]:
+            return
+        found = newest(self.config["cwd"], wanted["checkpoint"], self.config["started"])
+        if found:
+            self._preempted = True
+            self.event("preempted", steps=self._steps, checkpoint=found[:MAX_NAME])
+            self._writer.write(wait=True)  # type: ignore[union-attr]
+            if wanted["stop"] == "term":
+                _KILL_GROUP(_OS.getpgrp(), signal.SIGTERM)
+            while wanted["stop"] == "kill":
+                _SLEEP(1.0)
 
     def note(self, identifier: str, message: str) -> None:
         """Write what the probe could not do; an empty message is nothing. Leave room for one more

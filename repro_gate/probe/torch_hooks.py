@@ -135,7 +135,7 @@ class Hooks:
         self.loaders = Loaders(session)
         self._nonfinite = end_state.NonFinite()
         self._operators = watching(session.config)
-        self._captured = False
+        self._captured = self._at_boundary = False
         # optimizers that stepped lately, held so that their state can be kept at the end
         self._used: dict[int, tuple[Any, int]] = {}
         # handles of hooks on the first forward, and of those that learn the order of gradients
@@ -222,6 +222,8 @@ class Hooks:
             self.tensors.made.add(optimizer)
             self.initial_state()
             self.session.trains()
+            self.session.preempted()
+            self._boundary()
             self.manual.optimizer_steps()
             if closure is None:
                 self._gradients(optimizer)
@@ -237,6 +239,17 @@ class Hooks:
         if "closure" in kwargs:
             return args, {**kwargs, "closure": watched}
         return (args[0], watched, *args[2:]), kwargs
+
+    def _boundary(self) -> None:
+        """Record, in a leg of a resumed training, the state before its first step changes it."""
+        if self.session.config.get("boundary") and not self._at_boundary:
+            self._at_boundary = True
+            with bare():
+                self.tensors.name(self.tensors.made)
+                names = self.tensors.names
+                self.tensors.record("parameter", names.parameters, "boundary")
+                for optimizer in self.tensors.made:
+                    self.tensors.optimizer_state(optimizer)
 
     def _only_updates(self, optimizer: Any) -> bool:
         """Return whether an optimizer was made between a gradient and its own first step. Trainings

@@ -129,7 +129,7 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
         if info.cls is ConfigHash:  # whole, so that whoever reads it can hash it again
             characters = MAX_BYTES
         return {
-            item.name: _by_type(item.type, getattr(value, item.name), characters)
+            item.encode_name: _by_type(item.type, getattr(value, item.name), characters)
             for item in info.fields
         }
     if isinstance(info, inspect.VarTupleType):

@@ -22,6 +22,7 @@ from repro_gate.compare.model import (
     Count,
     Fingerprint,
     NoiseFloor,
+    Resumption,
     Step,
     Totals,
     about,
@@ -314,6 +315,10 @@ class Report:
     ] = ()
     fingerprint: Annotated[
         Fingerprint | None, about("Digests of the first deterministic run.")
+    ] = None
+    resume: Annotated[
+        Resumption | None,
+        about("Stopped and gone on; null where the spec does not ask for it."),
     ] = None
     baseline: Annotated[
         BaselineFinding | None,

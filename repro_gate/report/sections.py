@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from repro_gate.checks.interface import CheckResult
+from repro_gate.compare.model import Resumption
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, clip, listed
 from repro_gate.report import comparisons, findings, numbers, wording
@@ -99,6 +100,7 @@ def sections(
             WHOLE + 2,
             _map(report.noise_floor) if differs is None else [],
         ),
+        ("Resume", 3, [Items(tuple(_legs(report.resume)))]),
         ("Against the baseline", 3, [Facts(tuple(_baseline(report, rows, whole)))]),
         ("Against another ref", 3, [Facts(tuple(_against(report, rows, whole)))]),
         ("Noise and cost", WHOLE, [Facts(tuple(_figures(report)))]),
@@ -281,6 +283,28 @@ def _baseline(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phr
     yield from (("", line) for line in _remedy(found.remedy))
     if whole and found.recorded:
         yield "", phrase("recorded {message}", message=found.recorded)
+
+
+def _legs(found: Resumption | None) -> Iterator[tuple[Phrase, ...]]:
+    """Yield each leg of a training that went on, and what it did not get back."""
+    for leg in found.legs if found else ():
+        words = "leg {figure}, steps {message}: "
+        words += "bitwise identical" if leg.identical else "another training"
+        first = phrase(
+            words, figure=str(leg.number), message=f"{leg.begins} to {leg.ends - 1}"
+        )
+        yield (
+            first,
+            *(
+                phrase("{id} {message}", id=item.component, message=item.message)
+                for item in leg.not_restored
+            ),
+            *(
+                [phrase("diverges at {}", wording.where(leg.first_divergence))]
+                if leg.first_divergence
+                else []
+            ),
+        )
 
 
 def _against(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phrase]]:

@@ -14,7 +14,14 @@ from string import Formatter
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CATEGORIES, CheckResult
-from repro_gate.compare.model import KINDS, STEPS, Comparison, Divergence, NoiseFloor
+from repro_gate.compare.model import (
+    KINDS,
+    STEPS,
+    Comparison,
+    Divergence,
+    NoiseFloor,
+    Resumption,
+)
 from repro_gate.escape import for_terminal, listed
 from repro_gate.report import numbers
 from repro_gate.report.model import Determinism, Report, RunSummary
@@ -437,3 +444,12 @@ def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:
     for phrase in phrases:
         parts.extend([("say", separator), *phrase] if parts else phrase)
     return tuple(parts)
+
+
+def resume(found: Resumption | None) -> str:
+    """Return how a training that was stopped went on, in a line; empty if that was not looked
+    at."""
+    if found is None:
+        return ""
+    stops = ", ".join(str(leg.ends) for leg in found.legs[:-1])
+    return f"bitwise identical, stopped after {stops} steps"

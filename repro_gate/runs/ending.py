@@ -22,6 +22,7 @@ from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Trace
 from repro_gate.trace.notebook import place
 
+PREEMPTED = "preempted"  # why a leg of a resumed training was ended
 # the reason of a run that torch ended for want of one
 NO_DETERMINISTIC = "run/no-deterministic-implementation"
 _KILLED = {  # by what the kernel's own count of out-of-memory kills on this machine says
@@ -73,6 +74,8 @@ def ending_of(
             "what it waits for in the log's end"
         )
         return Ending("timed-out", "run/timeout", problem, remedy)
+    if ended.stopped == PREEMPTED or any(trace.preempted for trace in traces):
+        return Ending("preempted")
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Ending("interrupted", "run/ended-early", ended.stopped)
     # that signal was the gate's own

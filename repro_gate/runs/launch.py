@@ -96,6 +96,8 @@ class RunRequest:
     bare: bool = False
     auxiliary: bool = False  # it only explains other runs
     dispensable: bool = False  # it does not count if it ends badly
+    command: str = ""  # in place of `train.run`, its blanks filled in
+    goes_on: bool = False  # in the workspace as the run before it left it
     announcement: str = ""  # a sentence before it starts
 
 
@@ -110,6 +112,7 @@ class RunResult(Ending):
     # what it left outside its own places, if it had a user of its own
     left: Left = field(default_factory=Left)
     artifacts: Mapping[str, Collected] = field(default_factory=dict)  # by their names
+    checkpoint: str = ""  # at which a leg was stopped, relative to its folder
     unmatched: tuple[str, ...] = ()  # globs of capture.artifacts that matched nothing
     unrecorded: Unrecorded = field(default_factory=Unrecorded)  # what nothing compares
 
@@ -291,6 +294,7 @@ def _configure(
         "steps": steps,
         "every": spec.capture.every,
         "artifacts": bool(spec.capture.artifacts),
+        "cwd": str(place.cwd),
         "workspace": str(place.root),
         "data": list(map(str, resolve_data(spec.data, spec.path.parent))),
         "checkout": original
@@ -335,6 +339,8 @@ def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
 
 
 def _command(spec: Spec, request: RunRequest, cwd: Path) -> str:
+    if request.command:
+        return request.command
     if spec.train.snippet is not None:
         path = cwd / SNIPPET
         # a file or a link of that name in the checkout must not be written through

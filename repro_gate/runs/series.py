@@ -4,6 +4,7 @@ is decided in `order.py`, how they compare in `results.py`."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,16 +17,23 @@ from repro_gate.machine import other_gpu_processes
 from repro_gate.runs import variation
 from repro_gate.runs.artifacts import collect
 from repro_gate.runs.changed_files import changed_files
+from repro_gate.runs.ending import PREEMPTED
 from repro_gate.runs.launch import RunRequest, RunResult, launch
 from repro_gate.runs.order import next_run
 from repro_gate.runs.progress import Progress, Watch
 from repro_gate.runs.reading import ArtifactReader
 from repro_gate.runs.results import Results, few
 from repro_gate.runs.watching import Tick
-from repro_gate.runs.workspaces import GateFolder, Workspace, fresh_workspace
+from repro_gate.runs.workspaces import (
+    GateFolder,
+    Workspace,
+    fresh_workspace,
+    workspace_as_left,
+)
 from repro_gate.sandbox.cleanup import MOST
 from repro_gate.sandbox.identity import as_training_user
 from repro_gate.spec.model import Spec
+from repro_gate.trace.newest import newest
 
 
 def do_runs(
@@ -76,10 +84,17 @@ def run(
 ) -> RunResult:
     """Do one run in a fresh workspace. What it leaves there is taken out before the workspace
     goes."""
-    workspace = fresh_workspace(
-        spec, folder, request.varied, own_files=request.own_files
+    workspace = (
+        workspace_as_left(spec, folder)
+        if request.goes_on
+        else fresh_workspace(spec, folder, request.varied, own_files=request.own_files)
     )
+    began = time.time()
     result = launch(spec, request, folder, workspace, tick)
+    if result.outcome == PREEMPTED and spec.resume is not None:
+        with as_training_user(folder.sandbox):
+            found = newest(str(workspace.cwd), spec.resume.checkpoint, began)
+        result = replace(result, checkpoint=found)
     return _collected(spec, folder, workspace, result) if request.collect else result
 
 

@@ -183,6 +183,19 @@ def fresh_workspace(
     return Workspace(root, cwd, home, tmp)
 
 
+def workspace_as_left(spec: Spec, folder: GateFolder) -> Workspace:
+    """Return the workspace and HOME of the run before, as a job that is queued again finds them;
+    its TMPDIR is empty."""
+    run_folder = folder.path / "run"
+    root, home, tmp = (run_folder / name for name in vars(variation.FIRST).values())
+    remove_tree(tmp)
+    make_folder(tmp)
+    let_group_pass(folder.sandbox, run_folder)
+    inside = os.path.relpath(os.path.realpath(spec.path.parent), folder.snapshot.source)
+    cwd = os.path.normpath(root / inside / spec.train.working_directory)
+    return Workspace(root, Path(cwd), home, tmp)
+
+
 def _link(
     item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path
 ) -> None:

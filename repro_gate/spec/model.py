@@ -160,6 +160,17 @@ class Hardware:
 
 
 @dataclass(frozen=True)
+class Resume:
+    """`resume:`. Training is stopped at the first `checkpoint` after `after` steps, twice, and goes
+    on by `run` (None: `train.run`). `stop` is `kill` or `term`."""
+
+    after: int
+    checkpoint: str
+    run: str | None = None
+    stop: str = "kill"
+
+
+@dataclass(frozen=True)
 class Waiver:
     """One entry of `checklist.waive`."""
 
@@ -211,6 +222,7 @@ class Spec:
     env: Env = field(default_factory=Env)
     hardware: Hardware = field(default_factory=Hardware)
     checklist: Checklist = field(default_factory=Checklist)
+    resume: Resume | None = None
     baseline: BaselineRule = field(default_factory=BaselineRule)
     # None: `diagnosis: false`
     diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)

@@ -95,6 +95,7 @@ def beyond_the_schema(
                     document.problem(at, f"{quoted(value)} stands twice, keep one")
                 )
             earlier.add(value)
+    problems += _resume_problems(document)
     path = ("train", "working-directory")
     directory = _value_at(document, path) or "."
     start = os.path.normpath(os.path.join(os.path.realpath(folder), directory))
@@ -104,6 +105,20 @@ def beyond_the_schema(
             "checkout, wanted a folder inside it"
         )
         problems.append(document.problem(path, message))
+    return problems
+
+
+def _resume_problems(document: Document) -> list[Problem]:
+    """Return why training cannot be stopped and compared as `resume` says."""
+    path, steps = ("resume", "after"), _value_at(document, ("train", "steps"))
+    after, every = _value_at(document, path), _value_at(document, ("capture", "every"))
+    problems = []
+    if after and steps and after >= steps:
+        message = f"found {after}, wanted fewer than train.steps, {steps:g}"
+        problems.append(document.problem(path, message))
+    if after and (every or 1) != 1:
+        message = f"found {every:g}, wanted 1: `resume` compares every step"
+        problems.append(document.problem(("capture", "every"), message))
     return problems
 
 

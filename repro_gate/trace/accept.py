@@ -45,7 +45,7 @@ def add(trace: Trace, event: Event) -> None:
                 _in_range(row.max_ulp, 0, 1 << 65)
                 measured = msgspec.structs.replace(row, step=event.step)
                 trace.distances.append(measured)
-        case on.Stopped() | on.End() | on.Resumed():
+        case on.Stopped() | on.End() | on.Resumed() | on.Preempted():
             if event.steps != len(trace.steps):
                 count = len(trace.steps)
                 raise ValueError(
@@ -53,6 +53,8 @@ def add(trace: Trace, event: Event) -> None:
                 )
             trace.stopped = trace.stopped or isinstance(event, on.Stopped)
             trace.end = event.reason if isinstance(event, on.End) else None
+            if isinstance(event, on.Preempted):
+                trace.preempted = event.checkpoint
         case on.Distributions():
             if trace.distributions is not None:
                 raise ValueError("they are written once")

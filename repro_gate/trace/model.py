@@ -101,6 +101,7 @@ class Trace:
     unmoved: list[tuple[str, str, str]] = _made(list)
     loop: str = ""  # where nothing was recorded: `train.py:12`
     stopped: bool = False  # the last wanted step was taken
+    preempted: str = ""  # the checkpoint at which the process waits for its end
     end: str | None = None
     tables: list[tuple[str, tuple[Row, ...]]] = _made(list)
     # of all processes of the run together
@@ -309,6 +310,13 @@ class Loop(Event, frozen=True):
 
 class Stopped(Event, frozen=True):
     steps: Count
+
+
+class Preempted(Event, frozen=True):
+    """The process waits for its end: a checkpoint is there after as many steps as were wanted."""
+
+    steps: Count
+    checkpoint: Name
 
 
 class End(Event, frozen=True):

@@ -16,6 +16,7 @@ from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.launch import RunRequest, RunResult, launch
+from repro_gate.runs.watching import Tick
 from repro_gate.runs.workspaces import GateFolder, Original, Workspace
 from repro_gate.spec.model import Capture, DataItem, Spec, Train
 from repro_gate.trace.blocks import Block
@@ -46,6 +47,7 @@ def trace_script(
     began: float | None = None,
     factors: Mapping[str, object] | None = None,
     probe: Mapping[str, object] | None = None,
+    tick: Tick = lambda traces: None,
     **planned: Any,
 ) -> RunResult:
     """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the arm is
@@ -77,7 +79,7 @@ def trace_script(
         began=began,
     )
     return launch(
-        spec, plan, folder, Workspace(workspace, workspace, place / "home", place / "tmp")
+        spec, plan, folder, Workspace(workspace, workspace, place / "home", place / "tmp"), tick
     )
 
 

@@ -1,0 +1,218 @@
+"""Stops the training at a checkpoint, twice, and lets it go on: what a preempted job goes through.
+Each leg is compared with the first deterministic run, which was never stopped."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from time import monotonic
+
+import msgspec
+
+from repro_gate._version import DOCS_URL
+from repro_gate.compare.model import Divergence, Leg, NotRestored, Resumption
+from repro_gate.compare.resume import beginnings, leg_of
+from repro_gate.compare.traces import processes
+from repro_gate.compare.unrecorded import differing_modules
+from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.report.model import Reason
+from repro_gate.report.wording import place_of
+from repro_gate.runs.ending import PREEMPTED, last_exception
+from repro_gate.runs.launch import RunRequest, RunResult
+from repro_gate.runs.progress import Watch
+from repro_gate.runs.reading import differences
+from repro_gate.runs.results import Results, few
+from repro_gate.runs.series import run
+from repro_gate.trace.model import Trace
+
+LEGS = 3
+_PATIENCE = 60.0  # seconds in which a training may end after SIGTERM
+_PAGE = f"({DOCS_URL}/resume.md)"
+_REMEDY = "save in the checkpoint what is named, and load it before the first step that goes on"
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The legs of a training that was stopped and went on, and the run that could be no leg of it,
+    where one ended badly."""
+
+    legs: tuple[Leg, ...] = ()
+    broken: RunResult | None = None
+
+    def resumption(self) -> Resumption | None:
+        """Return what the report holds of it; None if nothing was looked at."""
+        if len(self.legs) < 2:
+            return None
+        names = [item.component for leg in self.legs for item in leg.not_restored]
+        return Resumption(
+            identical=all(leg.identical for leg in self.legs),
+            legs=self.legs,
+            not_restored=tuple(dict.fromkeys(names)),
+        )
+
+
+def resumed(results: Results, watch: Watch) -> Resumed | None:
+    """Run the legs that the spec asks for under `resume`. None if it does not, or if the training
+    is not the same even without being stopped. Raises UsageError if the training ends before it
+    could be stopped."""
+    wanted, reference = results.spec.resume, results.by_name.get("deterministic-1")
+    if wanted is None or reference is None or not results.all_alike:
+        return None
+    if wanted.after >= reference.steps:
+        raise UsageError(
+            f"resume.after is {wanted.after}, and the training takes {reference.steps} steps",
+            remedy="stop it earlier, or let it train longer",
+            reason_id="usage/resume",
+        )
+    found, last = Resumed(), None
+    with suppress(KeyboardInterrupt, Inconclusive, OSError):
+        while request := next_leg(results, reference, found.legs, last):
+            watch.said(request.announcement)
+            stop = _Stop(reference, len(found.legs), wanted.stop)
+            last = run(results.spec, results.folder, request, stop.tick)
+            if not last.good and last.outcome != PREEMPTED:
+                return replace(found, broken=last)
+            leg = _judged(results, reference, last, found.legs)
+            found = replace(found, legs=(*found.legs, leg))
+    return found
+
+
+def next_leg(
+    results: Results,
+    reference: RunResult,
+    legs: Sequence[Leg],
+    last: RunResult | None,
+) -> RunRequest | None:
+    """Return the next leg to run: the first as the training begins, each later one from the
+    checkpoint at which the one before was stopped. None after the last, after one that went to its
+    end, and after one that was another training. Pure."""
+    spec, number = results.spec, len(legs) + 1
+    wanted, seed = spec.resume, str(reference.request.arm.seed)
+    assert wanted is not None  # the caller asked
+    preempt = {"after": wanted.after, "checkpoint": wanted.checkpoint}
+    stops = {"preempt": {**preempt, "stop": wanted.stop}} if number < LEGS else {}
+    first = replace(
+        reference.request,
+        name=f"leg-{number}",
+        probe={"boundary": True, **stops},
+        keep_final=False,
+        observe=False,
+        auxiliary=True,
+        announcement=f"resume: a run that is stopped at a checkpoint after {wanted.after} steps",
+    )
+    if last is None:
+        return first
+    stopped = last.outcome == PREEMPTED and last.checkpoint
+    if not stopped or number > LEGS or not legs[-1].identical:
+        return None
+    command = wanted.run or spec.train.run or ""
+    blanks = {"seed": seed, "checkpoint": shlex.quote(last.checkpoint)}
+    for name, value in blanks.items():
+        command = command.replace(f"{{{name}}}", value)
+    return replace(
+        first,
+        command=command,
+        goes_on=True,
+        announcement=f"resume: on from {last.checkpoint}, stopped after step {legs[-1].ends - 1}",
+    )
+
+
+def _judged(
+    results: Results, reference: RunResult, last: RunResult, legs: Sequence[Leg]
+) -> Leg:
+    ended = last.outcome != PREEMPTED
+    artifacts: tuple[Divergence, ...] = ()
+    if ended:
+        found, _, _ = differences(
+            reference.artifacts, last.artifacts, results.reader, reference.steps - 1
+        )
+        artifacts = tuple(found)
+    leg = leg_of(
+        reference.traces,
+        last.traces,
+        number=len(legs) + 1,
+        ended=ended,
+        expected=legs[-1].ends if legs else 0,
+        artifacts=artifacts,
+    )
+    names = differing_modules(reference.traces, last.traces) if ended else ()
+    if not leg.identical or not names:
+        return leg
+    lost = NotRestored(
+        "ema", f"what no optimizer moves differs at the end: {few(names)}"
+    )
+    return msgspec.structs.replace(leg, identical=False, not_restored=(lost,))
+
+
+class _Stop:
+    """Says when a leg has done enough: at its checkpoint, or where `train.steps` cut off the
+    reference."""
+
+    def __init__(self, reference: RunResult, legs: int, how: str) -> None:
+        self.patience = _PATIENCE if how == "term" else 0.0
+        self.since: float | None = None  # when it was to be stopped
+        self.reference, self.steps = processes(reference.traces), reference.steps
+        self.cut = reference.outcome == "stopped"
+        self.begins = None if legs else 0
+
+    def tick(self, traces: Sequence[Trace]) -> str | None:
+        """Return why the leg has done enough; None if it has not."""
+        if any(trace.preempted for trace in traces):
+            self.since = self.since or monotonic()
+            return PREEMPTED if monotonic() - self.since >= self.patience else None
+        trained = processes(traces)
+        if not self.cut or not trained or not all(it.steps for it in trained.values()):
+            return None
+        if self.begins is None:
+            self.begins = max(beginnings(self.reference, trained), default=0)
+        done = min(len(trace.steps) for trace in trained.values())
+        return PREEMPTED if self.begins + done >= self.steps else None
+
+
+def failures(found: Resumed | None) -> Iterator[Reason]:
+    """Yield why a training that went on is another one."""
+    legs = found.legs if found else ()
+    for before, leg in pairwise(legs):
+        if leg.number > 2 and leg.begins == before.begins:
+            yield Reason(
+                "resume/no-progress",
+                f"it goes back to step {leg.begins} each time it goes on: it never gets on",
+                f"let it save a newer checkpoint than the one that it went on from {_PAGE}",
+            )
+        elif not leg.identical:
+            lost = "; ".join(item.message for item in leg.not_restored)
+            first = leg.first_divergence
+            where = place_of(first, leg.ends) if first else "at its end"
+            yield Reason(
+                "resume/diverged",
+                f"stopped after step {before.ends - 1} and gone on from step {leg.begins}, the "
+                f"training diverges {where}" + (f": {lost}" if lost else ""),
+                f"{_REMEDY} {_PAGE}",
+            )
+    if legs and not legs[0].identical:
+        yield Reason(
+            "resume/first-leg",
+            "the run that was to be stopped diverged before it was",
+            "run the gate again: two runs alone did not show it",
+        )
+
+
+def unanswered(found: Resumed, checkpoint: str) -> Iterator[Reason]:
+    """Yield why it could not be seen whether the training goes on as it should."""
+    if found.broken is not None:
+        run = found.broken
+        raised = last_exception(run.ended.tail)
+        yield Reason(
+            "resume/crashed",
+            f"{run.request.name}: {run.problem}" + (f": {raised}" if raised else ""),
+            f"see whether {checkpoint} is whole, and whether the command reads it {_PAGE}",
+        )
+    elif len(found.legs) == 1:
+        yield Reason(
+            "resume/no-checkpoint",
+            f"no file or folder matched {checkpoint} before the training ended",
+            "correct resume.checkpoint, or lower resume.after",
+        )

@@ -1,0 +1,163 @@
+"""Claims about `compare.resume`: where a leg begins, what it lacks, and whether it is the same
+training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from repro_gate.compare.model import Leg
+from repro_gate.compare.resume import beginnings, leg_of
+from repro_gate.trace.blocks import Block
+from repro_gate.trace.model import StepMark, Trace
+from tests.support.built_traces import ROWS, block, digest, training
+
+STEPS = 8
+GROUP = (("param_groups.0.lr", "float", ()), ("param_groups.0.weight_decay", "float", ()))
+Change = Callable[[list[Block]], list[Block]]
+
+
+def with_groups(trace: Trace, rates: list[float]) -> Trace:
+    """The training with the numbers of its one parameter group at every step."""
+    groups = [
+        block(step, "optimizer", GROUP, at=1, seed=rate, values=(rate, 0.1))
+        for step, rate in enumerate(rates)
+    ]
+    blocks = sorted([*trace.blocks, *groups], key=lambda item: item.step)
+    return replace(trace, blocks=blocks)
+
+
+REFERENCE = with_groups(training(STEPS), [0.1 / (step + 1) for step in range(STEPS)])
+
+
+def leg(begins: int, count: int, change: Change = lambda blocks: blocks) -> Trace:
+    """What the probe records of a training that goes on from a step: its state before the first
+    step, then steps counted from 0."""
+
+    def at(item: Block, step: int) -> Block:
+        return replace(item, step=step)
+
+    before = [item for item in REFERENCE.blocks if item.step == begins - 1]
+    own = [item for item in REFERENCE.blocks if begins <= item.step < begins + count]
+    first = [at(item, 0) for item in own if item.step == begins]
+    cut = next(place for place, item in enumerate(first) if item.kind == "gradient")
+    initial = [at(item, -1) for item in before if item.kind in ("parameter", "buffer")]
+    state = [at(item, 0) for item in before if item.kind in ("parameter", "optimizer")]
+    later = [at(item, item.step - begins) for item in own if item.step > begins]
+    blocks = [*initial, *first[:cut], *state, *first[cut:], *later]
+    marks = [StepMark(step, 10.0, 0.1, 1 << 20, 0) for step in range(count)]
+    return replace(REFERENCE, blocks=change(blocks), steps=marks)
+
+
+def judged(trace: Trace, *, number: int = 2, ended: bool = False) -> Leg:
+    return leg_of([REFERENCE], [trace], number=number, ended=ended, expected=3)
+
+
+def otherwise(kind: str, step: int, *, last: bool = False) -> Change:
+    """Other digests in the first, or last, block of a kind in a step, and in what follows it."""
+
+    def change(blocks: list[Block]) -> list[Block]:
+        places = [
+            place for place, item in enumerate(blocks) if (item.step, item.kind) == (step, kind)
+        ]
+        place = places[-1 if last else 0]
+        other = b"".join(digest("other", row) for row in blocks[place].rows)
+        return [*blocks[:place], replace(blocks[place], content=other), *blocks[place + 1 :]]
+
+    return change
+
+
+def without(kind: str, step: int) -> Change:
+    def change(blocks: list[Block]) -> list[Block]:
+        place = next(n for n, item in enumerate(blocks) if (item.step, item.kind) == (step, kind))
+        return [*blocks[:place], *blocks[place + 1 :]]
+
+    return change
+
+
+@pytest.mark.parametrize("begins", [1, 3, STEPS - 1])
+def test_a_leg_begins_where_its_parameters_are_the_reference_s(begins: int) -> None:
+    found = judged(leg(begins, STEPS - begins), ended=True)
+    assert (found.begins, found.ends, found.identical) == (begins, STEPS, True)
+    assert found.not_restored == ()
+
+
+def test_a_leg_that_was_stopped_is_compared_as_far_as_it_came() -> None:
+    found = judged(leg(3, 2))
+    assert (found.begins, found.ends, found.identical) == (3, 5, True)
+    short = judged(leg(3, 2), ended=True)
+    assert not short.identical
+    assert [item.component for item in short.not_restored] == ["step-count"]
+
+
+def test_ranks_must_begin_at_one_step() -> None:
+    ours = {"rank0": REFERENCE, "rank1": REFERENCE}
+    assert beginnings(ours, {"rank0": leg(3, 2), "rank1": leg(3, 2)}) == [3]
+    assert beginnings(ours, {"rank0": leg(3, 2), "rank1": leg(4, 2)}) == []
+
+
+@pytest.mark.parametrize(
+    ("component", "change"),
+    [
+        ("buffers", otherwise("buffer", -1)),
+        ("optimizer-state", without("optimizer", 0)),
+        ("optimizer-state", otherwise("optimizer", 0)),
+        ("rng:python", otherwise("rng", 0)),
+        ("batches", otherwise("batch", 0)),
+        ("gradients", otherwise("gradient", 0)),
+        ("unrecorded", otherwise("loss", 0)),
+        ("batches", otherwise("batch", 1)),
+    ],
+)
+def test_what_was_not_restored_is_named(component: str, change: Change) -> None:
+    found = judged(leg(3, 4, change))
+    assert component in [item.component for item in found.not_restored]
+    assert found.begins == 3
+
+
+def test_a_learning_rate_that_changes_is_the_scheduler_s() -> None:
+    blocks = leg(3, 4).blocks
+    at = max(n for n, item in enumerate(blocks) if (item.step, item.kind) == (0, "optimizer"))
+    other = block(0, "optimizer", GROUP, at=1, seed="other", values=(0.1, 0.1))
+    changed = replace(leg(3, 4), blocks=[*blocks[:at], other, *blocks[at + 1 :]])
+    found = judged(changed)
+    assert [item.component for item in found.not_restored] == ["scheduler"]
+    assert "0.1 where the reference has 0.025" in found.not_restored[0].message
+
+
+def test_a_generator_that_nothing_depends_on_is_named_and_decides_nothing() -> None:
+    found = judged(leg(3, 4, otherwise("rng", 0)))
+    assert [item.component for item in found.not_restored] == ["rng:python", "rng:torch"]
+    assert found.identical
+
+
+def test_parameters_of_no_step_are_told_and_the_expected_step_is_taken() -> None:
+    found = judged(leg(3, 4, otherwise("parameter", 0)))
+    assert found.begins == 3
+    assert found.not_restored[0].component == "parameters"
+
+
+def test_a_leg_that_begins_anew_is_no_leg_however_well_it_repeats() -> None:
+    anew = replace(REFERENCE, blocks=list(REFERENCE.blocks))
+    found = judged(anew, ended=True)
+    assert (found.begins, found.identical) == (0, False)
+    assert [item.component for item in found.not_restored] == ["scratch"]
+    assert judged(anew, number=1, ended=True).identical
+
+
+def test_skipped_batches_and_generators_before_the_first_loss_are_no_difference() -> None:
+    def skips(blocks: list[Block]) -> list[Block]:
+        more = [block(0, "batch", ROWS["batch"], seed=n) for n in range(3)]
+        more += [block(0, "rng", ROWS["rng"], seed="epoch")]
+        at = next(n for n, item in enumerate(blocks) if item.step == 0)
+        found, counts = [*blocks[:at], *more, *blocks[at:]], dict[tuple[int, str], int]()
+        numbered = []
+        for item in found:
+            key = (item.step, item.kind)
+            counts[key] = counts.get(key, -1) + 1
+            numbered.append(replace(item, at=counts[key]))
+        return numbered
+
+    assert judged(leg(3, 4, skips)).identical
