@@ -16,6 +16,8 @@ import msgspec
 
 from repro_gate.compare.model import STEPS, Divergence, Leg, NotRestored
 from repro_gate.compare.traces import compare_runs, processes
+from repro_gate.compare.unrecorded import differing_modules
+from repro_gate.escape import listed
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
@@ -62,14 +64,18 @@ def leg_of(
     ]
     compared = compare_runs(first, second, artifacts)
     found = compared.first_divergence
+    names: tuple[str, ...] = ()
     if found is not None:
         found = replace(found, step=found.step + begins)
         missing = missing or list(_later(found, begins))
+    elif ended and (names := differing_modules(reference, leg)):
+        sentence = f"no optimizer moves them, and they differ at the end: {listed(names, _NAMED)}"
+        missing = [*missing, NotRestored("ema", sentence)]
     return Leg(
         number=number,
         begins=begins,
         ends=begins + count,
-        identical=compared.identical and not anew,
+        identical=compared.identical and not (anew or names),
         not_restored=tuple(missing),
         first_divergence=found,
     )
@@ -143,7 +149,7 @@ def _missing(
         state_before(reference, begins, "buffer"), boundary(leg, "buffer")
     )
     if buffers:
-        yield NotRestored("buffers", f"{_many(buffers, 'buffer')} differ")
+        yield NotRestored("buffers", f"buffers differ: {listed(buffers, _NAMED)}")
     if begins:
         yield from _optimizer(reference, leg, begins)
     yield from _hyperparameters(reference, leg, begins)
@@ -221,14 +227,12 @@ def _first_batch(reference: Trace, leg: Trace, begins: int) -> Iterator[NotResto
     came = _batches(leg, 0)[-len(due) :] if due else []
     if not due or not came or came[0] == due[0]:
         return
-    where = next(
-        (
-            step
-            for step in range(len(reference.steps))
-            if came[0] in _batches(reference, step)
-        ),
-        None,
-    )
+    steps = {
+        block.digests: block.step
+        for block in reversed(reference.blocks)
+        if block.kind == "batch"
+    }
+    where = steps.get(came[0])
     sentence = "the first batch is none of the reference's"
     if where is not None:
         again = " again" if where < begins else ""
@@ -383,9 +387,3 @@ def _without_groups(state: Values) -> Values:
 
 def _owner(name: str) -> str:
     return name.rsplit(".", 1)[0]
-
-
-def _many(names: Sequence[str], what: str) -> str:
-    shown = ", ".join(names[:_NAMED])
-    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{len(names)} {what}{'s' if len(names) != 1 else ''} ({shown}{rest})"

@@ -10,13 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from time import monotonic
 
-import msgspec
-
 from repro_gate._version import DOCS_URL
-from repro_gate.compare.model import Divergence, Leg, NotRestored, Resumption
+from repro_gate.compare.model import Divergence, Leg, Resumption
 from repro_gate.compare.resume import beginnings, leg_of
 from repro_gate.compare.traces import processes
-from repro_gate.compare.unrecorded import differing_modules
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of
@@ -24,7 +21,7 @@ from repro_gate.runs.ending import PREEMPTED, last_exception
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.reading import differences
-from repro_gate.runs.results import Results, few
+from repro_gate.runs.results import Results
 from repro_gate.runs.series import run
 from repro_gate.trace.model import Trace
 
@@ -59,7 +56,9 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
     is not the same even without being stopped. Raises UsageError if the training ends before it
     could be stopped."""
     wanted, reference = results.spec.resume, results.by_name.get("deterministic-1")
-    if wanted is None or reference is None or not results.all_alike:
+    if wanted is None or reference is None or not reference.good:
+        return None
+    if results.interrupted or results.broken or not results.all_alike:
         return None
     if wanted.after >= reference.steps:
         raise UsageError(
@@ -130,7 +129,7 @@ def _judged(
             reference.artifacts, last.artifacts, results.reader, reference.steps - 1
         )
         artifacts = tuple(found)
-    leg = leg_of(
+    return leg_of(
         reference.traces,
         last.traces,
         number=len(legs) + 1,
@@ -138,13 +137,6 @@ def _judged(
         expected=legs[-1].ends if legs else 0,
         artifacts=artifacts,
     )
-    names = differing_modules(reference.traces, last.traces) if ended else ()
-    if not leg.identical or not names:
-        return leg
-    lost = NotRestored(
-        "ema", f"what no optimizer moves differs at the end: {few(names)}"
-    )
-    return msgspec.structs.replace(leg, identical=False, not_restored=(lost,))
 
 
 class _Stop:
@@ -185,11 +177,11 @@ def failures(found: Resumed | None) -> Iterator[Reason]:
         elif not leg.identical:
             lost = "; ".join(item.message for item in leg.not_restored)
             first = leg.first_divergence
-            where = place_of(first, leg.ends) if first else "at its end"
+            where = f"it diverges {place_of(first, leg.ends)}" if first else ""
             yield Reason(
                 "resume/diverged",
                 f"stopped after step {before.ends - 1} and gone on from step {leg.begins}, the "
-                f"training diverges {where}" + (f": {lost}" if lost else ""),
+                f"training is another one: {'; '.join(filter(None, (lost, where)))}",
                 f"{_REMEDY} {_PAGE}",
             )
     if legs and not legs[0].identical:

@@ -1,0 +1,230 @@
+"""Training that is stopped and goes on: the example and its twin through the gate; each way in which
+a checkpoint can lack something, one leg of real training each; bad input."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from repro_gate.compare.model import Leg
+from repro_gate.compare.resume import leg_of
+from repro_gate.runs.launch import RunResult
+from repro_gate.trace.model import Trace
+from tests.support.gates import ROOT, gate
+from tests.support.tracing import trace_script
+
+pytestmark = pytest.mark.slow
+EXAMPLE = ROOT / "examples" / "resume"
+FEW = ("--set", "cost.measure=false", "--set", "robustness.vary=false")
+
+SOUND = """
+import copy, os, random, sys
+import numpy
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+saved = torch.load(sys.argv[1], weights_only=False) if len(sys.argv) > 1 else None
+torch.manual_seed(1)
+random.seed(1)
+numpy.random.seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.1), torch.nn.Linear(16, 1))
+average = copy.deepcopy(model)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.5)
+data = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
+noise = torch.Generator().manual_seed(7)
+done, best = 0, 1e9
+if saved:
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    schedule.load_state_dict(saved["schedule"])
+    average.load_state_dict(saved["average"])
+    noise.set_state(saved["noise"])
+    done = saved["step"]
+    best = saved["best"]
+step = 0
+os.makedirs("out", exist_ok=True)
+for epoch in range(3):
+    order = torch.Generator().manual_seed(100 + epoch)
+    for x, y in DataLoader(data, 8, shuffle=True, generator=order):
+        step += 1
+        if step <= done:
+            continue
+        if saved and step == done + 1:
+            torch.set_rng_state(saved["torch"])
+            random.setstate(saved["python"])
+            numpy.random.set_state(saved["numpy"])
+        x = x + 0.01 * torch.randn(x.shape, generator=noise) + 0.01 * random.random() + 0.01 * numpy.random.rand()
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        best = min(best, loss.item())
+        for old, new in zip(average.parameters(), model.parameters()):
+            old.data.lerp_(new.data, 0.1)
+        if step % 4 == 0:
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
+                "average": average.state_dict(), "best": best, "step": step, "torch": torch.get_rng_state(),
+                "python": random.getstate(), "numpy": numpy.random.get_state(), "noise": noise.get_state()}
+            torch.save(state, "out/new")
+            os.replace("out/new", "out/step%d.pt" % step)
+"""
+
+
+class Fault(NamedTuple):
+    """What is written otherwise in the part that only a resumed training runs, and the component
+    that is lost with it."""
+
+    component: str
+    was: str
+    instead: str
+
+
+FAULTS = {
+    "the model is not loaded": Fault("parameters", '    model.load_state_dict(saved["model"])\n', ""),
+    "nothing is loaded": Fault("scratch", "if len(sys.argv) > 1 else None", "and None"),
+    "the averages of BatchNorm are left out": Fault(
+        "buffers",
+        'model.load_state_dict(saved["model"])',
+        'model.load_state_dict({k: v for k, v in saved["model"].items() if "running" not in k}, strict=False)',
+    ),
+    "the optimizer is not loaded": Fault(
+        "optimizer-state", '    optimizer.load_state_dict(saved["optimizer"])\n', ""
+    ),
+    "averages of the optimizer are cleared": Fault(
+        "optimizer-state",
+        "step = 0\n",
+        "for item in optimizer.state.values() if saved else (): item['exp_avg'].zero_()\nstep = 0\n",
+    ),
+    "the optimizer counts from 0": Fault(
+        "step-count",
+        "step = 0\n",
+        "for item in optimizer.state.values() if saved else (): item['step'].zero_()\nstep = 0\n",
+    ),
+    "a hyperparameter has its default again": Fault(
+        "param-groups",
+        "step = 0\n",
+        "if saved: optimizer.param_groups[0]['weight_decay'] = 0.0\nstep = 0\n",
+    ),
+    "the schedule is not loaded": Fault(
+        "scheduler", '    schedule.load_state_dict(saved["schedule"])\n', ""
+    ),
+    "the schedule begins anew, rate and all": Fault(
+        "scheduler",
+        '    schedule.load_state_dict(saved["schedule"])\n',
+        "    optimizer.param_groups[0]['lr'] = 1e-2\n",
+    ),
+    "torch's generator is not set": Fault(
+        "rng:torch", '            torch.set_rng_state(saved["torch"])\n', ""
+    ),
+    "Python's generator is not set": Fault(
+        "rng:python", '            random.setstate(saved["python"])\n', ""
+    ),
+    "NumPy's generator is not set": Fault(
+        "rng:numpy", '            numpy.random.set_state(saved["numpy"])\n', ""
+    ),
+    "a generator of its own is not set": Fault(
+        "unrecorded", '    noise.set_state(saved["noise"])\n', ""
+    ),
+    "the data begins anew": Fault("batches", 'done = saved["step"]', "done = 0"),
+    "one batch is left out": Fault("batches", 'done = saved["step"]', 'done = saved["step"] + 1'),
+    "later epochs have the order of the first": Fault(
+        "batches", "manual_seed(100 + epoch)", "manual_seed(100 + (0 if saved else epoch))"
+    ),
+    "all epochs are trained again": Fault("step-count", "range(3)", "range(4 if saved else 3)"),
+    "the average of the weights is not loaded": Fault(
+        "ema", '    average.load_state_dict(saved["average"])\n', ""
+    ),
+}  # fmt: skip
+
+
+def stopped(traces: Sequence[Trace]) -> str | None:
+    return "preempted" if any(trace.preempted for trace in traces) else None
+
+
+class Stage(NamedTuple):
+    """The reference, and the workspace in which the first leg of the same training was killed."""
+
+    reference: RunResult
+    place: Path
+    checkpoint: str
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    folder = tmp_path_factory.mktemp("resume")
+    reference = trace_script(folder / "reference", SOUND)
+    preempt = {"after": 6, "checkpoint": "out/step*.pt", "stop": "kill"}
+    probe = {"boundary": True, "preempt": preempt}
+    first = trace_script(folder / "legs", SOUND, name="leg-1", probe=probe, tick=stopped)
+    assert (reference.outcome, first.outcome) == ("finished", "preempted"), first.problem
+    leg = leg_of(reference.traces, first.traces, number=1, ended=False, expected=0)
+    assert (leg.ends, leg.identical, leg.not_restored) == (6, True, ())
+    (checkpoint,) = {trace.preempted for trace in first.traces if trace.preempted}
+    return Stage(reference, folder / "legs", checkpoint)
+
+
+@pytest.fixture
+def go_on(stage: Stage, tmp_path: Path) -> Callable[[str], Leg]:
+    """Let the training go on from the first leg's checkpoint, with this source."""
+
+    def second(source: str) -> Leg:
+        shutil.copytree(stage.place, tmp_path / "legs", ignore=shutil.ignore_patterns("runs"))
+        command, probe = f"python train.py {stage.checkpoint}", {"boundary": True}
+        again = trace_script(tmp_path / "legs", source, command=command, name="leg-2", probe=probe)
+        assert again.outcome == "finished", (again.problem, again.ended.tail)
+        traces = stage.reference.traces
+        return leg_of(traces, again.traces, number=2, ended=True, expected=6)
+
+    return second
+
+
+def test_the_sound_training_goes_on_from_its_checkpoint(go_on: Callable[[str], Leg]) -> None:
+    leg = go_on(SOUND)
+    assert (leg.begins, leg.ends, leg.identical, leg.not_restored) == (4, 24, True, ())
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_checkpoint_lacks_is_named(name: str, go_on: Callable[[str], Leg]) -> None:
+    fault = FAULTS[name]
+    assert SOUND.count(fault.was) >= 1
+    leg = go_on(SOUND.replace(fault.was, fault.instead, 1))
+    assert not leg.identical
+    assert fault.component in [item.component for item in leg.not_restored], leg
+
+
+def test_the_example_passes_and_its_twin_fails(tmp_path: Path) -> None:
+    for name in ("sound", "broken"):
+        (tmp_path / name).mkdir()
+    gated = gate(EXAMPLE, *FEW, out=tmp_path / "sound")
+    gated.must(0)
+    found = gated.report["resume"]
+    assert found["identical"] and found["not_restored"] == []
+    assert [(leg["from"], leg["to"]) for leg in found["legs"]] == [(0, 10), (6, 16), (12, 40)]
+    assert "resume" in gated.stdout and "stopped after 10, 16 steps" in gated.stdout
+    twin = gate(EXAMPLE / "broken", *FEW, out=tmp_path / "broken")
+    twin.must(1)
+    assert twin.report["determinism"]["identical"] and twin.reason_ids == ["resume/diverged"]
+    assert twin.report["resume"]["not_restored"] == ["rng:torch"]
+    assert "out/step6.pt" in twin.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "reason"),
+    [
+        ("resume.run=python train.py --seed {seed} --resume out/step6.pt", 1, "resume/no-progress"),
+        ("resume.run=python train.py --resume none.pt", 3, "resume/crashed"),
+        ("resume.checkpoint=out/none*.pt", 3, "resume/no-checkpoint"),
+    ],
+)
+def test_what_cannot_go_on_is_one_reason(
+    setting: str, code: int, reason: str, tmp_path: Path
+) -> None:
+    gated = gate(EXAMPLE, *FEW, "--set", setting, out=tmp_path)
+    gated.must(code)
+    assert reason in gated.reason_ids

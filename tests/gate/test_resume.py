@@ -1,0 +1,104 @@
+"""Claims about `gate.resume`: which leg comes next, and what the legs amount to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from repro_gate.compare.model import Leg
+from repro_gate.errors import UsageError
+from repro_gate.gate.resume import Resumed, failures, next_leg, resumed, unanswered
+from repro_gate.runs.launch import RunResult
+from repro_gate.runs.progress import Watch
+from repro_gate.runs.results import Results
+from repro_gate.spec.model import Resume
+from tests.support.built_traces import results, run, spec, training
+
+COMMAND = "python train.py {seed} {checkpoint}"
+
+
+def series(**wanted: Any) -> Results:
+    resume = Resume(**{"after": 2, "checkpoint": "out/*", "run": COMMAND, **wanted})
+    found = results(spec=spec(resume=resume))
+    for number in (1, 2):
+        found.add(run(f"deterministic-{number}", training(4)))
+    return found
+
+
+def leg(number: int, begins: int, *, identical: bool = True) -> Leg:
+    return Leg(number=number, begins=begins, ends=begins + 2, identical=identical)
+
+
+def following(legs: list[Leg], last: RunResult | None) -> Any:
+    found = series()
+    return next_leg(found, found.by_name["deterministic-1"], legs, last)
+
+
+STOPPED = replace(run("leg-1", outcome="preempted"), checkpoint="out/a b.pt")
+
+
+def test_three_legs_each_from_the_checkpoint_of_the_one_before() -> None:
+    first = following([], None)
+    assert (first.name, first.command, first.goes_on) == ("leg-1", "", False)
+    second = following([leg(1, 0)], STOPPED)
+    assert (second.name, second.goes_on) == ("leg-2", True)
+    assert second.command == "python train.py 42 'out/a b.pt'"
+    third = following([leg(1, 0), leg(2, 1)], STOPPED)
+    assert third.name == "leg-3" and "preempt" in second.probe and "preempt" not in third.probe
+    assert following([leg(1, 0), leg(2, 1), leg(3, 2)], STOPPED) is None
+
+
+@pytest.mark.parametrize(
+    ("legs", "last"),
+    [
+        ([leg(1, 0)], run("leg-1")),  # it went to its end
+        ([leg(1, 0)], replace(STOPPED, checkpoint="")),
+        ([leg(1, 0), leg(2, 1, identical=False)], STOPPED),
+    ],
+)
+def test_nothing_follows_a_leg_that_ended_or_is_another_training(
+    legs: list[Leg], last: RunResult
+) -> None:
+    assert following(legs, last) is None
+
+
+def test_training_that_ends_before_it_could_be_stopped_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"resume.after is 4, and the training takes 4 steps"):
+        resumed(series(after=4), Watch())
+
+
+def test_it_is_looked_at_only_where_the_spec_asks_and_the_runs_are_the_same() -> None:
+    plain = results()
+    plain.add(run("deterministic-1", training(4)))
+    assert resumed(plain, Watch()) is None
+    first, other = run("deterministic-1", training(4)), run("deterministic-2", training(4, seed=1))
+    for second in (other, replace(other, outcome="crashed", problem="it exited")):
+        found = results(spec=series().spec)
+        found.add(first)
+        found.add(replace(second, request=replace(second.request, second_of="deterministic-1")))
+        assert resumed(found, Watch()) is None
+
+
+@pytest.mark.parametrize(
+    ("legs", "reasons"),
+    [
+        ([leg(1, 0), leg(2, 1), leg(3, 2)], []),
+        ([leg(1, 0), leg(2, 1), leg(3, 1)], ["resume/no-progress"]),
+        ([leg(1, 0), leg(2, 1, identical=False)], ["resume/diverged"]),
+        ([leg(1, 0, identical=False)], ["resume/first-leg"]),
+    ],
+)
+def test_why_it_is_another_training(legs: list[Leg], reasons: list[str]) -> None:
+    assert [item.id for item in failures(Resumed(tuple(legs)))] == reasons
+
+
+def test_what_could_not_be_seen_is_a_reason() -> None:
+    crashed = run("leg-2", outcome="crashed", problem="it exited", tail=["KeyError: 'step'"])
+    for found, reason in (
+        (Resumed((leg(1, 0),), crashed), "resume/crashed"),
+        (Resumed((leg(1, 0),)), "resume/no-checkpoint"),
+    ):
+        (only,) = unanswered(found, "out/*.pt")
+        assert only.id == reason and only.remedy
