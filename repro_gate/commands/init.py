@@ -85,6 +85,13 @@ capture:
   # Files that the training writes, as globs below the working directory: they are compared value by value after the run.
   # artifacts: [out/*.pt, out/metrics.json]
 
+# Training that is stopped at a checkpoint and goes on must be the same training: how many optimizer steps before it is stopped, the
+# file or folder that it leaves, and how it goes on.
+# resume:
+#   after: 20
+#   checkpoint: out/ckpt*.pt
+#   run: python train.py --seed {{seed}} --resume {{checkpoint}}
+
 cost:
   # Runs without the flags measure what determinism costs, and the noise it removes; `false` leaves them out.
   measure: true
