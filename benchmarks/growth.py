@@ -123,9 +123,7 @@ def _step(torch: Any, at: Path, tensors: int, elements: int) -> Callable[[], obj
         )
         for _ in KINDS
     ]
-    writer = TraceWriter(
-        str(at), {"nonce": "", "pid": 1, "key": "main", "argv": [], "forked": False}
-    )
+    writer = TraceWriter(str(at), {"nonce": "", "pid": 1, "argv": [], "forked": False})
     count = iter(range(1_000_000))
 
     def step() -> None:
@@ -150,7 +148,6 @@ def _comparison(at: Path, tensors: int, steps: int, ranks: int) -> Callable[[], 
                 {
                     "nonce": "",
                     "pid": 1,
-                    "key": f"rank{rank}",
                     "argv": [],
                     "forked": False,
                 },

@@ -88,7 +88,8 @@ def environment(
         now = outer.get("LC_ALL") or outer.get("LANG") or ""
         others = (name for name in _LOCALES if name != now and _installed(name))
         if other := next(others, ""):
-            variables["LC_ALL"] = other
+            names = {name for name in outer if name.startswith("LC_") and outer[name]}
+            variables |= dict.fromkeys(("LANG", *sorted(names)), other)
     if THREADS in varied:
         given = outer.get("OMP_NUM_THREADS", "")
         count = int(given) if given.isdecimal() else usable_processors()

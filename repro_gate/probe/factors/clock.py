@@ -64,7 +64,7 @@ CLOCK = Clock()
 def install() -> None:
     """Wrap the clocks of `time` and `datetime`, and the times of files."""
     # since the start of the run, which all its processes share
-    passed = time.time_ns() - int(session.current().config["started"] * 1e9)
+    passed = time.time_ns() - _started()
     for name in _CLOCKS:
         begin, ahead = (_BEGIN, _AHEAD) if name == "time" else (0, 0)
         start = 0 if name in _OF_PROCESS else getattr(time, name + "_ns")() - passed
@@ -86,19 +86,25 @@ def install() -> None:
         wrap(time, name, functools.partial(_gettime, "time." + name, unit))
 
 
+def _started() -> int:
+    """Return when the run began, in ns since 1970."""
+    return int(session.current().config["started"] * 1e9)
+
+
 def _read(
     source: str,
     begin: int,
     ahead: int,
-    start: int,
+    start: int | None,
     unit: Any,
     original: Callable[[], Any],
 ) -> Any:
     """Return what a clock says. Pinned it begins at `begin`, varied it is `ahead`; `start` is what
-    it said when the run began; all in ns. `unit` is its own, in ns or in seconds."""
+    it said when the run began (None: it does not run faster); all in ns. `unit` is its own, in ns
+    or in seconds."""
     frame = asker(sys._getframe(1))
-    own = inside(frame)
-    varies = own or bool(ahead)
+    since = None if start is None or not inside(frame) else type(unit)(start * unit)
+    varies = since is not None or bool(ahead)
     only_real = not varies and USES.only_varies(NAME)
     if only_real or frame is None or _TIMEOUTS.match(module_of(frame)):
         return original()
@@ -107,7 +113,7 @@ def _read(
         return (begin + CLOCK.read(is_direct(frame, NAME))) * unit
 
     def varied(real: Any) -> Any:
-        gained = (real - type(unit)(start * unit)) * _FASTER if own else 0
+        gained = 0 if since is None else (real - since) * _FASTER
         return real + type(unit)(ahead * unit) + gained
 
     return USES.ask(NAME, source, original, pinned, varied if varies else None)
@@ -115,13 +121,14 @@ def _read(
 
 def _of_day(source: str) -> float:
     """Return the time of day, as the caller's caller is to read it, in seconds since 1970."""
-    return float(_read(source, _BEGIN, _AHEAD, 0, 1e-9, _time))
+    return float(_read(source, _BEGIN, _AHEAD, _started(), 1e-9, _time))
 
 
 def _gettime(source: str, unit: Any, original: Any, which: int) -> Any:
     of_day = which == time.CLOCK_REALTIME
     real = functools.partial(original, which)
-    return _read(source, _BEGIN * of_day, _AHEAD * of_day, 0, unit, real)
+    start = _started() if of_day else None
+    return _read(source, _BEGIN * of_day, _AHEAD * of_day, start, unit, real)
 
 
 def _broken_down(name: str, original: Any, *args: Any) -> Any:
