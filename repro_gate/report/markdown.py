@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from markupsafe import Markup
 
@@ -67,7 +68,7 @@ def comment(report: Report, view: View = PLAIN) -> str:
     `view.limit` characters. The verdict is always in it."""
     limit = LIMIT if view.limit is None else view.limit
     first = first_rows(report, _ROWS)
-    head = _head(report, view, first)
+    page = partial(_page, report, view, _head(report, view, first))
 
     def fits(text: str) -> bool:
         return len(text) <= limit and len(text.encode()) <= ROOM
@@ -75,12 +76,11 @@ def comment(report: Report, view: View = PLAIN) -> str:
     text = ""
     for rows, form in ((10, _FORM), (4, _LEAST)):
         found = sections(report, rows, whole=False, known=reasons_shown(report, first))
-        parts = [(item.rank, _section(item, form, opened="")) for item in found]
+        parts = [(item.rank, section(item, form)) for item in found]
         needed = [part for part in parts if part[0] < MAP]
-        text = _fitted(report, view, head, parts, fits)
-        if all(
-            part in parts for part in needed
-        ):  # else each says less, so that more of them stay
+        text = fitted(page, parts, fits)
+        # else each says less, so that more of them stay
+        if all(part in parts for part in needed):
             break
     return (
         text
@@ -110,11 +110,11 @@ def line(
         + "."
     ]
     weakened = [
-        _section(item, _FORM, opened="")
+        section(item, _FORM)
         for item in sections(report, 10, whole=False)
         if item.rank == 0
     ]
-    text = _page(report, view, [*head, *_changes(report), *weakened])
+    text = _page(report, view, [*head, *_changes(report)], weakened)
     return text if len(text) <= limit else comment(report, view)
 
 
@@ -126,32 +126,31 @@ def summary(report: Report, view: View = PLAIN) -> str:
     def fits(text: str) -> bool:
         return len(text.encode()) <= limit
 
-    head = _head(report, view, first_rows(report, 100))
+    page = partial(_page, report, view, _head(report, view, first_rows(report, 100)))
     found = [
-        (item.rank, _section(item, _AMPLE, opened=" open"))
+        (item.rank, section(item, _AMPLE, opened=" open"))
         for item in sections(report, 200)
     ]
-    text = _fitted(report, view, head, found, fits)
+    text = fitted(page, found, fits)
     return text if fits(text) else _short(report, fits, limit)
 
 
-def _fitted(
-    report: Report,
-    view: View,
-    head: Sequence[Markup],
+def fitted(
+    page: Callable[[Sequence[Markup], bool], str],
     found: list[tuple[int, Markup]],
     fits: Callable[[str], bool],
 ) -> str:
-    """Return the page without as many sections, those of the largest rank first, as it takes to
-    fit; what has rank 0 stays."""
-    text = _page(report, view, [*head, *(body for _, body in found)])
-    while not fits(text) and (largest := max((rank for rank, _ in found), default=0)):
-        last = max(index for index, (rank, _) in enumerate(found) if rank == largest)
-        del found[last]
-        text = _page(
-            report, view, [*head, *(body for _, body in found)], shortened=True
-        )
-    return text
+    """Return the page of as many sections as fit, which stay in `found`: those of the largest rank
+    go first, and what has rank 0 stays. `page` also takes whether any is gone."""
+    shortened = False
+    while True:
+        text = page([body for _, body in found], shortened)
+        ranks = [rank for rank, _ in found]
+        if fits(text) or not any(ranks):
+            return text
+        last = ranks[::-1].index(max(ranks))
+        del found[-1 - last]
+        shortened = True
 
 
 def _short(report: Report, fits: Callable[[str], bool], limit: int) -> str:
@@ -170,7 +169,11 @@ def _short(report: Report, fits: Callable[[str], bool], limit: int) -> str:
 
 
 def _page(
-    report: Report, view: View, parts: Sequence[Markup], *, shortened: bool = False
+    report: Report,
+    view: View,
+    head: Sequence[Markup],
+    parts: Sequence[Markup],
+    shortened: bool = False,
 ) -> str:
     *lines, last = footer(report, view)
     by = [
@@ -186,7 +189,7 @@ def _page(
         + Markup(", ").join(by)
         + Markup(f"{more}.</sub>")
     )
-    return "\n\n".join(part for part in (*parts, *lines, foot) if part) + "\n"
+    return "\n\n".join(part for part in (*head, *parts, *lines, foot) if part) + "\n"
 
 
 def _head(report: Report, view: View, rows: Sequence[Row]) -> list[Markup]:
@@ -198,15 +201,15 @@ def _head(report: Report, view: View, rows: Sequence[Row]) -> list[Markup]:
     return [title + heading(report, view), Markup("\n").join(lines)]
 
 
-def _section(section: Section, form: Form, *, opened: str) -> Markup:
+def section(item: Section, form: Form, opened: str = "") -> Markup:
     """Return a section: folded, but for what has no title, and for what a reviewer must see."""
-    form = form if section.rank else _LEAST  # what is always there must be short
-    body = Markup("\n\n").join(as_markdown(block, form) for block in section.blocks)
-    if not section.title:
+    form = form if item.rank else _LEAST  # what is always there must be short
+    body = Markup("\n\n").join(as_markdown(block, form) for block in item.blocks)
+    if not item.title:
         return body
-    if section.rank == 0:
-        return Markup(f"### {MARKS['warn']} {section.title}\n\n") + body
-    fold = Markup(f"<details{opened}><summary>{section.title}</summary>\n\n")
+    if item.rank == 0:
+        return Markup(f"### {MARKS['warn']} {item.title}\n\n") + body
+    fold = Markup(f"<details{opened}><summary>{item.title}</summary>\n\n")
     return fold + body + Markup("\n\n</details>")
 
 

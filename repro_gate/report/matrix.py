@@ -8,6 +8,7 @@ check and input that is not the same, side by side.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from markupsafe import Markup
 
 from repro_gate.baseline.config_hash import changed_inputs
 from repro_gate.compare.model import Cost
-from repro_gate.escape import and_more, clip, for_code_block, for_terminal
+from repro_gate.escape import and_more, clip, for_terminal
 from repro_gate.report import comparisons, findings, wording
 from repro_gate.report.glance import glance
 from repro_gate.report.markdown import (
@@ -23,13 +24,12 @@ from repro_gate.report.markdown import (
     MARKS,
     Form,
     as_markdown,
-    code,
-    link,
-    message,
-    prose,
+    fitted,
+    footer,
+    section,
 )
 from repro_gate.report.model import PLAIN, Report, View
-from repro_gate.report.sections import Table, reason_items
+from repro_gate.report.sections import Block, Facts, Section, Table, sections
 from repro_gate.report.terminal import laid_out
 from repro_gate.report.widgets import printed, text
 from repro_gate.report.wording import Phrase, phrase, say
@@ -43,12 +43,8 @@ _HEADER = (
     "Platform",
 )
 _WORST_FIRST = ("fail", "inconclusive", "pass")
-# with so many reasons below each row, longest first
-_FORMS = (
-    (Form(name=120, message=400), 5),
-    (Form(name=120, message=400), 0),
-)
-_NONE = Markup("–")
+_FORM = Form(name=120, message=400)
+_ACT = 2  # rank of the sections that say what is wrong and what to do
 _ROWS = 40  # of `between`
 # rows of a glance that `between` has in another form, or that only a pass has
 _APART = ("checks", "config hash", "note", "compared", "runs", "noise floor")
@@ -56,19 +52,35 @@ _Row = tuple[Phrase, Phrase, Phrase]  # what it is, and its value in either repo
 
 
 def render(reports: Sequence[Report], view: View = PLAIN) -> str:
-    """Return the Markdown of a comment on `reports` (at least one), in the longest form that fits
-    into `view.limit` characters. Rows are in the order of their names, whatever order the reports
-    come in."""
+    """Return the Markdown of a comment on `reports` (at least one), in at most `view.limit`
+    characters. Rows are in the order of their names, whatever order the reports come in."""
     limit = LIMIT if view.limit is None else view.limit
     named = sorted(
         zip(_names(reports), reports, strict=True),
         key=lambda pair: (pair[0], pair[1].started),
     )
-    short = f"{_heading(reports)}\nThe table is too long for this place: see each job's report.\n"
-    texts = (*(_whole(named, view, form, rows) for form, rows in _FORMS), short)
-    return next(
-        (text for text in texts if len(text) <= limit), verdict(reports)[:limit]
+    heading = _heading(reports)
+    table = Table(_HEADER, tuple(_row(name, report) for name, report in named))
+    *_, commit = footer(named[0][1], view)
+
+    def page(parts: Sequence[Markup], shortened: bool) -> str:
+        more = "\n\nShortened: each job's report holds everything." * shortened
+        body = (heading, as_markdown(table, _FORM), *parts, commit)
+        return "\n\n".join(body) + f"{more}\n"
+
+    def fits(text: str) -> bool:
+        return len(text) <= limit
+
+    below = [
+        (_ACT, _below(name, report))
+        for name, report in named
+        if report.verdict != "pass"
+    ]
+    short = (
+        f"{heading}\n\nThe table is too long for this place: see each job's report.\n"
     )
+    texts = (fitted(page, below, fits), short)
+    return next(filter(fits, texts), verdict(reports)[:limit])
 
 
 def verdict(reports: Sequence[Report]) -> str:
@@ -96,109 +108,56 @@ def _names(reports: Sequence[Report]) -> list[str]:
     ]
 
 
-def _whole(
-    named: Sequence[tuple[str, Report]], view: View, form: Form, rows: int
-) -> str:
-    reports = [report for _, report in named]
-    lines = [
-        _heading(reports),
-        f"| {' | '.join(_HEADER)} |",
-        f"|{' :--- |' * len(_HEADER)}",
-    ]
-    lines += [f"| {' | '.join(_row(name, report, form))} |" for name, report in named]
-    for name, report in named:
-        lines += (
-            _below(name, report, form, rows)
-            if report.verdict != "pass" and rows
-            else ()
-        )
-    commit = (
-        reports[0].origin.head_sha
-        if reports[0].origin is not None
-        else reports[0].subject.commit
-    )
-    foot = [Markup("Commit ") + code(comparisons.short(commit), form)] if commit else []
-    if view.run_url:
-        foot.append(link(Markup("workflow run"), view.run_url))
-    return "\n".join([*lines, *(["", Markup(" · ").join(foot)] if foot else []), ""])
-
-
 def _heading(reports: Sequence[Report]) -> str:
-    counts = ", ".join(
-        f"{found} {word}"
-        for word in _WORST_FIRST
-        if (found := sum(report.verdict == word for report in reports))
-    )
+    counted = Counter(report.verdict for report in reports)
+    counts = (f"{counted[word]} {word}" for word in _WORST_FIRST if counted[word])
     overall = verdict(reports)
-    return f"## {MARKS[overall]} Repro Gate: {overall} ({counts})\n"
+    return f"## {MARKS[overall]} Repro Gate: {overall} ({', '.join(counts)})"
 
 
-def _row(name: str, report: Report, form: Form) -> list[str]:
+def _row(name: str, report: Report) -> tuple[Phrase, ...]:
     found = report.determinism
     cause = report.diagnosis
-    address = report.config_hash
-    if found is None:
-        first = Markup("not compared")
-    elif found.identical:
-        first = Markup(f"nothing: {found.runs} runs, {found.steps:,} steps")
-    else:
+    hashed = report.config_hash
+    first = say("not compared")
+    why = say("–")
+    if found is not None and found.identical:
+        first = say(f"nothing: {found.runs} runs, {found.steps:,} steps")
+    elif found is not None:
         divergence = found.first_divergence
-        first = (
-            Markup("unknown")
-            if divergence is None
-            else prose(wording.where(divergence), form)
-        )
-    why = _NONE
+        first = say("unknown") if divergence is None else wording.where(divergence)
     if cause is not None:
-        at = (
-            Markup(" in ") + code(findings.place(cause), form)
-            if cause.file
-            else Markup("")
-        )
-        why = (
-            Markup(f"[{cause.cause}]({findings.page_of(cause.cause)})")
-            + at
-            + Markup(
-                ""
-                if cause.confirmed
-                else " (observed)"
-                if cause.observed
-                else " (not proven)"
-            )
-        )
-    elif report.reasons and (found is None or found.identical):
-        why = message(report.reasons[0].message, form)
-    platform = (
-        _NONE
-        if address is None
-        else code(comparisons.short(address.platform).removeprefix("sha256:"), form)
-    )
-    mark = Markup(f"{MARKS[report.verdict]} {report.verdict}")
-    return [
-        code(name, form),
-        mark,
+        place = findings.place(cause)
+        words = "{page} in {name}" if place else "{page}"
+        if not cause.confirmed:
+            words += " (observed)" if cause.observed else " (not proven)"
+        why = phrase(words, page=cause.cause, name=place)
+    elif report.reasons and not wording.diverged(report):
+        why = phrase("{message}", message=report.reasons[0].message)
+    platform = say("–")
+    if hashed is not None:
+        digest = comparisons.short(hashed.platform).removeprefix("sha256:")
+        platform = phrase("{name}", name=digest)
+    return (
+        phrase("{name}", name=name),
+        say(f"{MARKS[report.verdict]} {report.verdict}"),
         first,
         why,
-        prose(comparisons.cost(report.cost), form),
+        comparisons.cost(report.cost),
         platform,
-    ]
+    )
 
 
-def _below(name: str, report: Report, form: Form, rows: int) -> list[str]:
+def _below(name: str, report: Report) -> Markup:
     """Return what one row's report says against the change, folded. Markdown is not read inside a
     summary: there a name is HTML's code."""
-    shown = Markup("<code>{}</code>").format(clip(for_terminal(name), form.name))
-    lines = [
-        "",
-        f"<details><summary>{MARKS[report.verdict]} {shown}: why, and what to do</summary>",
-        "",
-        prose(wording.headline(report), form),
-        "",
-    ]
-    lines.append(as_markdown(reason_items(report.reasons, rows), form))
-    if 0 < len(report.reproduce) <= 2_000:  # half a command is none
-        lines += ["", for_code_block(report.reproduce, "sh")]
-    return [*lines, "", "</details>"]
+    title = Markup("{} <code>{}</code>: why, and what to do").format(
+        MARKS[report.verdict], clip(for_terminal(name), _FORM.name)
+    )
+    blocks: list[Block] = [Facts((("", wording.headline(report)),))]
+    for item in sections(report, 5, whole=False):
+        blocks += item.blocks if item.rank == _ACT else ()
+    return section(Section(title, _ACT, tuple(blocks)), _FORM)
 
 
 def between(a: Report, b: Report, names: tuple[str, str], view: View = PLAIN) -> str:

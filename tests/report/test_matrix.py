@@ -86,7 +86,7 @@ def test_it_fits_into_any_limit_and_width_and_stays_text() -> None:
 def test_names_are_inert_wherever_they_stand() -> None:
     text = render([cell(reports.hostile(), reports.HOSTILE), A100])
     # without blocks of code, then without spans
-    prose = re.sub(r"^(`{3,})sh\n.*?\n\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^(`{3,})(?:sh|text)\n.*?\n\1$", "", text, flags=re.MULTILINE | re.DOTALL)
     # HTML, where a name stands in `<code>`: see below
     prose = re.sub(r"<summary>.*</summary>", "", prose)
     prose = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", prose)
