@@ -36,36 +36,29 @@ from repro_gate.escape import and_more, for_terminal
 from repro_gate.report.model import Report
 
 _LABEL = 30  # characters of a row's name
-_FEWEST = 8  # columns that are left, at least
 _NEVER = 10**6  # a column behind all others
 
 _Grouped = list[list[HeatRow]]
 ROWS = 24
 COLUMNS = 40
-_QUIET = "·"
-# below two to the power of that many ULP
-_SHADES = (
-    (6, "░"),
-    (14, "▒"),
-    (20, "▓"),
-    (len(LEVELS), "█"),
-)
 _LEGEND = (
-    "· identical   ░ below 64 ULP   ▒ below 16,384   ▓ below 1,048,576   █ more   ? by an unknown "
+    "· identical   ░ below 256 ULP   ▒ below 65,536   ▓ below 1,048,576   █ more   ? by an unknown "
     "distance"
 )
-_COLUMNS = 80
-# class of the stylesheet, colour and meaning: from rounding to another training
+_COLUMNS = 80  # of the page
+_FEWEST = 8  # columns that it has at least, where distances were measured at few steps
+# class of the stylesheet, colour, character and meaning: from rounding to another training
 COLOURS = (
-    ("s", "#d5dae0", "bitwise identical"),
-    ("d0", "#ffe08a", "from 1 ULP"),
-    ("d1", "#fdbb4d", "from 16 ULP"),
-    ("d2", "#f98f35", "from 256 ULP"),
-    ("d3", "#e8602c", "from 4,096 ULP"),
-    ("d4", "#c8361f", "from 65,536 ULP"),
-    ("d5", "#94170f", "from 1,048,576 ULP"),
-    ("u", "#b39ddb", "differs, distance not measured"),
+    ("s", "#d5dae0", "·", "bitwise identical"),
+    ("d0", "#ffe08a", "░", "from 1 ULP"),
+    ("d1", "#fdbb4d", "░", "from 16 ULP"),
+    ("d2", "#f98f35", "▒", "from 256 ULP"),
+    ("d3", "#e8602c", "▒", "from 4,096 ULP"),
+    ("d4", "#c8361f", "▓", "from 65,536 ULP"),
+    ("d5", "#94170f", "█", "from 1,048,576 ULP"),
+    ("u", "#b39ddb", "?", "differs, distance not measured"),
 )
+_BLANK = ("", "", ABSENT, "not recorded")
 _BIN = 4  # powers of two that share a colour: the last holds what is 2^20 ULP and more apart
 _WIDTH = 760  # pixels of the cells
 # powers of two: two orders of one sum are a few hundred ULP apart at most, other data many
@@ -99,20 +92,13 @@ def layout(
     first: Divergence | None,
     rows: int,
     columns: int,
-    *,
-    measured: bool = False,
 ) -> Layout:
     """Return the map in at most `rows` rows of `columns` columns, beside the initial state.
-    `first` is the first divergence; without it, it is the first column that differs. If distances
-    were `measured` at few of the steps that differ, columns hold more steps, so that most of them
-    have one."""
+    `first` is the first divergence; without it, it is the first column that differs."""
     groups, more = _grouped(heat_map.rows, rows)
     steps = max(0, *(len(row.cells) - 1 for row in heat_map.rows), 0)
     width = max(1, -(-steps // columns))
     drawn = [_cells(group, steps, width) for group in groups]
-    while measured and _mostly_unknown("".join(drawn)) and width * _FEWEST < steps:
-        width *= 2
-        drawn = [_cells(group, steps, width) for group in groups]
     found = _first(heat_map, groups, first) if groups else None
     if found is not None:  # a report may name any step
         found = (
@@ -186,11 +172,6 @@ def _cells(group: list[HeatRow], steps: int, width: int) -> str:
     return "".join((*each[:1], *later))
 
 
-def _mostly_unknown(cells: str) -> bool:
-    unknown = cells.count(UNKNOWN)
-    return unknown > len(cells) - unknown - cells.count(SAME) - cells.count(ABSENT) > 0
-
-
 def _first(
     heat_map: HeatMap, groups: _Grouped, first: Divergence | None
 ) -> tuple[int, int] | None:
@@ -227,10 +208,11 @@ def text_map(heat_map: HeatMap, first: Divergence | None = None) -> str:
         return ""
     indent = max(len(name) for name, _ in drawn.rows)
     row, column = drawn.first or (-1, 0)
-    lines = [
-        f"{'→' if number == row else ' '} {name:<{indent}}  {''.join(map(_shade, cells))}".rstrip()
-        for number, (name, cells) in enumerate(drawn.rows)
-    ]
+    lines = []
+    for number, (name, cells) in enumerate(drawn.rows):
+        shades = "".join(_look(cell)[2] for cell in cells)
+        arrow = "→" if number == row else " "
+        lines.append(f"{arrow} {name:<{indent}}  {shades}".rstrip())
     if drawn.first is not None:
         lines.insert(0, " " * (indent + 4 + column) + "↓ first divergence")
     if drawn.more:
@@ -240,16 +222,6 @@ def text_map(heat_map: HeatMap, first: Divergence | None = None) -> str:
         + (f", {drawn.each} a column" * (drawn.each > heat_map.width))
     )
     return "\n".join([*lines, "", ruler, _LEGEND])
-
-
-def _shade(cell: str) -> str:
-    if cell in (ABSENT, UNKNOWN):
-        return cell
-    return (
-        _QUIET
-        if cell == SAME
-        else next(shade for below, shade in _SHADES if LEVELS.index(cell) < below)
-    )
 
 
 def maps(report: Report, rows: int) -> list[dict[str, object]]:
@@ -277,9 +249,9 @@ def _map(
     if pair.heat_map is None or not pair.heat_map.rows:
         return None
     measured = len(pair.growth) if isinstance(pair, Comparison) else 0
-    drawn = layout(
-        pair.heat_map, pair.first_divergence, rows, _COLUMNS, measured=bool(measured)
-    )
+    # as many that at least half of them have a distance
+    most = max(_FEWEST, 2 * measured) if measured else _COLUMNS
+    drawn = layout(pair.heat_map, pair.first_divergence, rows, min(most, _COLUMNS))
     notes = [note] if note else []
     if measured:
         notes.append(
@@ -313,8 +285,7 @@ def _summary(drawn: Layout, name: str, cells: str) -> tuple[str, ...]:
     differing = [at for at, cell in enumerate(cells) if cell not in (ABSENT, SAME)]
     recorded = sum(cell != ABSENT for cell in cells)
     begin = drawn.steps_of(differing[0], differing[0]) if differing else ""
-    far = _far(worst(cells)) if recorded else "not recorded"
-    return name, begin, f"{len(differing):,} of {recorded:,}", far
+    return name, begin, f"{len(differing):,} of {recorded:,}", _far(worst(cells))
 
 
 def growth(pair: Comparison) -> str:
@@ -346,7 +317,7 @@ def growth(pair: Comparison) -> str:
 def _neighbours(drawn: Layout, cells: str) -> Iterator[dict[str, object]]:
     """Return neighbours of one colour, each group as one rectangle."""
     at = 0
-    for (kind, colour, _), run in groupby(cells, key=_colour):
+    for (kind, colour, *_), run in groupby(cells, key=_look):
         group = "".join(run)
         last = at + len(group) - 1
         if kind:
@@ -361,18 +332,16 @@ def _neighbours(drawn: Layout, cells: str) -> Iterator[dict[str, object]]:
         at = last + 1
 
 
-def _colour(cell: str) -> tuple[str, str, str]:
-    """Return class and colour of a cell; empty for what was not recorded."""
-    if cell == ABSENT:
-        return "", "", ""
-    if cell in (SAME, UNKNOWN):
-        return COLOURS[0] if cell == SAME else COLOURS[-1]
-    return COLOURS[1 + min(LEVELS.index(cell) // _BIN, len(COLOURS) - 3)]
+def _look(cell: str) -> tuple[str, str, str, str]:
+    """Return class, colour, character and meaning of a cell."""
+    if cell in LEVELS:
+        return COLOURS[1 + min(LEVELS.index(cell) // _BIN, len(COLOURS) - 3)]
+    return {SAME: COLOURS[0], UNKNOWN: COLOURS[-1]}.get(cell, _BLANK)
 
 
 def _far(cell: str) -> str:
-    if cell in (SAME, UNKNOWN):
-        return "bitwise identical" if cell == SAME else "differs, distance not measured"
+    if cell not in LEVELS:
+        return _look(cell)[-1]
     power = LEVELS.index(cell)
     return (
         f"about {2**power:,} ULP apart" if power < 20 else f"about 2^{power} ULP apart"

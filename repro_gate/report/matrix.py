@@ -9,12 +9,11 @@ check and input that is not the same, side by side.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from markupsafe import Markup
 
-from repro_gate.baseline.config_hash import changed_inputs
 from repro_gate.compare.model import Cost
 from repro_gate.escape import and_more, clip, for_terminal
 from repro_gate.report import comparisons, findings, wording
@@ -46,9 +45,17 @@ _WORST_FIRST = ("fail", "inconclusive", "pass")
 _FORM = Form(name=120, message=400)
 _ACT = 2  # rank of the sections that say what is wrong and what to do
 _ROWS = 40  # of `between`
+_COST = say("cost")
 # rows of a glance that `between` has in another form, or that only a pass has
-_APART = ("checks", "config hash", "note", "compared", "runs", "noise floor")
-_Row = tuple[Phrase, Phrase, Phrase]  # what it is, and its value in either report
+_ELSEWHERE = (
+    "checks",
+    "config hash",
+    "note",
+    "compared",
+    "runs",
+    "noise floor",
+    "cost",
+)
 
 
 def render(reports: Sequence[Report], view: View = PLAIN) -> str:
@@ -162,48 +169,47 @@ def _below(name: str, report: Report) -> Markup:
 
 def between(a: Report, b: Report, names: tuple[str, str], view: View = PLAIN) -> str:
     """Return the table. `names` are the files. It prints whatever the texts hold."""
+    hashed = a.config_hash is not None and b.config_hash is not None
+    first = _facts(a, inputs=hashed)
+    second = _facts(b, inputs=hashed)
+    second[_COST] += _overlap(a.cost, b.cost) if first[_COST] != second[_COST] else ()
+    missing = say("none")
     changed = [
-        row
-        for row in (*_findings(a, b), *_checks(a, b), *_inputs(a, b))
-        if row[1] != row[2]
+        (label, first.get(label) or missing, second.get(label) or missing)
+        for label in dict.fromkeys([*first, *second])
+        if first.get(label) != second.get(label)
     ]
-    rows = tuple(
-        (label, *(value or say("none") for value in values))
-        for label, *values in changed[:_ROWS]
-    )
-    table = laid_out(Table(("", *(for_terminal(name, 160) for name in names)), rows))
+    head = ("", *(for_terminal(name, 160) for name in names))
     more = and_more(len(changed) - _ROWS)
-    return printed(view, table, *([text(say(more), "dim")] if more else []))
+    return printed(
+        view,
+        laid_out(Table(head, tuple(changed[:_ROWS]))),
+        *([text(say(more), "dim")] if more else []),
+    )
 
 
-def _findings(a: Report, b: Report) -> Iterator[_Row]:
-    """Return the verdict, and each row that is seen first of either report."""
-    one, other = (phrase("{message}", message=report.started) for report in (a, b))
-    yield say("started"), one, other
-    for label, one, other in zip(
-        ("verdict", "result"), *map(_verdict, (a, b)), strict=True
-    ):
-        yield say(label), one, other
-    yield say("noise floor"), wording.noise(a.noise_floor), wording.noise(b.noise_floor)
-    first, second = (_glanced(report) for report in (a, b))
-    for label in dict.fromkeys([*first, *second]):
-        left = first.get(label, ())
-        right = second.get(label, ())
-        if label == "cost" and left != right:
-            right = phrase("{}{}", right, _overlap(a.cost, b.cost))
-        yield say(label), left, right
-
-
-def _verdict(report: Report) -> tuple[Phrase, Phrase]:
-    return say(report.verdict), wording.headline(replace(report, noise_floor=None))
-
-
-def _glanced(report: Report) -> dict[str, Phrase]:
-    lines: dict[str, list[Phrase]] = {}
+def _facts(report: Report, *, inputs: bool) -> dict[Phrase, Phrase]:
+    """Return the verdict, what is seen first of a report, the status of each check, and the
+    `inputs` of the config hash, by name."""
+    lines = {
+        "started": [phrase("{message}", message=report.started)],
+        "verdict": [say(report.verdict)],
+        "result": [wording.headline(replace(report, noise_floor=None))],
+        "noise floor": [wording.noise(report.noise_floor)],
+        "cost": [comparisons.cost(report.cost)],
+    }
     for row in glance(report):
-        if row.label not in _APART:
+        if row.label not in _ELSEWHERE:
             lines.setdefault(row.label, []).extend(row.lines)
-    return {label: wording.joined(given, "; ") for label, given in lines.items()}
+    facts = {say(label): wording.joined(given, "; ") for label, given in lines.items()}
+    for item in report.checklist:
+        label = phrase("check {name}", name=item.id)
+        facts[label] = phrase("{message}", message=item.status)
+    if inputs and report.config_hash is not None:
+        for root, name, value in comparisons.inputs(report.config_hash):
+            label = phrase(f"{root} {{name}}", name=name)
+            facts[label] = phrase("{message}", message=comparisons.short(value))
+    return facts
 
 
 def _overlap(a: Cost | None, b: Cost | None) -> Phrase:
@@ -216,36 +222,3 @@ def _overlap(a: Cost | None, b: Cost | None) -> Phrase:
         if same
         else "; the intervals do not overlap"
     )
-
-
-def _checks(a: Report, b: Report) -> Iterator[_Row]:
-    """Return every check by its id: its status."""
-    first, second = (
-        {item.id: item.status for item in report.checklist} for report in (a, b)
-    )
-    for name in dict.fromkeys([*first, *second]):
-        statuses = (first.get(name, "not there"), second.get(name, "not there"))
-        left, right = (phrase("{message}", message=status) for status in statuses)
-        yield phrase("check {name}", name=name), left, right
-
-
-def _inputs(a: Report, b: Report) -> Iterator[_Row]:
-    """Return the inputs of the config hash."""
-    if a.config_hash is None or b.config_hash is None:
-        return
-    try:
-        moved = changed_inputs(a.config_hash, b.config_hash)
-    except (
-        ValueError
-    ):  # a report is not believed: this one claims an input that there is none of
-        yield say("inputs"), say("cannot be compared"), say("one is no input")
-        return
-    for item in moved:
-        values = (item.before, item.after)
-        left, right = (
-            ()
-            if value is None
-            else phrase("{message}", message=comparisons.short(value))
-            for value in values
-        )
-        yield phrase(f"{item.root} {{name}}", name=item.name), left, right

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import Resumption
+from repro_gate.compare.model import Comparison, NoiseFloor, Resumption
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, clip, listed
 from repro_gate.report import comparisons, findings, numbers, wording
@@ -262,11 +262,10 @@ def _place(file: str, line: int) -> Phrase:
     return phrase("{name}", name=notebook.place(file, line)) if file else ()
 
 
-def _map(item: object) -> list[Block]:
-    drawn = getattr(item, "heat_map", None)
-    if drawn is None or getattr(item, "identical", True):
+def _map(pair: Comparison | NoiseFloor | None) -> list[Block]:
+    if pair is None or pair.identical or pair.heat_map is None:
         return []
-    text = text_map(drawn, getattr(item, "first_divergence", None))
+    text = text_map(pair.heat_map, pair.first_divergence)
     return [Code(text)] if text else []
 
 

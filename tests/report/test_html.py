@@ -19,7 +19,7 @@ from repro_gate.compare.heat_map import LEVELS
 from repro_gate.compare.model import Comparison, GrowthPoint, HeatMap, HeatRow, NoiseFloor
 from repro_gate.diagnosis.model import ShownOperator, ShownUse
 from repro_gate.report import html
-from repro_gate.report.heat_map import layout
+from repro_gate.report.heat_map import Layout, maps
 from repro_gate.report.model import Origin, Reason, Report, View
 from tests.support import reports
 
@@ -237,10 +237,11 @@ def test_any_losses_and_steps_are_drawn_small() -> None:
         assert ('id="growth"' in page) is bool(row) and row in page
         assert page.count("<tr>") < 160 and len(page) < 60_000
         Elements(page)
-    for cells, each in (("5???????", 4), ("????????", 1)):
+    for cells, growth, each in (("5???????", _GROWTH[:12], 4), ("????????", (), 2)):
         rows = tuple(HeatRow("main", "gradient", f"b{n}", 1, " " + cells * 12) for n in range(3))
         drawn = HeatMap(steps=96, width=1, depth=1, rows=rows)
-        assert layout(drawn, None, 40, 100, measured=True).each == each
+        shown = maps(_with(replace(PAIR, heat_map=drawn, growth=growth)), 40)[0]["layout"]
+        assert isinstance(shown, Layout) and shown.each == each
 
 
 def _noise(rows: int, columns: int) -> HeatMap:

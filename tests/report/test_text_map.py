@@ -22,13 +22,13 @@ _SMALL = _map(("loss", "", " ..07"), ("gradient", "a.b", " .5f?"), ("parameter",
 def test_the_map_reads_as_it_should_and_its_arrows_point_at_the_divergence() -> None:
     assert text_map(_SMALL).splitlines() == [
         "                   ↓ first divergence",
-        "  loss            ··░▒",
-        "→ gradient a.b    ·░▓?",
+        "  loss            ··░░",
+        "→ gradient a.b    ·░▒?",
         "  parameter a.b  ·····",
         "",
         "left column: before the first step; then steps 0 to 3",
         (
-            "· identical   ░ below 64 ULP   ▒ below 16,384   ▓ below 1,048,576   █ more   ? by an "
+            "· identical   ░ below 256 ULP   ▒ below 65,536   ▓ below 1,048,576   █ more   ? by an "
             "unknown distance"
         ),
     ]
