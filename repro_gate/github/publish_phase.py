@@ -42,6 +42,7 @@ from repro_gate.report import markdown, terminal
 from repro_gate.report.document import load, plain
 from repro_gate.report.exports import Annotation, command, workflow_commands
 from repro_gate.report.model import EXIT_CODES, Report, View
+from repro_gate.trace.fields import Location
 
 _PLACE = re.compile(r"(?!/)([^:]+):([0-9]{1,7})(?::|\Z)")
 
@@ -265,14 +266,12 @@ def view_of(job: Job, report: Report, foreign: bool) -> View:
 def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -> int:
     """Say why there is no report, and return the step's exit code: in the log, in the summary, and
     on the line of the spec if the message names one."""
-    file, line = location_of(problem.message)
     level = "error" if problem.exit_code else "notice"
     note = Annotation(
         level=level,
         title="Repro Gate",
         message=problem.diagnostics(),
-        file=file,
-        line=line,
+        location=location_of(problem.message),
     )
     print(command(note), file=out)
     verdict = "inconclusive" if problem.exit_code == Inconclusive.exit_code else ""
@@ -287,10 +286,10 @@ def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -
     return 0 if verdict and verdict not in inputs.fail_on else problem.exit_code
 
 
-def location_of(message: str) -> tuple[str | None, int | None]:
-    """Return the file and line that an error begins with, `repro.yml:4:3: …`; (None, None) if it
-    names none inside the checkout."""
+def location_of(message: str) -> Location | None:
+    """Return the file and line that an error begins with, `repro.yml:4:3: …`; None if it names none
+    inside the checkout."""
     place = _PLACE.match(message)
     if place is None or ".." in Path(place[1]).parts or not place[1].isprintable():
-        return None, None
-    return place[1], int(place[2])
+        return None
+    return Location(place[1], int(place[2]))

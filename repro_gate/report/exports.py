@@ -16,8 +16,8 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
@@ -62,7 +62,7 @@ LEVELS = ("error", "warning", "notice")
 MOST_OF_A_LEVEL = 9
 MESSAGE = 4096  # UTF-16 units of an annotation's message; the runner cuts the rest off
 TITLE = 255  # characters of an annotation's title: `title` of a check run's annotation, REST API
-_PART = 800  # characters of one of the three texts of a finding's message
+_PART = 800  # characters of one line of a finding's message
 
 
 def sarif(report: Report, view: View = PLAIN) -> str:
@@ -146,7 +146,6 @@ def _rule(identifier: str, title: str, text: str, url: str) -> dict[str, Any]:
 def _results(
     found: Sequence[Finding], rules: Sequence[str], spec: Location
 ) -> list[dict[str, Any]]:
-    index = {identifier: number for number, identifier in enumerate(rules)}
     seen: Counter[str] = Counter()
     results = []
     for item in found:
@@ -154,13 +153,19 @@ def _results(
         location = item.location or spec
         print_ = _fingerprint(identifier, location, item)
         seen[print_] += 1
+        file = {"uri": quote(location.file, safe="/"), "uriBaseId": _ROOT}
+        # the whole line: without an end a region reaches to the end of its line
+        region = {"startLine": location.line or 1, "startColumn": 1}
+        place = {"artifactLocation": file, "region": region}
+        # what is wrong first: where there is little room GitHub shows one sentence
+        message = "\n".join(map(_plain, item.lines)) or "no message"
         results.append(
             {
                 "ruleId": identifier,
-                "ruleIndex": index[identifier],
+                "ruleIndex": rules.index(identifier),
                 "level": item.level,
-                "message": {"text": _message(item)},
-                "locations": [{"physicalLocation": _location(location)}],
+                "message": {"text": message},
+                "locations": [{"physicalLocation": place}],
                 "partialFingerprints": {
                     "primaryLocationLineHash": f"{print_}:{seen[print_]}"
                 },
@@ -177,15 +182,6 @@ def _rule_id(identifier: str) -> str:
     )
 
 
-def _location(location: Location) -> dict[str, Any]:
-    """Return the whole line: without an end a region reaches to the end of its line."""
-    file = {"uri": quote(location.file, safe="/"), "uriBaseId": _ROOT}
-    return {
-        "artifactLocation": file,
-        "region": {"startLine": location.line or 1, "startColumn": 1},
-    }
-
-
 def _fingerprint(identifier: str, location: Location, item: Finding) -> str:
     """Return the same for the same finding in the next run: rule, file and the line's own text, but
     no line number, no step and no figure."""
@@ -198,16 +194,6 @@ def _fingerprint(identifier: str, location: Location, item: Finding) -> str:
     return hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def _message(item: Finding) -> str:
-    """Return what is wrong first: where there is little room GitHub shows one sentence."""
-    parts = (
-        _plain(item.message),
-        *(_plain(line) for line in item.detail.split("\n")),
-        f"Remedy: {_plain(item.remedy)}" if item.remedy else "",
-    )
-    return "\n".join(part for part in parts if part) or "no message"
-
-
 def _plain(text: str, limit: int = _TEXT) -> str:
     """Plain text on one line: no embedded link (`[text](target)`, section 3.11.6 of SARIF) and no
     placeholder (`{0}`, section 3.11.5)."""
@@ -218,18 +204,12 @@ def _plain(text: str, limit: int = _TEXT) -> str:
 def _category(report: Report) -> str:
     """`category/run`: one category for each spec and job, so that two gates do not close each
     other's alerts."""
-    name, run = (
-        ("", "")
-        if report.origin is None
-        else (report.origin.name, f"{report.origin.run_id}-{report.origin.run_attempt}")
-    )
-    parts = (
-        "repro-gate",
-        inside(report.subject.spec) or "repro.yml",
-        *([quote(clip(name, 100), safe="")] if name else []),
-        run,
-    )
-    return "/".join(parts)
+    parts = ["repro-gate", inside(report.subject.spec) or "repro.yml"]
+    run = ""
+    if (origin := report.origin) is not None:
+        parts += [quote(clip(origin.name, 100), safe="")] if origin.name else []
+        run = f"{origin.run_id}-{origin.run_attempt}"
+    return "/".join([*parts, run])
 
 
 def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is the same everywhere
@@ -250,9 +230,7 @@ def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is 
         outcomes[item.id] = (
             failed if item.level == "error" else outcomes.get(item.id, "system-out")
         )
-        lines.setdefault(item.id, [])
-        remedy = item.remedy and f"remedy: {item.remedy}"
-        lines[item.id] += [item.message, *item.detail.splitlines(), remedy]
+        lines.setdefault(item.id, []).extend(item.lines)
     # what failed is never cut
     names = sorted(outcomes, key=lambda name: outcomes[name] != failed)[:MOST_CASES]
     counts = Counter(outcomes[name] for name in names)
@@ -289,16 +267,15 @@ def _printable(text: str) -> str:
     return for_terminal(text, _CASE_TEXT)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Annotation:
-    """One annotation. `level` is one of LEVELS; `file` is relative to the repository, with `/`
-    between its parts; `line` counts from 1."""
+    """One annotation. `level` is one of LEVELS; the file of `location` is relative to the
+    repository, with `/` between its parts."""
 
     level: str
     title: str
     message: str
-    file: str | None = None
-    line: int | None = None
+    location: Location | None = None
 
 
 def workflow_commands(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  annotations are the same everywhere
@@ -306,45 +283,39 @@ def workflow_commands(report: Report, view: View = PLAIN) -> str:  # noqa: ARG00
     notices for what the gate saw before its runs.
 
     What has no line stands at the spec. At most MOST_OF_A_LEVEL of each level, the most important
-    first."""
+    first; where there is more, the last one says how many were left out."""
     spec = spec_location(report)
-    found = []
+    every = []
     for item in findings(report):
-        parts = (
-            item.message,
-            item.detail,
-            f"remedy: {item.remedy}" if item.remedy else "",
-        )
-        message = "\n".join(clip(part, _PART) for part in parts if part)
-        title = clip(
-            f"Repro Gate: {WEAKENED_TITLE.lower() if item.id == WEAKENED_ID else item.id}",
-            120,
-        )
-        location = item.location or spec
-        file, line = (
-            (None, None) if location is None else (location.file, location.line)
-        )
-        found.append(
-            Annotation(
-                level=item.level, title=title, message=message, file=file, line=line
-            )
-        )
-    preflight = (note for note in report.notes if note.id.startswith("preflight/"))
-    found += [
-        Annotation(
-            level="notice", title=note.id, message=f"{note.message}\n{note.remedy}"
-        )
-        for note in preflight
+        message = "\n".join(clip(line, _PART) for line in item.lines)
+        name = WEAKENED_TITLE.lower() if item.id == WEAKENED_ID else item.id
+        title = clip(f"Repro Gate: {name}", 120)
+        every.append(Annotation(item.level, title, message, item.location or spec))
+    every += [
+        Annotation("notice", note.id, f"{note.message}\n{note.remedy}")
+        for note in report.notes
+        if note.id.startswith("preflight/")
     ]
-    return "".join(f"{command(item)}\n" for item in _chosen(found))
+    chosen: list[Annotation] = []
+    for level in LEVELS:
+        chosen += [item for item in every if item.level == level][:MOST_OF_A_LEVEL]
+        number = sum(item.level == level for item in every)
+        if (left := number - MOST_OF_A_LEVEL + 1) > 1:
+            message = (
+                f"{left} more {level}s are in the report: "
+                "GitHub shows ten of each kind a step"
+            )
+            chosen[-1] = Annotation(level, f"Repro Gate: {left} more", message)
+    return "".join(f"{command(item)}\n" for item in chosen)
 
 
 def command(item: Annotation) -> str:
     """Return the workflow command that makes `item` an annotation, on one line. Texts are escaped
     here and are cut to the runner's limits."""
-    properties = {"title": for_terminal(item.title, TITLE), "file": item.file or ""}
-    if item.file and item.line:
-        properties["line"] = str(item.line)
+    properties = {"title": for_terminal(item.title, TITLE)}
+    if item.location is not None:
+        properties["file"] = item.location.file
+        properties["line"] = str(item.location.line or "")
     listed = ",".join(
         f"{name}={for_workflow_property(value)}"
         for name, value in properties.items()
@@ -352,31 +323,6 @@ def command(item: Annotation) -> str:
     )
     message = for_workflow_data(_clipped(item.message or item.title))
     return f"::{item.level}{' ' if listed else ''}{listed}::{message}"
-
-
-def _chosen(given: Iterable[Annotation]) -> list[Annotation]:
-    """Return what the runner has room for, errors first. Where there is more, the last one of its
-    level says how many were left out."""
-    chosen: list[Annotation] = []
-    for level in LEVELS:
-        found = [item for item in given if item.level == level]
-        if (left := len(found) - MOST_OF_A_LEVEL + 1) > 1:
-            message = (
-                f"{left} more {level}s are in the report: "
-                "GitHub shows ten of each kind a step"
-            )
-            found = [
-                *found[: MOST_OF_A_LEVEL - 1],
-                replace(
-                    found[0],
-                    title=f"Repro Gate: {left} more",
-                    message=message,
-                    file=None,
-                    line=None,
-                ),
-            ]
-        chosen += found
-    return chosen
 
 
 def _clipped(message: str) -> str:

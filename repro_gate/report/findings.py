@@ -53,6 +53,13 @@ class Finding:
     # None: no line is known, so it is shown at the spec
     location: Location | None = None
 
+    @property
+    def lines(self) -> list[str]:
+        """Return what is wrong, what was seen and what to do."""
+        remedy = self.remedy and f"remedy: {self.remedy}"
+        lines = (self.message, *self.detail.splitlines(), remedy)
+        return [line for line in lines if line]
+
 
 def findings(report: Report) -> tuple[Finding, ...]:
     """Most important first: the reasons, failed checks, what the change weakens, checks that warn.
@@ -72,18 +79,24 @@ def findings(report: Report) -> tuple[Finding, ...]:
     for reason in report.reasons[:_ROWS]:
         if reason.id in failed:
             found += _of_check(failed[reason.id])
-        elif cause is not None and reason.id in DIVERGED:
-            found.append(_of_cause(reason, cause))
+            continue
+        detail = ""
+        location = None
+        if cause is not None and reason.id in DIVERGED:
+            sentences = ("".join(text for _, text in line) for line in why(cause))
+            detail = "\n".join(sentences)
+            location = _of_diagnosis(cause)
             cause = None
-        else:
-            found.append(
-                Finding(
-                    level="error",
-                    id=reason.id,
-                    message=reason.message,
-                    remedy=reason.remedy,
-                )
+        found.append(
+            Finding(
+                level="error",
+                id=reason.id,
+                message=reason.message,
+                remedy=reason.remedy,
+                detail=detail,
+                location=location,
             )
+        )
     for check in failed.values():
         found += _of_check(check)
     found += [
@@ -103,14 +116,11 @@ def findings(report: Report) -> tuple[Finding, ...]:
 
 def says_more(reason: Reason, cause: Diagnosis | None) -> bool:
     """Return whether a reason says more than the headline and the cause do."""
-    return reason.id != GENERAL and (cause is None or not points_at(reason, cause))
-
-
-def points_at(reason: Reason, cause: Diagnosis) -> bool:
-    """Return whether a reason says no more than a proven cause does: it names the same line, or
-    lines that would have been a cause."""
+    if reason.id == GENERAL or cause is None:
+        return reason.id != GENERAL
+    # a proven cause says as much: it names the same line, or lines that would have been a cause
     names = cause.file != "" and Location(cause.file, cause.line) in reason.locations
-    return cause.confirmed and (names or reason.id == _POINTER)
+    return not (cause.confirmed and (names or reason.id == _POINTER))
 
 
 def spec_location(report: Report) -> Location | None:
@@ -164,18 +174,6 @@ def located(location: Location | None, folder: str = "") -> Location | None:
     name, cell = notebook.split(location.file)
     file = inside(name, folder)
     return None if file is None else Location(file, 0 if cell else location.line)
-
-
-def _of_cause(reason: Reason, cause: Diagnosis) -> Finding:
-    detail = "\n".join("".join(text for _, text in sentence) for sentence in why(cause))
-    return Finding(
-        level="error",
-        id=reason.id,
-        message=reason.message,
-        remedy=reason.remedy,
-        detail=detail,
-        location=_of_diagnosis(cause),
-    )
 
 
 def _of_diagnosis(cause: Diagnosis) -> Location | None:

@@ -21,6 +21,7 @@ from repro_gate.github.publish_phase import location_of, outputs_of
 from repro_gate.github.report_folder import PROBLEM, open_folder
 from repro_gate.github.settings import Inputs, read_inputs
 from repro_gate.report.model import PLAIN, Report
+from repro_gate.trace.fields import Location
 from tests.support import reports
 from tests.support.github.server import Answer
 from tests.support.github.stage import (
@@ -186,13 +187,13 @@ def test_the_state_changes_with_the_finding_and_not_with_the_clock() -> None:
 
 def test_an_error_is_shown_on_the_line_that_it_names() -> None:
     for message, place in (
-        ("repro.yml:4:3: train: x", ("repro.yml", 4)),
-        ("a/b.yml:12: y", ("a/b.yml", 12)),
-        ("/etc/passwd:1: y", (None, None)),
-        ("../x.yml:1: y", (None, None)),
-        ("no place here", (None, None)),
-        ("a\u202eb:3: y", (None, None)),
-        ("a:99999999999: y", (None, None)),
+        ("repro.yml:4:3: train: x", Location("repro.yml", 4)),
+        ("a/b.yml:12: y", Location("a/b.yml", 12)),
+        ("/etc/passwd:1: y", None),
+        ("../x.yml:1: y", None),
+        ("no place here", None),
+        ("a\u202eb:3: y", None),
+        ("a:99999999999: y", None),
     ):
         assert location_of(message) == place
 

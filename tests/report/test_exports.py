@@ -60,14 +60,14 @@ def test_no_text_of_an_annotation_becomes_a_command_or_a_property() -> None:
         "100%",
         "\u2028::error::",
     ):
-        line = command(Annotation(level="error", title=text, message=text, file=text, line=3))
+        line = command(Annotation("error", text, text, Location(text, 3)))
         name, properties, data = command_of(line)
         assert name == "error" and properties.keys() == {"title", "file", "line"}
         assert properties["line"] == "3"
         assert line.isprintable() and data == "\n".join(
             part.replace("\r", "\\r").replace("\u2028", "\\u2028") for part in text.split("\n")
         )
-    assert command(Annotation(level="notice", title="", message="x", line=4)) == "::notice::x"
+    assert command(Annotation("notice", "", "x")) == "::notice::x"
     assert command(Annotation(level="notice", title="x", message="")) == "::notice title=x::x"
 
 
