@@ -79,9 +79,13 @@ def move(item: ChangedInput) -> Phrase:
 
 
 def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
-    """Return what is behind a baseline's status, most telling first; at most `most` inputs and as
-    many facts outside them."""
-    lines: list[Phrase] = []
+    """Return a baseline's status and what is behind it, most telling first; at most `most` inputs
+    and as many facts outside them."""
+    words = "{status}: {message}"
+    line = phrase(words, status=baseline.status, message=baseline.message)
+    if baseline.recorded:
+        line = phrase("{} (recorded {message})", line, message=baseline.recorded)
+    lines = [line]
     if baseline.unlike:
         names = wording.joined(
             [phrase("{name}", name=part) for part in baseline.unlike[:most]]
@@ -102,9 +106,11 @@ def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
 
 
 def against_lines(against: AgainstFinding, most: int) -> tuple[Phrase, ...]:
-    """Return what is behind the answer against another ref: the first tensor that differs, how far
-    losses did, and the inputs."""
-    lines: list[Phrase] = []
+    """Return the answer against another ref and what is behind it: the first tensor that differs,
+    how far losses did, and the inputs."""
+    ref = at(against.ref, against.commit)
+    words = "{}, {status}: {message}"
+    lines = [phrase(words, ref, status=against.status, message=against.message)]
     if against.first_divergence is not None:
         lines.append(phrase("first at {}", wording.where(against.first_divergence)))
         far = wording.how_far(against.first_divergence)
@@ -121,15 +127,9 @@ def speed(found: Sequence[SpeedChange]) -> tuple[Phrase, ...]:
     """Return what a change does to the time of a step, one line for each arm."""
     lines: list[Phrase] = []
     for item in found:
-        figure = numbers.percent(abs(item.slower_pct), signed=False)
-        figure += " slower" if item.slower_pct > 0 else " faster"
-        flags = "with the flags" if item.arm == "deterministic" else "without the flags"
-        interval = numbers.interval(item.ci95)
-        lines.append(
-            phrase(
-                f"a step {flags}: {{figure}}, 95% interval {interval}", figure=figure
-            )
-        )
+        flags = "with" if item.arm == "deterministic" else "without"
+        words = f"a step {flags} the flags: {{figure}}, 95% interval {numbers.interval(item.ci95)}"
+        lines.append(phrase(words, figure=_slower(item.slower_pct)))
     return tuple(lines)
 
 
@@ -139,28 +139,19 @@ def at(ref: str, commit: str) -> Phrase:
 
 
 def base_policy(base: BaseFinding) -> Phrase:
-    """Return the base, and whose spec judged."""
-    return phrase(f"The base is {{}}; {_whose(base)}", at(base.ref, base.commit))
-
-
-def nothing_less(base: BaseFinding) -> Phrase:
-    """Return the one line of a base beside which nothing is weakened."""
-    return phrase(
-        f"{{}}: no weakened checks; {_whose(base)}", at(base.ref, base.commit)
-    )
+    """Return the base, what of it is weakened if anything is not, and whose spec judged."""
+    judge = "the spec of the base"
+    if base.policy == "head":
+        judge = "the spec of this change itself"
+    ref = at(base.ref, base.commit)
+    words = "The base is {}" if base.weakened else "{}: no weakened checks"
+    return phrase(f"{words}; the verdict is by {judge}", ref)
 
 
 def weakening(item: WeakenedCheck) -> Phrase:
     """Return where, which key, and what of it is less."""
     line = phrase("{name}: {message}", name=item.key, message=item.message)
     return phrase("{name} {}", line, name=str(item.location)) if item.location else line
-
-
-def _whose(base: BaseFinding) -> str:
-    return (
-        "the verdict is by "
-        f"{'the spec of the base' if base.policy == 'base' else 'the spec of this change itself'}"
-    )
 
 
 def _gap(gap: float | None) -> list[Phrase]:
@@ -183,15 +174,24 @@ def cost(price: Cost | None) -> Phrase:
     is said as `faster`."""
     if price is None:
         return say("not measured")
-    figure = numbers.percent(abs(price.determinism_cost_pct), signed=False)
-    figure += " faster" if price.determinism_cost_pct < 0 else " slower"
-    interval = numbers.interval(price.ci95)
-    line = phrase(
-        f"{{figure}}, 95% interval {interval}", figure=f"{figure} with the flags"
-    )
-    if price.max_percent is None:
-        return line
-    return phrase(f"{{}}; {_budget(price, price.max_percent)}", line)
+    figure = f"{_slower(price.determinism_cost_pct)} with the flags"
+    line = f"{{figure}}, 95% interval {numbers.interval(price.ci95)}"
+    if price.max_percent is not None:
+        line += f"; {_budget(price, price.max_percent)}"
+    return phrase(line, figure=figure)
+
+
+def doubts(price: Cost | None) -> tuple[Phrase, ...]:
+    """Return what makes a cost suspicious, where anything does."""
+    if price is None or price.suspicious is None:
+        return ()
+    doubt = price.suspicious
+    return (phrase("{figure}: {message}", figure="suspicious", message=doubt),)
+
+
+def _slower(percent: float) -> str:
+    words = "slower" if percent > 0 else "faster"
+    return f"{numbers.percent(abs(percent), signed=False)} {words}"
 
 
 def _budget(price: Cost, budget: float) -> str:
@@ -203,16 +203,6 @@ def _budget(price: Cost, budget: float) -> str:
         f"within the {limit}"
         if high <= budget
         else f"the {limit} lies in between, which fails nothing"
-    )
-
-
-def step_times(price: Cost) -> str:
-    """Return the two step times behind the cost: of the fastest fortieth of each run."""
-    flags = numbers.milliseconds(price.deterministic_step_ms)
-    none = numbers.milliseconds(price.default_step_ms)
-    return (
-        f"{flags} a step against {none} where runs are fastest, "
-        f"{numbers.count(price.timed_steps, 'step')} timed"
     )
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -283,21 +283,9 @@ def _integer(token: str) -> int:
 
 
 def _check_depth(document: object) -> None:
-    level = [document]
-    depth = 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise ReportError(f"nested deeper than {MAX_DEPTH} levels")
-        level = [child for item in level for child in _children(item)]
-
-
-def _children(item: object) -> Iterator[object]:
-    values: Iterable[object] = (
-        item.values()
-        if isinstance(item, dict)
-        else item
-        if isinstance(item, list)
-        else ()
-    )
-    return (child for child in values if isinstance(child, dict | list))
+    level: list[Any] = [[document]]
+    for _ in range(MAX_DEPTH + 1):
+        lists = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [item for item in chain(*lists) if isinstance(item, dict | list)]
+    if level:
+        raise ReportError(f"nested deeper than {MAX_DEPTH} levels")

@@ -4,7 +4,7 @@ reports side by side show these rows, in this order."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from repro_gate.compare.model import Divergence
 from repro_gate.diagnosis.model import Diagnosis
@@ -112,7 +112,8 @@ def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
             most=3,
         )
     if passed or report.cost is not None:
-        yield Row(label="cost", lines=_cost(report), rank=2, most=3)
+        lines = (comparisons.cost(report.cost), *comparisons.doubts(report.cost))
+        yield Row(label="cost", lines=lines, rank=2, most=3)
     if passed and (hashed := report.config_hash) is not None:
         lines = (comparisons.config_hash(hashed),)
         yield Row(label="config hash", lines=lines, rank=6, has_section=True)
@@ -159,7 +160,8 @@ def _divergence(report: Report, first: Divergence | None) -> tuple[Phrase, ...]:
     assert found is not None  # the caller asked
     lines = [wording.spread(found)]
     if first is not None:
-        far = wording.how_far_in_short(first)
+        # both values, if they are short, and the largest distance of one element
+        far = wording.how_far(replace(first, l2=None, relative_l2=None))
         lines.insert(0, phrase("{}: {}" if far else "{}", wording.where(first), far))
     if len(found.seeds) > 1:
         lines.append(say(f"seeds: {wording.seeds(report)}"))
@@ -187,30 +189,14 @@ def _weakened(report: Report) -> Iterator[Row]:
         yield Row(label="weakened", lines=(line,), rank=1, has_section=True)
 
 
-def _cost(report: Report) -> tuple[Phrase, ...]:
-    line = comparisons.cost(report.cost)
-    if report.cost is None or report.cost.suspicious is None:
-        return (line,)
-    doubt = report.cost.suspicious
-    return line, phrase("{figure}: {message}", figure="suspicious", message=doubt)
-
-
 def compared_with(report: Report) -> Iterator[Row]:
     """Return the baseline and the other ref, with what differs from them."""
     baseline = report.baseline
     against = report.against
     if baseline is not None:
-        first = phrase(
-            "{status}: {message}", status=baseline.status, message=baseline.message
-        )
-        if baseline.recorded:
-            first = phrase("{} (recorded {message})", first, message=baseline.recorded)
         behind = comparisons.baseline_lines(baseline, _FEW)
-        lines = (first, *behind[: _LINES_OF.get(baseline.status, 0)])
+        lines = behind[: 1 + _LINES_OF.get(baseline.status, 0)]
         yield Row(label="baseline", lines=lines, rank=2, most=6)
     if against is not None:
-        at = comparisons.at(against.ref, against.commit)
-        words = "{}, {status}: {message}"
-        first = phrase(words, at, status=against.status, message=against.message)
-        lines = (first, *comparisons.against_lines(against, 1)[:3])
+        lines = comparisons.against_lines(against, 1)[:4]
         yield Row(label="against", lines=lines, rank=3, most=5)

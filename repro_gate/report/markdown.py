@@ -343,7 +343,7 @@ def footer(report: Report, view: View) -> list[Markup]:
         parts.append(link(Markup("workflow run"), view.run_url))
     if report.base is not None and not report.base.weakened:
         parts.append(
-            Markup("base ") + prose(comparisons.nothing_less(report.base), NARROW)
+            Markup("base ") + prose(comparisons.base_policy(report.base), NARROW)
         )
     return [*lines, _DOT.join(parts)]
 

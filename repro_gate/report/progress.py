@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 from repro_gate.compare.model import Divergence
 from repro_gate.escape import clip, for_encoding, for_terminal, for_workflow_log
 from repro_gate.report.numbers import duration
-from repro_gate.report.wording import moment
+from repro_gate.report.wording import place_of
 from repro_gate.runs.progress import Watch
 
 if TYPE_CHECKING:
@@ -157,18 +157,9 @@ class Lines(Watch):
 
 def sentence(divergence: Divergence) -> str:
     """Return where two runs diverge, in one line that is safe to print."""
-    place = moment(divergence, divergence.step + 1)
-    process = (
-        ""
-        if divergence.process == "main"
-        else f" of {for_terminal(divergence.process, 60)}"
-    )
-    name = (
-        ""
-        if divergence.name == divergence.kind
-        else f" {for_terminal(divergence.name, 200)}"
-    )
-    return f"{place}, {divergence.kind}{name}{process}"
+    place = for_terminal(place_of(divergence, divergence.step + 1), 300)
+    process = divergence.process
+    return place if process == "main" else f"{place} of {for_terminal(process, 60)}"
 
 
 def remaining(run: RunResult, number: int, total: int) -> str:

@@ -217,7 +217,7 @@ def _differs(report: Report, rows: int) -> Iterator[tuple[str, Phrase]]:
     if found is not None and len(found.seeds) > 1:
         yield "seeds", say(wording.seeds(report))
     if report.base is not None and not report.base.weakened:
-        yield "base", comparisons.nothing_less(report.base)
+        yield "base", comparisons.base_policy(report.base)
     if lost := wording.non_finite(report):
         yield "loss", phrase("not finite: {message}", message=lost)
 
@@ -273,15 +273,10 @@ def _baseline(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phr
     found = report.baseline
     if found is None:
         return
-    if whole:
-        yield (
-            "",
-            phrase("{status}: {message}", status=found.status, message=found.message),
-        )
-    yield from (("", line) for line in comparisons.baseline_lines(found, rows))
+    lines = comparisons.baseline_lines(found, rows)
+    # the comment says the first one in its table
+    yield from (("", line) for line in lines[not whole :])
     yield from (("", line) for line in _remedy(found.remedy))
-    if whole and found.recorded:
-        yield "", phrase("recorded {message}", message=found.recorded)
 
 
 def _legs(found: Resumption | None) -> Iterator[tuple[Phrase, ...]]:
@@ -310,11 +305,8 @@ def _against(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phra
     found = report.against
     if found is None:
         return
-    if whole:
-        at = comparisons.at(found.ref, found.commit)
-        yield "", phrase("{status}, {}:", at, status=found.status)
-        yield "", phrase("{message}", message=found.message)
-    yield from (("", line) for line in comparisons.against_lines(found, rows))
+    lines = comparisons.against_lines(found, rows)
+    yield from (("", line) for line in lines[not whole :])
 
 
 def check_items(results: Iterable[CheckResult]) -> Items:
@@ -364,15 +356,14 @@ def _checklist(
 def _figures(report: Report) -> Iterator[tuple[str, Phrase]]:
     yield "noise floor", wording.noise(report.noise_floor)
     yield "cost", comparisons.cost(report.cost)
-    if report.cost is not None:
-        for line in (
-            comparisons.step_times(report.cost),
-            comparisons.memory(report.cost),
-        ):
-            yield "", say(line)
-        if report.cost.suspicious is not None:
-            doubt = report.cost.suspicious
-            yield "", phrase("{figure}: {message}", figure="suspicious", message=doubt)
+    if (price := report.cost) is not None:
+        flags = numbers.milliseconds(price.deterministic_step_ms)
+        none = numbers.milliseconds(price.default_step_ms)
+        timed = numbers.count(price.timed_steps, "step")
+        times = f"{flags} a step against {none} where runs are fastest, {timed} timed"
+        yield "", say(times)  # of the fastest fortieth of each run
+        yield "", say(comparisons.memory(price))
+        yield from (("", line) for line in comparisons.doubts(price))
     if spent := comparisons.times_spent(report):
         yield "time", say(spent)
 

@@ -38,7 +38,6 @@ from repro_gate.report.widgets import (
     fitted,
     grid,
     indented,
-    labelled,
     printed,
     section,
     text,
@@ -167,7 +166,10 @@ def laid_out(block: Block) -> RenderableType:
         case Facts(facts) if not any(label for label, _ in facts):
             return Group(*(text(phrase) for _, phrase in facts))
         case Facts(facts):
-            return labelled((label, text(phrase)) for label, phrase in facts)
+            table = grid(12, None)
+            for label, line in facts:
+                table.add_row(Text(label, style="dim"), text(line))
+            return table
         case Items(items):
             table = grid(None)
             for first, *below in items:

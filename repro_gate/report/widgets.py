@@ -9,7 +9,7 @@ one screen whatever its texts hold.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -135,14 +135,6 @@ def grid(*widths: int | None) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0), expand=False)
     for width in widths:
         table.add_column(width=width, no_wrap=False, overflow="fold")
-    return table
-
-
-def labelled(lines: Iterable[tuple[str, Text]]) -> Table:
-    """Lines with a label each."""
-    table = grid(12, None)
-    for label, line in lines:
-        table.add_row(Text(label, style="dim"), line)
     return table
 
 

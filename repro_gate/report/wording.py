@@ -9,7 +9,6 @@ in its own way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from string import Formatter
 
 from repro_gate._version import DOCS_URL
@@ -231,33 +230,19 @@ def how_far(divergence: Divergence) -> Phrase:
     return joined(parts)
 
 
-def how_far_in_short(divergence: Divergence) -> Phrase:
-    """Return both values, if they are short, and the largest distance of one element."""
-    return how_far(replace(divergence, l2=None, relative_l2=None))
-
-
-def distances(divergence: Divergence) -> tuple[str, str, str, str]:
-    """Largest absolute difference, ULP, L2 and relative L2 as text; empty what does not exist."""
-    far = divergence
-    small = [
-        "" if value is None else numbers.small(value)
-        for value in (far.max_abs, far.l2, far.relative_l2)
-    ]
-    return (
-        small[0],
-        "" if far.max_ulp is None else numbers.ulps(far.max_ulp),
-        small[1],
-        small[2],
-    )
-
-
 def apart(divergence: Divergence) -> list[str]:
     """Return the distances that exist, each with its name."""
-    names = ("max abs ", "", "L2 ", "relative L2 ")
+    far = divergence
+    values = {
+        "max abs ": far.max_abs,
+        "": None if far.max_ulp is None else numbers.ulps(far.max_ulp),
+        "L2 ": far.l2,
+        "relative L2 ": far.relative_l2,
+    }
     return [
-        name + text
-        for name, text in zip(names, distances(divergence), strict=True)
-        if text
+        name + (value if isinstance(value, str) else numbers.small(value))
+        for name, value in values.items()
+        if value is not None
     ]
 
 

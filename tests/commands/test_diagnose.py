@@ -52,7 +52,7 @@ def test_a_fault_is_told_step_by_step_and_its_names_are_escaped(fault: Diagnosed
     done, _ = fault
     assert done.returncode == 1, done.stderr
     story, answer = done.stdout.split("\n\n")
-    assert "diverge at step 0, loss\n1. " in story and "agree" in story.splitlines()[-1]
+    assert "diverge at step 0 (loss)\n1. " in story and "agree" in story.splitlines()[-1]
     assert answer.rstrip().endswith("/docs/causes/unseeded-rng.md)")
     assert "\x1b" not in done.stdout and "\\x1b[31m" in done.stdout
     _, events = fault
