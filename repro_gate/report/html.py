@@ -23,7 +23,6 @@ _ROWS = (200, 60, 15)  # rows of a list; fewer where the page would be too large
 _TEXT = (600, 300, 120)  # characters of one name; a sentence has four times as many
 _LONGEST = 8_000  # characters of any text
 _CAUSES = 4  # whose lines are shown
-_SOURCE = 1  # rank of the lines around the cause, which the page marks and links
 
 
 def render(report: Report, view: View = PLAIN) -> str:
@@ -90,11 +89,7 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
         for item in report.reasons
         if cause is not None and not findings.says_more(item, cause)
     ]
-    parts = [
-        item
-        for item in sections(report, rows, known=known)
-        if item.rank != _SOURCE and "by module and step" not in item.title
-    ]
+    parts = sections(report, rows, known=known)
     context: dict[str, object] = {
         "report": report,
         "headline": wording.headline(report),
@@ -103,12 +98,12 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
         "remedy": None
         if cause is None
         else (cause.remedy, findings.page_of(cause.cause)),
-        "glance": [item for item in parts if _is_seen_first(item)],
+        "glance": [item for item in parts if item.kind == "answer"],
         "maps": heat_map.maps(report, rows // 5),
         "growth": drawing.growth(report),
         "cost": drawing.cost(report.cost),
         "colours": heat_map.COLOURS,
-        "below": [item for item in parts if not _is_seen_first(item)],
+        "below": [item for item in parts if item.kind in ("", "cost")],
         "run_url": for_address(view.run_url)
         if view.run_url.startswith("https://")
         else "",
@@ -116,10 +111,6 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
     }
     page = _environment(characters).get_template("page.html.j2").render(context)
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _is_seen_first(item: Section) -> bool:
-    return item.rank < 3 or item.title.startswith(("Against", "What"))
 
 
 def _anchor(item: Section) -> str:

@@ -64,11 +64,13 @@ Block: TypeAlias = Facts | Items | Table | Code
 @dataclass(frozen=True)
 class Section:
     """Blocks under a title in our own words; without one they are part of what is seen first. The
-    larger the rank, the sooner it goes where room is short; 0 never goes."""
+    larger the rank, the sooner it goes where room is short; 0 never goes. The page shows what is of
+    the kind `answer` first, has a drawing of its own for `drawn`, and one beside `cost`."""
 
     title: str
     rank: int
     blocks: tuple[Block, ...]
+    kind: str = ""
 
 
 def sections(
@@ -79,46 +81,40 @@ def sections(
     found = report.determinism
     differs = None if found is None or found.identical else found
     reasons = [item for item in report.reasons if item not in known]
-    made = (
-        ("Weakened checks", 0, _weakened(report, rows if whole else _SEEN)),
-        ("", 1, _source(report.diagnosis)),
-        ("", 2, _logs(report, rows, 5 if whole else 1)),
-        (
-            "What differs and how far" if differs is not None else "What was compared",
-            WHOLE + 2,
-            [Facts(tuple(_differs(report, rows)))],
-        ),
-        (
-            "Reasons and what to do",
-            2,
-            [reason_items(reasons, rows, report.diagnosis if whole else None)],
-        ),
-        ("How the cause was found", WHOLE + 1, _background(report.diagnosis, rows)),
-        ("Where they differ, by module and step", MAP, _map(differs)),
-        (
-            "Without the flags, by module and step",
-            WHOLE + 2,
-            _map(report.noise_floor) if differs is None else [],
-        ),
-        ("Resume", 3, [Items(tuple(_legs(report.resume)))]),
-        ("Against the baseline", 3, [Facts(tuple(_baseline(report, rows, whole)))]),
-        ("Against another ref", 3, [Facts(tuple(_against(report, rows, whole)))]),
-        ("Noise and cost", WHOLE, [Facts(tuple(_figures(report)))]),
-        (
-            "Checklist" if whole else "Checks that did not pass",
-            3,
-            list(_checklist(report.checklist, rows, whole)),
-        ),
-        ("Config hash", WHOLE + 3, _config_hash(report, rows)),
-        ("Worth knowing", WHOLE, [reason_items(report.notes, rows)]),
-        ("Runs", WHOLE + 1, [_runs(report, rows)]),
-        ("Environment", WHOLE + 3, [_named(_environment(report), rows)]),
-        ("Flags as read back", WHOLE + 3, [_named(_settings(report), rows)]),
-        ("See it again", 2, _command(report.reproduce)),
+    compared = [Facts(tuple(_differs(report, rows)))]
+    title = "What differs and how far" if differs else "What was compared"
+    checks = "Checklist" if whole else "Checks that did not pass"
+    checklist = list(_checklist(report.checklist, rows, whole))
+    told = [reason_items(reasons, rows, report.diagnosis if whole else None)]
+    without = _map(report.noise_floor) if differs is None else []
+    baseline = [Facts(tuple(_baseline(report, rows, whole)))]
+    against = [Facts(tuple(_against(report, rows, whole)))]
+    made: tuple[tuple[str, int, str, Sequence[Block]], ...] = (
+        ("Weakened checks", 0, "answer", _weakened(report, rows if whole else _SEEN)),
+        ("", 1, "drawn", _source(report.diagnosis)),
+        ("", 2, "answer", _logs(report, rows, 5 if whole else 1)),
+        (title, WHOLE + 2, "answer", compared),
+        ("Reasons and what to do", 2, "answer", told),
+        ("How the cause was found", WHOLE + 1, "", _background(report.diagnosis, rows)),
+        ("Where they differ, by module and step", MAP, "drawn", _map(differs)),
+        ("Without the flags, by module and step", WHOLE + 2, "drawn", without),
+        ("Resume", 3, "", [Items(tuple(_legs(report.resume)))]),
+        ("Against the baseline", 3, "answer", baseline),
+        ("Against another ref", 3, "answer", against),
+        ("Noise and cost", WHOLE, "cost", [Facts(tuple(_figures(report)))]),
+        (checks, 3, "", checklist),
+        ("Config hash", WHOLE + 3, "", _config_hash(report, rows)),
+        ("Worth knowing", WHOLE, "", [reason_items(report.notes, rows)]),
+        ("Runs", WHOLE + 1, "", [_runs(report, rows)]),
+        ("Environment", WHOLE + 3, "", [_named(_environment(report), rows)]),
+        ("Flags as read back", WHOLE + 3, "", [_named(_settings(report), rows)]),
+        ("See it again", 2, "answer", _command(report.reproduce)),
     )
     filled = (
-        Section(title, rank, tuple(block for block in blocks if block not in _EMPTY))
-        for title, rank, blocks in made
+        Section(
+            title, rank, tuple(block for block in blocks if block not in _EMPTY), kind
+        )
+        for title, rank, kind, blocks in made
         if whole or rank < WHOLE
     )
     return [item for item in filled if item.blocks]
