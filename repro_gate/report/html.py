@@ -6,15 +6,18 @@ The template engine escapes all text, after `shown` has put it on one line with 
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from repro_gate.checks.pages import url
+from repro_gate.compare.distances import gap
 from repro_gate.escape import for_address, for_terminal
-from repro_gate.report import drawing, findings, heat_map, numbers, wording
+from repro_gate.report import findings, heat_map, numbers, wording
 from repro_gate.report.model import PLAIN, Report, Subject, View
 from repro_gate.report.sections import Code, Items, Section, Table, sections
 
@@ -23,6 +26,12 @@ _ROWS = (200, 60, 15)  # rows of a list; fewer where the page would be too large
 _TEXT = (600, 300, 120)  # characters of one name; a sentence has four times as many
 _LONGEST = 8_000  # characters of any text
 _CAUSES = 4  # whose lines are shown
+
+_POINTS = 100  # of one line of the growth; below it its drawing's sizes in pixels
+_LEFT = 74
+_TOP = 24
+_WIDTH = 640
+_BOTTOM = 154
 
 
 def render(report: Report, view: View = PLAIN) -> str:
@@ -100,10 +109,9 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
         else (cause.remedy, findings.page_of(cause.cause)),
         "glance": [item for item in parts if item.kind == "answer"],
         "maps": heat_map.maps(report, rows // 5),
-        "growth": drawing.growth(report),
-        "cost": drawing.cost(report.cost),
+        "growth": _growth(report),
         "colours": heat_map.COLOURS,
-        "below": [item for item in parts if item.kind in ("", "cost")],
+        "below": [item for item in parts if not item.kind],
         "run_url": for_address(view.run_url)
         if view.run_url.startswith("https://")
         else "",
@@ -132,3 +140,95 @@ def _excerpts(report: Report, view: View) -> list[dict[str, object]]:
         for item in causes[:_CAUSES]
         if item.file
     ]
+
+
+def _growth(report: Report) -> dict[str, object]:
+    """Return how far two runs are apart by step, beside the noise floor: the curves, as the figures
+    that the template puts into SVG, and the rows of the table (step, loss gap with the flags and
+    without, weight distance)."""
+    pair = report.determinism
+    floor = report.noise_floor
+    losses, noise = (
+        [(step, gap(one, other)) for step, one, other in item.losses]
+        if item is not None and not item.identical
+        else []
+        for item in (pair, floor)
+    )
+    points = pair.growth if pair is not None else ()
+    weights = [
+        (item.step, item.weight_l2) for item in points if item.weight_l2 is not None
+    ]
+    last = max([0, *(step for step, _ in (*losses, *noise, *weights))])
+    columns = [
+        _by_step(series, last // _POINTS + 1) for series in (losses, noise, weights)
+    ]
+    # measured at the end alone
+    end = floor.weight_l2 if floor is not None and weights else None
+    curves = (
+        _curve("Loss gap", columns[0], columns[1], last),
+        _curve(
+            "Weight distance (L2)", columns[2], {0: end, last: end} if end else {}, last
+        ),
+    )
+    table = [
+        (
+            f"{step:,}",
+            *(numbers.small(item[step]) if step in item else "" for item in columns),
+        )
+        for step in sorted({step for item in columns for step in item})
+    ]
+    return {"curves": [item for item in curves if item is not None], "table": table}
+
+
+def _by_step(series: Iterable[tuple[int, float]], each: int) -> dict[int, float]:
+    """Return the largest of each `each` steps; what is no number is left out."""
+    largest: dict[int, float] = {}
+    for step, value in series:
+        if math.isfinite(value):
+            at = max(step // each * each, -1)
+            largest[at] = max(largest.get(at, 0.0), value)
+    return largest
+
+
+def _curve(
+    title: str, series: Mapping[int, float], floor: Mapping[int, float], last: int
+) -> dict[str, object] | None:
+    """Return a quantity by step as a line on a logarithmic axis, the noise floor as a band; None if
+    nothing is above zero."""
+    powers = [
+        math.log10(value) for value in (*series.values(), *floor.values()) if value > 0
+    ]
+    if not powers:
+        return None
+    low = math.floor(min(powers))
+    high = math.floor(max(powers)) + 1
+
+    def x(step: int) -> float:
+        return _LEFT + (step + 1) / (last + 1) * _WIDTH
+
+    def y(power: float) -> float:
+        return _TOP + (high - power) / (high - low) * (_BOTTOM - _TOP)
+
+    def line(points: Mapping[int, float]) -> str:
+        return " L".join(
+            f"{x(step):.1f} {y(math.log10(value)):.1f}"
+            for step, value in sorted(points.items())
+            if value > 0
+        )
+
+    ticks = range(low, high + 1, max(1, (high - low) // 4))
+    band = ""
+    if edge := line(floor):
+        begin = f"{x(min(floor)):.1f}"
+        end = f"{x(max(floor)):.1f}"
+        band = f"M{begin} {_BOTTOM} L{edge} L{end} {_BOTTOM}Z"
+    return {
+        "title": title,
+        "left": _LEFT,
+        "width": _WIDTH,
+        "bottom": _BOTTOM,
+        "powers": [(y(power), power) for power in ticks],
+        "steps": [(x(-1), "step"), (x(last), f"{last:,}")],
+        "band": band,
+        "line": line(series),
+    }
