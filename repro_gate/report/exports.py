@@ -99,39 +99,33 @@ def sarif(report: Report, view: View = PLAIN) -> str:
 def _rules(found: Sequence[Finding]) -> list[dict[str, Any]]:
     """Return every check and every known reason, whatever was found: rules should change with the
     tool, not with what it looks at."""
-    rules = [
-        _rule(
+    rules = {
+        item.id: _rule(
             item.id,
             item.title,
             page(item.id) or item.title,
             f"{DOCS_URL}/checks/{item.id}.md",
         )
         for item in ALL
-    ]
-    rules += [
-        _rule(name, text.partition(". ")[0], text, f"{DOCS_URL}/reasons.md")
-        for name, text in reasons().items()
-    ]
-    known = {rule["id"] for rule in rules}
-    others = dict.fromkeys([_OTHER, *(_rule_id(item.id) for item in found)])
+    }
+    for name, text in reasons().items():
+        title, *_ = text.split(". ")
+        rules[name] = _rule(name, title, text, f"{DOCS_URL}/reasons.md")
     title = "The gate finds something against the change."
-    return [
-        *rules,
-        *(
-            _rule(name, title, f"{title} The report names it and what to do.", DOCS_URL)
-            for name in others
-            if name not in known
-        ),
-    ]
+    text = f"{title} The report names it and what to do."
+    for name in (_OTHER, *(_rule_id(item.id) for item in found)):
+        rules.setdefault(name, _rule(name, title, text, DOCS_URL))
+    return list(rules.values())
 
 
 def _rule(identifier: str, title: str, text: str, url: str) -> dict[str, Any]:
     level = "warning" if identifier == WEAKENED_ID else "error"
+    description = {"text": clip(title, _DESCRIPTION)}
     return {
         "id": identifier,
         "name": "".join(part.capitalize() for part in re.split("[/-]", identifier)),
-        "shortDescription": {"text": clip(title, _DESCRIPTION)},
-        "fullDescription": {"text": clip(title, _DESCRIPTION)},
+        "shortDescription": description,
+        "fullDescription": description,
         "help": {"text": text, "markdown": text},
         "helpUri": url,
         "defaultConfiguration": {"level": level},

@@ -83,12 +83,18 @@ def sections(
     reasons = [item for item in report.reasons if item not in known]
     compared = [Facts(tuple(_differs(report, rows)))]
     title = "What differs and how far" if differs else "What was compared"
+    first = 0 if whole else 1  # the comment says the first line in its table
     checks = "Checklist" if whole else "Checks that did not pass"
     checklist = list(_checklist(report.checklist, rows, whole))
     told = [reason_items(reasons, rows, report.diagnosis if whole else None)]
     without = _map(report.noise_floor) if differs is None else []
-    baseline = [Facts(tuple(_baseline(report, rows, whole)))]
-    against = [Facts(tuple(_against(report, rows, whole)))]
+    baseline: tuple[Phrase, ...] = ()
+    if (entry := report.baseline) is not None:
+        lines = comparisons.baseline_lines(entry, rows)
+        baseline = (*lines[first:], *_remedy(entry.remedy))
+    against: tuple[Phrase, ...] = ()
+    if report.against is not None:
+        against = comparisons.against_lines(report.against, rows)[first:]
     made: tuple[tuple[str, int, str, Sequence[Block]], ...] = (
         ("Weakened checks", 0, "answer", _weakened(report, rows if whole else _SEEN)),
         ("", 1, "drawn", _source(report.diagnosis)),
@@ -99,8 +105,8 @@ def sections(
         ("Where they differ, by module and step", MAP, "drawn", _map(differs)),
         ("Without the flags, by module and step", WHOLE + 2, "drawn", without),
         ("Resume", 3, "", [Items(tuple(_legs(report.resume)))]),
-        ("Against the baseline", 3, "answer", baseline),
-        ("Against another ref", 3, "answer", against),
+        ("Against the baseline", 3, "answer", [_lines(baseline)]),
+        ("Against another ref", 3, "answer", [_lines(against)]),
         ("Noise and cost", WHOLE, "", [Facts(tuple(_figures(report)))]),
         (checks, 3, "", checklist),
         ("Config hash", WHOLE + 3, "", _config_hash(report, rows)),
@@ -121,6 +127,11 @@ def sections(
 
 
 _EMPTY: tuple[Block, ...] = (Facts(()), Items(()))
+
+
+def _lines(lines: Iterable[Phrase]) -> Block:
+    """Return sentences without a label."""
+    return Facts(tuple(("", line) for line in lines))
 
 
 def _remedy(words: str) -> list[Phrase]:
@@ -146,7 +157,7 @@ def _weakened(report: Report, rows: int) -> list[Block]:
         comparisons.base_policy(base),
         figure="What to do:",
     )
-    return [Items(tuple((line,) for line in lines)), Facts((("", judge),))]
+    return [Items(tuple((line,) for line in lines)), _lines([judge])]
 
 
 def source_lines(diagnosis: Diagnosis) -> list[str]:
@@ -174,7 +185,7 @@ def _logs(report: Report, rows: int, most: int) -> list[Block]:
     for run in ended[:most]:
         title = phrase("End of the log of {name}:", name=run.name)
         log = "\n".join(clip(line, _LINE) for line in run.log_tail[-rows:])
-        blocks += [Facts((("", title),)), Code(log)]
+        blocks += [_lines([title]), Code(log)]
     return blocks
 
 
@@ -265,16 +276,6 @@ def _map(pair: Comparison | NoiseFloor | None) -> list[Block]:
     return [Code(text)] if text else []
 
 
-def _baseline(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phrase]]:
-    found = report.baseline
-    if found is None:
-        return
-    lines = comparisons.baseline_lines(found, rows)
-    # the comment says the first one in its table
-    yield from (("", line) for line in lines[not whole :])
-    yield from (("", line) for line in _remedy(found.remedy))
-
-
 def _legs(found: Resumption | None) -> Iterator[tuple[Phrase, ...]]:
     """Yield each leg of a training that went on, and what it did not get back."""
     for leg in found.legs if found else ():
@@ -295,14 +296,6 @@ def _legs(found: Resumption | None) -> Iterator[tuple[Phrase, ...]]:
                 else []
             ),
         )
-
-
-def _against(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phrase]]:
-    found = report.against
-    if found is None:
-        return
-    lines = comparisons.against_lines(found, rows)
-    yield from (("", line) for line in lines[not whole :])
 
 
 def check_items(results: Iterable[CheckResult]) -> Items:
@@ -379,7 +372,7 @@ def _config_hash(report: Report, rows: int) -> list[Block]:
     return [
         Facts(named),
         Table(("root", "input", "value"), inputs),
-        Facts(tuple(("", line) for line in left)),
+        _lines(left),
     ]
 
 

@@ -101,8 +101,9 @@ def headline(report: Report) -> Phrase:
     floor = report.noise_floor
     if floor is None or floor.identical or floor.first_divergence is None:
         return say(same)
-    without = _without_flags(floor.first_divergence)
-    return phrase(f"{same}; without the flags they diverge {{}}", without)
+    place = place_of(floor.first_divergence, floor.first_divergence.step + 1)
+    words = f"{same}; without the flags they diverge {{message}}"
+    return phrase(words, message=place)
 
 
 def drifted(report: Report) -> bool:
@@ -121,14 +122,6 @@ def drifted(report: Report) -> bool:
 def diverged(report: Report) -> bool:
     """Return whether two runs were compared and are not bitwise identical."""
     return report.determinism is not None and not report.determinism.identical
-
-
-def _without_flags(first: Divergence) -> Phrase:
-    """Return where two default runs diverge."""
-    place = say(f"{moment(first, first.step + 1)}, in {first.kind}")
-    if first.name != first.kind:
-        place = phrase("{} {name}", place, name=first.name)
-    return place
 
 
 def _differing_headline(report: Report, compared: Determinism) -> Phrase:
@@ -329,16 +322,12 @@ def noise(floor: NoiseFloor | None) -> Phrase:
         return say("zero: this workload repeats its bits here without the flags")
     first = floor.first_divergence
     step = floor.first_step
-    when = (
-        ""
-        if step is None
-        else " before the first step"
-        if step < 0
-        else f" from step {step} on"
-    )
-    start = say(f"two runs without flags diverge{when}")
+    when = ""
     if first is not None:
-        start = phrase("two runs without flags diverge {}", _without_flags(first))
+        when = place_of(first, first.step + 1)
+    elif step is not None:
+        when = "before the first step" if step < 0 else f"from step {step} on"
+    start = phrase("two runs without flags diverge {message}", message=when)
     measured = {
         "loss gap {}": floor.loss_gap,
         "weights {} apart (L2)": floor.weight_l2,
