@@ -87,9 +87,7 @@ def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
         line = phrase("{} (recorded {message})", line, message=baseline.recorded)
     lines = [line]
     if baseline.unlike:
-        names = wording.joined(
-            [phrase("{name}", name=part) for part in baseline.unlike[:most]]
-        )
+        names = wording.joined([say(part, "name") for part in baseline.unlike[:most]])
         more = and_more(len(baseline.unlike) - most)
         lines.append(
             phrase("differs in {} {}" if more else "differs in {}", names, say(more))

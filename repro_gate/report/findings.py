@@ -237,7 +237,7 @@ def why(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
     if proof := _proof(diagnosis).removeprefix(f"{word.lower()}: "):
         sentences.append(phrase("{figure}: {message}", figure=word, message=proof))
     elif diagnosis.confirmed:
-        sentences.append(phrase("{figure}", figure=word))
+        sentences.append(say(word, "figure"))
     if diagnosis.cause == "unknown" and diagnosis.ruled_out:
         others = "; ".join(diagnosis.ruled_out[:_LINES])
         sentences.append(
@@ -256,7 +256,7 @@ def _one_of(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
         return ()
     names = []
     for item in diagnosis.one_of[:_LINES]:
-        name = phrase("{message}", message=item.factor)
+        name = say(item.factor, "message")
         if item.call:
             name = phrase("{name} ({})", name, name=item.call)
         if item.file:
@@ -306,14 +306,10 @@ def _cause(diagnosis: Diagnosis) -> Phrase:
         or factor.cause != diagnosis.cause
         or not (diagnosis.call or diagnosis.file)
     ):
-        line = phrase("{message}", message=diagnosis.message)
+        line = say(diagnosis.message, "message")
     else:
         did = HANDED_OVER if diagnosis.message.endswith(HANDED_OVER) else factor.did
-        line = (
-            phrase("{name}", name=diagnosis.call)
-            if diagnosis.call
-            else say("the training")
-        )
+        line = say(diagnosis.call, "name") if diagnosis.call else say("the training")
         line = (
             phrase("{} in {name}", line, name=place(diagnosis))
             if diagnosis.file
@@ -347,7 +343,7 @@ def background(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
         for item in (diagnosis, *diagnosis.also[:_ALSO])
         for line in item.evidence[:_LINES]
     ]
-    lines = [phrase("{message}", message=line) for line in seen if line != proof]
+    lines = [say(line, "message") for line in seen if line != proof]
     if diagnosis.cause != "unknown":  # else `why` says it
         lines += [
             phrase("ruled out: {message}", message=line)

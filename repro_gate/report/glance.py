@@ -128,7 +128,7 @@ def checks_row(report: Report) -> Row:
 
 
 def _one(label: str, words: str, rank: int) -> Row:
-    lines = (phrase("{message}", message=words),) if words else ()
+    lines = (say(words, "message"),) if words else ()
     return Row(
         label=label, lines=lines, rank=rank, has_section=label in ("also", "note")
     )
@@ -177,14 +177,14 @@ def _remedy(
         return (phrase("{message} ({page})", message=words, page=why.cause),)
     reasons = [*known, *telling(report, known), *report.reasons]
     words = reasons[0].remedy if reasons else ""
-    return (phrase("{message}", message=words),) if words else ()
+    return (say(words, "message"),) if words else ()
 
 
 def _weakened(report: Report) -> Iterator[Row]:
     weakened = () if report.base is None else report.base.weakened
     lines = [comparisons.weakening(item) for item in weakened[:_FEW]]
     if left := and_more(len(weakened) - _FEW):
-        lines.append(phrase("{figure}", figure=left))
+        lines.append(say(left, "figure"))
     for line in lines:
         yield Row(label="weakened", lines=(line,), rank=1, has_section=True)
 

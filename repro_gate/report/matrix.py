@@ -140,13 +140,13 @@ def _row(name: str, report: Report) -> tuple[Phrase, ...]:
             words += " (observed)" if cause.observed else " (not proven)"
         why = phrase(words, page=cause.cause, name=place)
     elif report.reasons and not wording.diverged(report):
-        why = phrase("{message}", message=report.reasons[0].message)
+        why = say(report.reasons[0].message, "message")
     platform = say("–")
     if hashed is not None:
         digest = comparisons.short(hashed.platform).removeprefix("sha256:")
-        platform = phrase("{name}", name=digest)
+        platform = say(digest, "name")
     return (
-        phrase("{name}", name=name),
+        say(name, "name"),
         say(f"{MARKS[report.verdict]} {report.verdict}"),
         first,
         why,
@@ -192,7 +192,7 @@ def _facts(report: Report, *, inputs: bool) -> dict[Phrase, Phrase]:
     """Return the verdict, what is seen first of a report, the status of each check, and the
     `inputs` of the config hash, by name."""
     lines = {
-        "started": [phrase("{message}", message=report.started)],
+        "started": [say(report.started, "message")],
         "verdict": [say(report.verdict)],
         "result": [wording.headline(replace(report, noise_floor=None))],
         "noise floor": [wording.noise(report.noise_floor)],
@@ -204,11 +204,11 @@ def _facts(report: Report, *, inputs: bool) -> dict[Phrase, Phrase]:
     facts = {say(label): wording.joined(given, "; ") for label, given in lines.items()}
     for item in report.checklist:
         label = phrase("check {name}", name=item.id)
-        facts[label] = phrase("{message}", message=item.status)
+        facts[label] = say(item.status, "message")
     if inputs and report.config_hash is not None:
         for root, name, value in comparisons.inputs(report.config_hash):
             label = phrase(f"{root} {{name}}", name=name)
-            facts[label] = phrase("{message}", message=comparisons.short(value))
+            facts[label] = say(comparisons.short(value), "message")
     return facts
 
 

@@ -211,7 +211,7 @@ def _differs(report: Report, rows: int) -> Iterator[tuple[str, Phrase]]:
             yield "diverges at", wording.where(found.first_divergence)
             yield "", wording.how_far(found.first_divergence)
         yield "differing", wording.spread(found)
-        yield "", phrase("{message}", message=wording.kinds(found))
+        yield "", say(wording.kinds(found), "message")
         most = min(rows, _FARTHEST)
         for index, item in enumerate(found.weights[:most]):
             far = ", ".join(wording.apart(item)) or "distance not measured"
@@ -238,21 +238,21 @@ def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
     ]
     operators = tuple(
         (
-            phrase("{name}", name=item.name),
-            phrase("{message}", message=item.phase),
+            say(item.name, "name"),
+            say(item.phase, "message"),
             _place(item.file, item.line),
             say("same" if item.same_inputs else "differ"),
-            say("same") if item.same_outputs else phrase("{figure}", figure="differ"),
+            say("same") if item.same_outputs else say("differ", "figure"),
         )
         for item in diagnosis.operators[:rows]
     )
     uses = tuple(
         (
-            phrase("{message}", message=item.factor),
-            phrase("{name}", name=item.call),
+            say(item.factor, "message"),
+            say(item.call, "name"),
             _place(item.file, item.line),
             say(f"{item.count:,}"),
-            phrase("{figure}", figure="differ") if item.differs else say("same"),
+            say("differ", "figure") if item.differs else say("same"),
         )
         for item in diagnosis.uses[:rows]
     )
@@ -266,7 +266,7 @@ def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
 
 
 def _place(file: str, line: int) -> Phrase:
-    return phrase("{name}", name=notebook.place(file, line)) if file else ()
+    return say(notebook.place(file, line), "name") if file else ()
 
 
 def _map(pair: Comparison | NoiseFloor | None) -> list[Block]:
@@ -304,9 +304,7 @@ def check_items(results: Iterable[CheckResult]) -> Items:
     for item in results:
         words = "{status} {id} {message}"
         line = phrase(words, status=item.status, id=item.id, message=item.message)
-        below = [
-            phrase("{seen}", seen=str(entry)) for entry in item.evidence[:_EVIDENCE]
-        ]
+        below = [say(str(entry), "seen") for entry in item.evidence[:_EVIDENCE]]
         if more := and_more(len(item.evidence) - _EVIDENCE):
             below.append(say(more))
         below += _remedy(item.remedy) if item.status in ("warn", "fail") else []
@@ -338,7 +336,7 @@ def _checklist(
     for label, ids in named.items():
         if whole and ids:
             more = _left(len(ids) - rows)
-            listing = [phrase("{id}", id=name) for name in ids[:rows]]
+            listing = [say(name, "id") for name in ids[:rows]]
             yield Facts(((label, wording.joined([*listing, *more])),))
 
 
@@ -361,11 +359,9 @@ def _config_hash(report: Report, rows: int) -> list[Block]:
     found = report.config_hash
     if found is None:
         return []
-    named = tuple(
-        (name, phrase("{name}", name=root)) for name, root in comparisons.roots(found)
-    )
+    named = tuple((name, say(root, "name")) for name, root in comparisons.roots(found))
     inputs = tuple(
-        (say(root), phrase("{name}", name=name), phrase("{name}", name=value))
+        (say(root), say(name, "name"), say(value, "name"))
         for root, name, value in islice(comparisons.inputs(found), rows)
     )
     left = _left(sum(len(inputs) for _, _, inputs in found.roots()) - rows)
@@ -381,7 +377,7 @@ def _runs(report: Report, rows: int) -> Block:
         return Facts(())
     lines = tuple(
         (
-            phrase("{name}", name=run.name),
+            say(run.name, "name"),
             say(str(run.seed)),
             say(f"{run.steps:,}"),
             say(f"{run.processes:,}"),
@@ -427,7 +423,7 @@ def _settings(report: Report) -> dict[str, object]:
 
 def _named(values: Mapping[str, object], rows: int) -> Block:
     lines = tuple(
-        (phrase("{name}", name=name), phrase("{name}", name=str(value)))
+        (say(name, "name"), say(str(value), "name"))
         for name, value in islice(values.items(), rows)
     )
     return Table(("name", "value"), lines) if lines else Facts(())

@@ -90,7 +90,7 @@ def _source(why: Diagnosis) -> Iterator[Row]:
     """Return the lines around the cause; its own line stays where there is no room."""
     for line in source_lines(why):
         here = line.startswith(">")
-        source = phrase("{name}", name=line) if here else phrase("{seen}", seen=line)
+        source = say(line, "name") if here else say(line, "seen")
         yield Row(label="", lines=(source,), rank=2 if here else EXTRA, form="cut")
 
 
@@ -131,7 +131,7 @@ def _last(report: Report, written: Sequence[str]) -> Iterator[Row]:
     """Return how many checks passed, how to see it again, and where the rest of the report is."""
     yield glance.checks_row(report)
     if report.reproduce:
-        command = phrase("{command}", command=report.reproduce)
+        command = say(report.reproduce, "command")
         yield Row(label="reproduce", lines=(command,), rank=0, form="whole")
     more = say("`-v`, or `repro-gate show -v REPORT.json`, prints the rest")
     if written:
@@ -179,8 +179,7 @@ def laid_out(block: Block) -> RenderableType:
             return table
         case Code(code):
             lines = (
-                text(phrase("{message}", message=line.expandtabs(4)))
-                for line in code.split("\n")
+                text(say(line.expandtabs(4), "message")) for line in code.split("\n")
             )
             return indented(Group(*lines))
         case Table(head, rows):

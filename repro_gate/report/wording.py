@@ -48,9 +48,10 @@ def phrase(template: str, *phrases: Phrase, **texts: str) -> Phrase:
     return tuple(parts)
 
 
-def say(words: str) -> Phrase:
-    """Return our own words as a phrase; none where there are none."""
-    return (("say", words),) if words else ()
+def say(words: str, role: str = "say") -> Phrase:
+    """Return words of one role, our own if none is named, as a phrase; none where there are
+    none."""
+    return ((role, words),) if words else ()
 
 
 # the others are called as they are
@@ -91,9 +92,7 @@ def headline(report: Report) -> Phrase:
     )
     same += f"seed {found.seed}" if seeds <= 1 else numbers.count(seeds, "seed")
     if report.baseline is not None and drifted(report):
-        names = joined(
-            [phrase("{name}", name=part) for part in report.baseline.unlike[:3]]
-        )
+        names = joined([say(part, "name") for part in report.baseline.unlike[:3]])
         drift = "two runs agree, but not with the baseline: same inputs, other results"
         return phrase(f"{drift} in {{}}", names) if names else say(drift)
     if report.verdict == "fail":
@@ -210,16 +209,16 @@ def how_far(divergence: Divergence) -> Phrase:
         shape = (
             "" if divergence.shape is None else f" {numbers.shape(divergence.shape)}"
         )
-        parts.append(phrase("{name}", name=divergence.dtype + shape))
+        parts.append(say(divergence.dtype + shape, "name"))
     if divergence.values is not None:
         first, second = (
             value if isinstance(value, str) else repr(value)
             for value in divergence.values
         )
         parts.append(phrase("{name} against {name2}", name=first, name2=second))
-    parts.extend(phrase("{figure}", figure=text) for text in apart(divergence))
+    parts.extend(say(text, "figure") for text in apart(divergence))
     if divergence.detail:
-        parts.append(phrase("{message}", message=divergence.detail))
+        parts.append(say(divergence.detail, "message"))
     return joined(parts)
 
 
