@@ -88,6 +88,7 @@ def sections(
     checklist = list(_checklist(report.checklist, rows, whole))
     told = [reason_items(reasons, rows, report.diagnosis if whole else None)]
     without = _map(report.noise_floor) if differs is None else []
+    command = [Code(report.reproduce, "sh")]
     baseline: tuple[Phrase, ...] = ()
     if (entry := report.baseline) is not None:
         lines = comparisons.baseline_lines(entry, rows)
@@ -114,19 +115,24 @@ def sections(
         ("Runs", WHOLE + 1, "", [_runs(report, rows)]),
         ("Environment", WHOLE + 3, "", [_named(_environment(report), rows)]),
         ("Flags as read back", WHOLE + 3, "", [_named(_settings(report), rows)]),
-        ("See it again", 2, "answer", _command(report.reproduce)),
+        (
+            "See it again",
+            2,
+            "answer",
+            command if 0 < len(report.reproduce) <= _COMMAND else [],
+        ),
     )
     filled = (
         Section(
-            title, rank, tuple(block for block in blocks if block not in _EMPTY), kind
+            title,
+            rank,
+            tuple(block for block in blocks if isinstance(block, Code) or block.rows),
+            kind,
         )
         for title, rank, kind, blocks in made
         if whole or rank < WHOLE
     )
     return [item for item in filled if item.blocks]
-
-
-_EMPTY: tuple[Block, ...] = (Facts(()), Items(()))
 
 
 def _lines(lines: Iterable[Phrase]) -> Block:
@@ -233,9 +239,6 @@ def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
     """Return what was seen and ruled out on the way to the cause."""
     if diagnosis is None:
         return []
-    blocks: list[Block] = [
-        Items(tuple((line,) for line in findings.background(diagnosis)))
-    ]
     operators = tuple(
         (
             say(item.name, "name"),
@@ -256,13 +259,11 @@ def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
         )
         for item in diagnosis.uses[:rows]
     )
-    if operators:
-        blocks.append(
-            Table(("operator", "phase", "line", "inputs", "outputs"), operators)
-        )
-    if uses:
-        blocks.append(Table(("factor", "call", "line", "times", "answers"), uses))
-    return blocks
+    return [
+        Items(tuple((line,) for line in findings.background(diagnosis))),
+        Table(("operator", "phase", "line", "inputs", "outputs"), operators),
+        Table(("factor", "call", "line", "times", "answers"), uses),
+    ]
 
 
 def _place(file: str, line: int) -> Phrase:
@@ -373,8 +374,6 @@ def _config_hash(report: Report, rows: int) -> list[Block]:
 
 
 def _runs(report: Report, rows: int) -> Block:
-    if not report.runs:
-        return Facts(())
     lines = tuple(
         (
             say(run.name, "name"),
@@ -426,8 +425,4 @@ def _named(values: Mapping[str, object], rows: int) -> Block:
         (say(name, "name"), say(str(value), "name"))
         for name, value in islice(values.items(), rows)
     )
-    return Table(("name", "value"), lines) if lines else Facts(())
-
-
-def _command(command: str) -> list[Block]:
-    return [Code(command, "sh")] if 0 < len(command) <= _COMMAND else []
+    return Table(("name", "value"), lines)
