@@ -282,21 +282,18 @@ def _legs(found: Resumption | None) -> Iterator[tuple[Phrase, ...]]:
     for leg in found.legs if found else ():
         words = "leg {figure}, steps {message}: "
         words += "bitwise identical" if leg.identical else "another training"
-        first = phrase(
-            words, figure=str(leg.number), message=f"{leg.begins} to {leg.ends - 1}"
-        )
-        yield (
-            first,
-            *(
-                phrase("{id} {message}", id=item.component, message=item.message)
-                for item in leg.not_restored
-            ),
-            *(
-                [phrase("diverges at {}", wording.where(leg.first_divergence))]
-                if leg.first_divergence
-                else []
-            ),
-        )
+        lines = [
+            phrase(
+                words, figure=str(leg.number), message=f"{leg.begins} to {leg.ends - 1}"
+            )
+        ]
+        lines += [
+            phrase("{id} {message}", id=item.component, message=item.message)
+            for item in leg.not_restored
+        ]
+        if leg.first_divergence:
+            lines.append(phrase("diverges at {}", wording.where(leg.first_divergence)))
+        yield tuple(lines)
 
 
 def check_items(results: Iterable[CheckResult]) -> Items:
@@ -381,11 +378,9 @@ def _runs(report: Report, rows: int) -> Block:
             say(f"{run.steps:,}"),
             say(f"{run.processes:,}"),
             say(numbers.duration(run.seconds)),
-            (
-                (
-                    "fault" if wording.ended_badly(run) else "message",
-                    wording.outcome(run),
-                ),
+            say(
+                wording.outcome(run),
+                "fault" if wording.ended_badly(run) else "message",
             ),
         )
         for run in report.runs[:rows]
