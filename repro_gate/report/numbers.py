@@ -65,11 +65,12 @@ def size(count: int) -> str:
     """Bytes in binary units: `512 B`, `64.0 MiB`."""
     if abs(count) < 1024:
         return f"{count} B"
-    units = ("KiB", "MiB", "GiB", "TiB")
-    power = next(
-        (index for index in range(1, 4) if abs(count) / 1024**index < 1023.95), 4
-    )
-    return f"{count / 1024**power:,.1f} {units[power - 1]}"
+    amount = count / 1024
+    for unit in ("KiB", "MiB", "GiB"):
+        if abs(amount) < 1023.95:
+            return f"{amount:,.1f} {unit}"
+        amount /= 1024
+    return f"{amount:,.1f} TiB"
 
 
 def small(value: float) -> str:
@@ -97,9 +98,5 @@ def of(part: int, whole: int) -> str:
 
 def shape(sizes: Sequence[int]) -> str:
     """`(64, 32)` -> `[64, 32]`; the shape of a scalar is `[]`."""
-    return (
-        "["
-        + ", ".join(str(item) for item in sizes[:12])
-        + (", …" if len(sizes) > 12 else "")
-        + "]"
-    )
+    more = ", …" * (len(sizes) > 12)
+    return f"[{', '.join(map(str, sizes[:12]))}{more}]"
