@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from repro_gate.checks.pages import url
 from repro_gate.compare.distances import gap
+from repro_gate.compare.model import Cost
 from repro_gate.escape import for_address, for_terminal
 from repro_gate.report import findings, heat_map, numbers, wording
 from repro_gate.report.model import PLAIN, Report, Subject, View
@@ -110,8 +111,9 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
         "glance": [item for item in parts if item.kind == "answer"],
         "maps": heat_map.maps(report, rows // 5),
         "growth": _growth(report),
+        "cost": None if report.cost is None else _price(report.cost),
         "colours": heat_map.COLOURS,
-        "below": [item for item in parts if not item.kind],
+        "below": [item for item in parts if item.kind in ("", "cost")],
         "run_url": for_address(view.run_url)
         if view.run_url.startswith("https://")
         else "",
@@ -178,6 +180,25 @@ def _growth(report: Report) -> dict[str, object]:
         for step in sorted({step for item in columns for step in item})
     ]
     return {"curves": [item for item in curves if item is not None], "table": table}
+
+
+def _price(cost: Cost) -> dict[str, object]:
+    """Return the cost in percent with its interval on a line, zero and the budget marked."""
+    marks = {0.0: "0%"}
+    if cost.max_percent is not None:
+        marks[cost.max_percent] = f"budget {numbers.budget(cost.max_percent)}"
+    begin = min(cost.ci95[0], *marks)
+    end = max(cost.ci95[1], *marks)
+
+    def x(value: float) -> float:
+        return _LEFT + (value - begin) / (end - begin or 1.0) * _WIDTH
+
+    return {
+        "width": _LEFT * 2 + _WIDTH,
+        "interval": [(x(value), numbers.percent(value)) for value in cost.ci95],
+        "marks": [(x(value), name) for value, name in marks.items()],
+        "cost": x(cost.determinism_cost_pct),
+    }
 
 
 def _by_step(series: Iterable[tuple[int, float]], each: int) -> dict[int, float]:

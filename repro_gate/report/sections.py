@@ -65,7 +65,8 @@ Block: TypeAlias = Facts | Items | Table | Code
 class Section:
     """Blocks under a title in our own words; without one they are part of what is seen first. The
     larger the rank, the sooner it goes where room is short; 0 never goes. The page shows what is of
-    the kind `answer` first, and has a drawing of its own for `drawn`."""
+    the kind `answer` first, has a drawing of its own for `drawn`, and one beside
+    `cost`."""
 
     title: str
     rank: int
@@ -108,7 +109,7 @@ def sections(
         ("Resume", 3, "", [Items(tuple(_legs(report.resume)))]),
         ("Against the baseline", 3, "answer", [_lines(baseline)]),
         ("Against another ref", 3, "answer", [_lines(against)]),
-        ("Noise and cost", WHOLE, "", [Facts(tuple(_figures(report)))]),
+        ("Noise and cost", WHOLE, "cost", [Facts(tuple(_figures(report)))]),
         (checks, 3, "", checklist),
         ("Config hash", WHOLE + 3, "", _config_hash(report, rows)),
         ("Worth knowing", WHOLE, "", [reason_items(report.notes, rows)]),

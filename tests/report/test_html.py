@@ -143,7 +143,8 @@ def test_a_failing_gate_is_told_in_order_with_links_cost_and_no_empty_part() -> 
     assert "and 50 more" in html.render(replace(FAIL, checklist=passed))
     price = replace(reports.COST, ci95=(-5.0, 15.0), determinism_cost_pct=5.0, max_percent=35.0)
     page = html.render(replace(reports.PASS, cost=price))
-    assert "95% interval -5.0% to +15.0%; within the budget of 35%" in page
+    assert ">budget 35%</text>" in page and ">-5.0%</text>" in page
+    assert "with its interval" not in html.render(replace(reports.PASS, cost=None))
     text = Elements(html.render(reports.NOTHING)).text
     parts = ("Heat map", "Growth", "How the cause was found", "Config hash", "Weakened")
     for words in (*parts, "None", "nan"):
