@@ -24,7 +24,7 @@ Diagnosed = tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]
 # A file whose name would write to the terminal, and the module that loads it.
 NAME = "\x1b[31m::error::.py"
 HOSTILE = {
-    NAME: "import os\ndef noise():\n    return os.urandom(1)[0] * 1e-3\n",
+    NAME: "import os\ndef noise():\n    return int.from_bytes(os.urandom(4), 'big') * 1e-12\n",
     "feed.py": f"import importlib.util as u\nspec = u.spec_from_file_location('odd', {NAME!r})\n"
     "odd = u.module_from_spec(spec); spec.loader.exec_module(odd); noise = odd.noise\n",
 }
