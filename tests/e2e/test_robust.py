@@ -142,7 +142,7 @@ def test_what_was_varied_and_does_not_reach_the_numbers_raises_no_alarm(tmp_path
 
 
 def test_ordinary_nondeterminism_is_shown_by_the_plain_pair(tmp_path: Path) -> None:
-    line = "x += __import__('os').urandom(1)[0] if number == 2 else 0"
+    line = "x += int.from_bytes(__import__('os').urandom(4), 'big') * 1e-9 if number == 2 else 0"
     found = gated(tmp_path, line, SPEC + "determinism: {repeat: 3}\n")
     found.must_diverge(2, "loss")
     assert found.check(ROBUST)["status"] == "skip"

@@ -264,7 +264,7 @@ import os, torch
 net = torch.nn.Linear(3, 1)
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 for number in range(3):
-    noise = int.from_bytes(os.urandom(1), "little") / 255 if number == 1 else 0.5
+    noise = int.from_bytes(os.urandom(4), "little") / 2**32 if number == 1 else 0.5
     opt.zero_grad()
     (net(torch.randn(4, 3)) * noise).square().mean().backward()
     opt.step()
