@@ -42,7 +42,8 @@ def leg_of(
     training, so steps that it lacks, or has too many, are a difference. `expected`: the step at
     which the checkpoint was first seen, taken if the parameters are those of no step.
     """
-    ours, theirs = processes(reference), processes(leg)
+    ours = processes(reference)
+    theirs = processes(leg)
     places = [0] if number == 1 else beginnings(ours, theirs)
     weighed = [
         (missing_at(ours, theirs, place), place) for place in places[-_MOST_PLACES:]
@@ -186,10 +187,8 @@ def _hyperparameters(
 ) -> Iterator[NotRestored]:
     """Yield the parameter groups in which the first step differs from the reference's. A learning
     rate that changes during the training is its scheduler's."""
-    ours, theirs = (
-        _numbers(reference, begins, GROUPS),
-        _numbers(leg, 0, GROUPS),
-    )
+    ours = _numbers(reference, begins, GROUPS)
+    theirs = _numbers(leg, 0, GROUPS)
     at_first = _numbers(reference, 0, GROUPS)
     for name in ours:
         if name not in theirs or ours[name] == theirs[name]:
@@ -206,7 +205,8 @@ def _generators(
     reference: Trace, leg: Trace, begins: int, others: Mapping[str, Trace]
 ) -> Iterator[NotRestored]:
     """Yield the generators whose states differ when the first loss is computed."""
-    ours, theirs = _generators_at_loss(reference, begins), _generators_at_loss(leg, 0)
+    ours = _generators_at_loss(reference, begins)
+    theirs = _generators_at_loss(leg, 0)
     for name in _unequal(ours, theirs):
         owner = next(
             (

@@ -55,7 +55,8 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
     """Run the legs that the spec asks for under `resume`. None if it does not, or if the training
     is not the same even without being stopped. Raises UsageError if the training ends before it
     could be stopped."""
-    wanted, reference = results.spec.resume, results.by_name.get("deterministic-1")
+    wanted = results.spec.resume
+    reference = results.by_name.get("deterministic-1")
     if wanted is None or reference is None or not reference.good:
         return None
     if results.interrupted or results.broken or not results.all_alike:
@@ -66,7 +67,8 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
             remedy="stop it earlier, or let it train longer",
             reason_id="usage/resume",
         )
-    found, last = Resumed(), None
+    found = Resumed()
+    last = None
     with suppress(KeyboardInterrupt, Inconclusive, OSError):
         while request := next_leg(results, reference, found.legs, last):
             watch.said(request.announcement)
@@ -88,8 +90,10 @@ def next_leg(
     """Return the next leg to run: the first as the training begins, each later one from the
     checkpoint at which the one before was stopped. None after the last, after one that went to its
     end, and after one that was another training. Pure."""
-    spec, number = results.spec, len(legs) + 1
-    wanted, seed = spec.resume, str(reference.request.arm.seed)
+    spec = results.spec
+    number = len(legs) + 1
+    wanted = spec.resume
+    seed = str(reference.request.arm.seed)
     assert wanted is not None  # the caller asked
     preempt = {"after": wanted.after, "checkpoint": wanted.checkpoint}
     stops = {"preempt": {**preempt, "stop": wanted.stop}} if number < LEGS else {}
@@ -146,7 +150,8 @@ class _Stop:
     def __init__(self, reference: RunResult, legs: int, how: str) -> None:
         self.patience = _PATIENCE if how == "term" else 0.0
         self.since: float | None = None  # when it was to be stopped
-        self.reference, self.steps = processes(reference.traces), reference.steps
+        self.reference = processes(reference.traces)
+        self.steps = reference.steps
         self.cut = reference.outcome == "stopped"
         self.begins = None if legs else 0
 

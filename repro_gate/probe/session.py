@@ -242,8 +242,8 @@ class Session:
             raise StopTraining(0)
 
     def preempted(self) -> None:
-        """In a leg of a training that is to be stopped: if it has done its steps and a checkpoint
-        was made or changed since it began, write which; then wait to be killed, or end it."""
+        """Write which checkpoint was made or changed since a leg began that is to be stopped, once
+        it has done its steps; then wait to be killed, or end it."""
         wanted = self.config.get("preempt")
         if not wanted or self._preempted or self._steps < wanted["after"]:
             return
