@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from time import monotonic
@@ -15,6 +14,7 @@ from repro_gate.compare.model import Divergence, Leg, Resumption
 from repro_gate.compare.resume import beginnings, leg_of
 from repro_gate.compare.traces import processes
 from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.escape import for_terminal
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of
 from repro_gate.runs.ending import PREEMPTED, last_exception
@@ -38,6 +38,7 @@ class Resumed:
 
     legs: tuple[Leg, ...] = ()
     broken: RunResult | None = None
+    problem: str = ""  # why not every leg could be run or compared
 
     def resumption(self) -> Resumption | None:
         """Return what the report holds of it; None if nothing was looked at."""
@@ -69,15 +70,17 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
         )
     found = Resumed()
     last = None
-    with suppress(KeyboardInterrupt, Inconclusive, OSError):
+    try:
         while request := next_leg(results, reference, found.legs, last):
-            watch.said(request.announcement)
+            watch.said(for_terminal(request.announcement))
             stop = _Stop(reference, len(found.legs), wanted.stop)
             last = run(results.spec, results.folder, request, stop.tick)
             if not last.good and last.outcome != PREEMPTED:
                 return replace(found, broken=last)
             leg = _judged(results, reference, last, found.legs)
             found = replace(found, legs=(*found.legs, leg))
+    except (KeyboardInterrupt, Inconclusive, OSError) as error:
+        return replace(found, problem=str(error) or "it was interrupted")
     return found
 
 
@@ -207,7 +210,13 @@ def unanswered(found: Resumed, checkpoint: str) -> Iterator[Reason]:
             f"{run.request.name}: {run.problem}" + (f": {raised}" if raised else ""),
             f"see whether {checkpoint} is whole, and whether the command reads it {_PAGE}",
         )
-    elif len(found.legs) == 1:
+    elif found.problem:
+        yield Reason(
+            "resume/crashed",
+            f"not every leg could be run and compared: {found.problem}",
+            f"mend what it names, and run the gate again {_PAGE}",
+        )
+    elif len(found.legs) == 1 and found.legs[0].identical:
         yield Reason(
             "resume/no-checkpoint",
             f"no file or folder matched {checkpoint} before the training ended",

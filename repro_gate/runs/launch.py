@@ -159,7 +159,9 @@ def launch(
     # of what came before the first run: `env.install` starts untrusted code as well
     sweep(gate.sandbox, data)
     # Before the moment from which a changed inode is the run's.
-    chown_to_training(gate.sandbox, place.root, place.home, place.tmp)
+    # what a leg goes on in is the training's already, and may hold hard links to others' files
+    new = (place.tmp,) if request.goes_on else (place.root, place.home, place.tmp)
+    chown_to_training(gate.sandbox, *new)
     nonce = secrets.token_hex(16)
     _configure(spec, request, gate, place, folder, nonce)
     write_shims(
