@@ -11,20 +11,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 import msgspec
 
 from repro_gate.compare.model import STEPS, Divergence, Leg, NotRestored
-from repro_gate.compare.traces import compare_runs, processes
+from repro_gate.compare.traces import GROUPS, compare_runs, processes
 from repro_gate.compare.unrecorded import differing_modules
 from repro_gate.escape import listed
 from repro_gate.trace.blocks import Block
+from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Trace
 
-Values = dict[str, bytes]  # name -> digest
-GROUPS = "param_groups."  # how the names of hyperparameters begin
-_MOST_PLACES = 50  # steps of the reference that are weighed where several fit
+Digests = dict[str, bytes]  # by name
+_MOST_PLACES = 10  # steps of the reference that are weighed where several fit
 _NAMED = 3  # names that a message has
+_GENERATORS = ("python", "numpy", "torch", "cuda")  # that are components of their own
 
 
 def leg_of(
@@ -34,13 +36,18 @@ def leg_of(
     number: int,
     ended: bool,
     expected: int,
+    is_cut: bool = False,
     artifacts: Sequence[Divergence] = (),
+    again: Sequence[Trace] = (),
 ) -> Leg:
     """Return what one leg shows beside the reference.
 
     `number` counts from 1; the first leg begins at 0. `ended`: it went on to the end of the
-    training, so steps that it lacks, or has too many, are a difference. `expected`: the step at
-    which the checkpoint was first seen, taken if the parameters are those of no step.
+    training, so steps that it lacks, or has too many, are a difference; unless `is_cut`, where
+    `train.steps` stopped the reference: of a leg that goes further the rest is left out. Of one
+    that was stopped each process counts as far as it came. `expected`: the step at which the
+    checkpoint was first seen, taken if the parameters are those of no step. `again` is a repeat of
+    the reference.
     """
     ours = processes(reference)
     theirs = processes(leg)
@@ -56,30 +63,59 @@ def leg_of(
     anew = number > 1 and begins == 0
     if anew:
         missing = [_anew(theirs)]
-    count = max((len(trace.steps) for trace in theirs.values()), default=0)
-    steps = None if ended else count
-    first = [_from(trace, begins, steps) for trace in ours.values()]
-    second = [
-        _own_steps(trace, ours.get(label), begins, steps)
-        for label, trace in theirs.items()
-    ]
+    first = []
+    second = []
+    for label in ours if ended else [name for name in ours if name in theirs]:
+        steps = _common(ours[label], theirs.get(label), begins, ended, is_cut)
+        first.append(_part(ours[label], begins, steps))
+        if label in theirs:
+            due = len(_batches(ours[label], begins))
+            second.append(_part(theirs[label], 0, steps, due))
+    second += [theirs[label] for label in theirs if label not in ours]
     compared = compare_runs(first, second, artifacts)
     found = compared.first_divergence
-    names: tuple[str, ...] = ()
-    if found is not None:
+    lost: list[str] = []
+    if found is None and ended:
+        unsteady = _differing_modules(reference, again)
+        lost = [it for it in _differing_modules(reference, leg) if it not in unsteady]
+    if found is not None and found.kind != "artifact":
         found = replace(found, step=found.step + begins)
+    if found is not None:
         missing = missing or list(_later(found, begins))
-    elif ended and (names := differing_modules(reference, leg)):
-        sentence = f"no optimizer moves them, and they differ at the end: {listed(names, _NAMED)}"
+    if lost:
+        sentence = f"no optimizer moves them, and they differ at the end: {listed(lost, _NAMED)}"
         missing = [*missing, NotRestored("ema", sentence)]
     return Leg(
         number=number,
         begins=begins,
-        ends=begins + count,
-        identical=compared.identical and not (anew or names),
+        ends=begins + max((len(trace.steps) for trace in second), default=0),
+        identical=compared.identical and not (anew or lost),
         not_restored=tuple(missing),
         first_divergence=found,
     )
+
+
+def _common(
+    reference: Trace, leg: Trace | None, begins: int, ended: bool, is_cut: bool
+) -> int | None:
+    """Return how many steps of a leg's process are compared; None: all, those of the reference that
+    are left too."""
+    left = max(len(reference.steps) - begins, 0)
+    count = 0 if leg is None else len(leg.steps)
+    return None if ended and not (is_cut and count > left) else min(count, left)
+
+
+def _differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
+    """Return the modules without an optimizer that differ at the end of two runs. Attributes of
+    modules do not count: a counter of calls or a time of day is no state of a training."""
+    runs = (
+        [
+            replace(trace, unmoved=[row for row in trace.unmoved if row[0] == "module"])
+            for trace in traces
+        ]
+        for traces in (a, b)
+    )
+    return differing_modules(*runs)
 
 
 def beginnings(reference: Mapping[str, Trace], leg: Mapping[str, Trace]) -> list[int]:
@@ -91,38 +127,48 @@ def beginnings(reference: Mapping[str, Trace], leg: Mapping[str, Trace]) -> list
 
 
 def _fitting(reference: Trace, leg: Trace) -> Iterator[int]:
+    """Yield the steps of one process before which it has the parameters with which a leg begins;
+    where a training says itself what is recorded, and nothing before its first step, the steps that
+    recorded what that one did."""
     wanted = boundary(leg, "parameter")
-    equal = dict.fromkeys(wanted, False)
-    unequal = len(equal)
-    step = -1
+    if not wanted:
+        own = [item for item in leg.blocks if item.kind in ("loss", "parameter")][:1]
+        for block in reference.blocks if own else ():
+            if (block.kind, block.digests) == (own[0].kind, own[0].digests):
+                yield block.step
+        return
+    unequal = set(wanted)
+    done = 0  # steps whose blocks were all looked at
     for block in reference.blocks:
-        if block.step > step:
-            if not unequal and wanted:
-                yield step + 1
-            step = block.step
+        if block.step >= done:
+            if not unequal:
+                yield done
+            done = block.step + 1
         for name, digest in _rows(block) if block.kind == "parameter" else ():
-            if name in equal:
-                same = digest == wanted[name]
-                unequal += equal[name] - same
-                equal[name] = same
-    if not unequal and wanted:
-        yield min(step + 1, len(reference.steps))
+            if name in wanted:
+                (unequal.discard if digest == wanted[name] else unequal.add)(name)
+    if not unequal:
+        yield min(done, len(reference.steps))
 
 
-def boundary(leg: Trace, kind: str) -> Values:
+def boundary(leg: Trace, kind: str) -> Digests:
     """Return what a leg has of one kind right before its first step changes anything, by name."""
-    found: Values = {}
-    for block in leg.blocks:
-        if block.step > 0 or block.kind == "gradient":
-            break
+    first = list(takewhile(lambda block: block.step <= 0, leg.blocks))
+    kinds = [block.kind for block in first]
+    if "gradient" in kinds:
+        before = first[: kinds.index("gradient")]
+    else:  # what there is of the step may come after its update
+        before = [block for block in first if block.step < 0]
+    found: Digests = {}
+    for block in before:
         if block.kind == kind:
             found.update(_rows(block))
     return found
 
 
-def state_before(reference: Trace, step: int, kind: str) -> Values:
+def state_before(reference: Trace, step: int, kind: str) -> Digests:
     """Return what the reference has of one kind before a step."""
-    found: Values = {}
+    found: Digests = {}
     for block in reference.blocks:
         if block.kind == kind and block.step < step:
             found.update(_rows(block))
@@ -187,9 +233,9 @@ def _hyperparameters(
 ) -> Iterator[NotRestored]:
     """Yield the parameter groups in which the first step differs from the reference's. A learning
     rate that changes during the training is its scheduler's."""
-    ours = _numbers(reference, begins, GROUPS)
-    theirs = _numbers(leg, 0, GROUPS)
-    at_first = _numbers(reference, 0, GROUPS)
+    ours = _numbers(reference, begins)
+    theirs = _numbers(leg, 0)
+    at_first = _numbers(reference, 0)
     for name in ours:
         if name not in theirs or ours[name] == theirs[name]:
             continue
@@ -219,7 +265,13 @@ def _generators(
         sentence = f"the state of the {name} generator is another one"
         if owner is not None:
             sentence = f"{leg.key} has the {name} generator of {owner}"
-        yield NotRestored(f"rng:{name.split(':')[0]}", sentence)
+        yield NotRestored(_of_generator(name), sentence)
+
+
+def _of_generator(name: str) -> str:
+    """Return the component that a generator is, by the name that a trace gives it."""
+    kind = name.split(":")[0]
+    return f"rng:{kind}" if kind in _GENERATORS else "unrecorded"
 
 
 def _first_batch(reference: Trace, leg: Trace, begins: int) -> Iterator[NotRestored]:
@@ -254,7 +306,7 @@ def _later(found: Divergence, begins: int) -> Iterator[NotRestored]:
         sentence = (
             f"the {found.name} generator is in another state at step {found.step}"
         )
-        yield NotRestored(f"rng:{found.name.split(':')[0]}", sentence)
+        yield NotRestored(_of_generator(found.name), sentence)
     elif found.name.startswith(GROUPS):
         sentence = f"the learning rate of step {found.step} is another one"
         yield NotRestored("scheduler", sentence)
@@ -279,30 +331,20 @@ def _anew(leg: Mapping[str, Trace]) -> NotRestored:
 
 
 def _no_parameters(leg: Mapping[str, Trace]) -> NotRestored:
-    count = (
-        max(len(boundary(trace, "parameter")) for trace in leg.values()) if leg else 0
-    )
+    count = max((len(boundary(it, "parameter")) for it in leg.values()), default=0)
+    if not count:
+        return NotRestored("unrecorded", "its first step is none of the reference's")
     return NotRestored(
         "parameters", f"its {count} parameters are those of no step of the reference"
     )
 
 
-def _own_steps(
-    trace: Trace, reference: Trace | None, begins: int, steps: int | None
+def _part(
+    trace: Trace, begins: int, steps: int | None, due: int | None = None
 ) -> Trace:
-    """Return a leg without what is only there to be compared at its boundary: its state before the
-    first step, batches that it skipped, and generators before the first loss."""
-    blocks = [
-        block
-        for block in trace.blocks
-        if block.step >= 0 and (steps is None or block.step < steps)
-    ]
-    due = None if reference is None else len(_batches(reference, begins))
-    return replace(trace, blocks=list(_first_step_alike(blocks, due)))
-
-
-def _from(trace: Trace, begins: int, steps: int | None) -> Trace:
-    """Return the reference from a step on, counted anew; `steps` of it, or all that are left."""
+    """Return a process from a step on, counted anew: `steps` of it, or all that are left; without
+    its state before them. `due`: how many batches its first step takes, if it may have skipped
+    more."""
     marks = trace.steps[begins:][:steps]
     blocks = [
         replace(block, step=block.step - begins)
@@ -312,7 +354,7 @@ def _from(trace: Trace, begins: int, steps: int | None) -> Trace:
     numbered = [
         msgspec.structs.replace(mark, step=place) for place, mark in enumerate(marks)
     ]
-    return replace(trace, blocks=list(_first_step_alike(blocks, None)), steps=numbered)
+    return replace(trace, blocks=list(_first_step_alike(blocks, due)), steps=numbered)
 
 
 def _first_step_alike(blocks: Sequence[Block], due: int | None) -> Iterator[Block]:
@@ -341,12 +383,12 @@ def _first_step_alike(blocks: Sequence[Block], due: int | None) -> Iterator[Bloc
     yield from (block for block in blocks if block.step != 0)
 
 
-def _generators_at_loss(trace: Trace, step: int) -> Values:
+def _generators_at_loss(trace: Trace, step: int) -> Digests:
     """Return the states of the generators right before the first loss of a step."""
-    found: Values = {}
+    found: Digests = {}
     for block in trace.blocks:
         if block.step == step and block.kind == "rng":
-            found = dict(_rows(block))
+            found.update(_rows(block))
         if block.step == step and block.kind == "loss":
             return found
     return {}
@@ -360,13 +402,13 @@ def _batches(trace: Trace, step: int) -> list[bytes]:
     ]
 
 
-def _numbers(trace: Trace, step: int, prefix: str) -> dict[str, float]:
-    """Return the numbers of a step's last optimizer block, by name."""
+def _numbers(trace: Trace, step: int) -> dict[str, float]:
+    """Return the hyperparameters that a step recorded last, by name."""
     found: dict[str, float] = {}
     for block in trace.blocks:
         if block.step == step and block.kind == "optimizer" and block.values:
             for row, text in zip(block.rows, block.values, strict=False):
-                if row[0].startswith(prefix):
+                if row[0].startswith(GROUPS):
                     found[row[0]] = float.fromhex(text)
     return found
 
@@ -374,14 +416,14 @@ def _numbers(trace: Trace, step: int, prefix: str) -> dict[str, float]:
 def _rows(block: Block) -> Iterable[tuple[str, bytes]]:
     digests = block.digests
     for place, row in enumerate(block.rows):
-        yield row[0], digests[place * 16 : (place + 1) * 16]
+        yield row[0], digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
 
 
-def _unequal(ours: Values, theirs: Values) -> list[str]:
+def _unequal(ours: Digests, theirs: Digests) -> list[str]:
     return [name for name in ours if name in theirs and ours[name] != theirs[name]]
 
 
-def _without_groups(state: Values) -> Values:
+def _without_groups(state: Digests) -> Digests:
     return {name: item for name, item in state.items() if not name.startswith(GROUPS)}
 
 

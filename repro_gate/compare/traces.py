@@ -34,6 +34,7 @@ from repro_gate.trace.model import Trace
 
 # recorded before the optimizer's step; the rest may be the state at the end
 WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")
+GROUPS = "param_groups."  # how the names of an optimizer's hyperparameters begin
 ONLY_FIRST = "recorded in the first run only"
 ONLY_SECOND = "recorded in the second run only"
 
@@ -270,7 +271,7 @@ def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
 def _read_before(item: Divergence, first: Divergence) -> bool:
     """Return whether an optimizer's step read `item` before it wrote `first`: a learning rate is
     recorded after the parameters that it changed."""
-    is_rate = item.values is not None and item.name.startswith("param_groups.")
+    is_rate = item.values is not None and item.name.startswith(GROUPS)
     moved = first.kind == "parameter" and not first.detail and item.step == first.step
     return item.kind == "optimizer" and is_rate and moved
 

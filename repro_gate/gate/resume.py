@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from time import monotonic
 
 from repro_gate._version import DOCS_URL
 from repro_gate.compare.model import Divergence, Leg, Resumption
@@ -26,7 +25,6 @@ from repro_gate.runs.series import run
 from repro_gate.trace.model import Trace
 
 LEGS = 3
-_PATIENCE = 60.0  # seconds in which a training may end after SIGTERM
 _PAGE = f"({DOCS_URL}/resume.md)"
 _REMEDY = "save in the checkpoint what is named, and load it before the first step that goes on"
 
@@ -41,8 +39,9 @@ class Resumed:
     problem: str = ""  # why not every leg could be run or compared
 
     def resumption(self) -> Resumption | None:
-        """Return what the report holds of it; None if nothing was looked at."""
-        if len(self.legs) < 2:
+        """Return what the report holds of it; None if it could not be seen."""
+        alone = len(self.legs) == 1 and self.legs[0].identical
+        if not self.legs or alone or self.broken or self.problem:
             return None
         names = [item.component for leg in self.legs for item in leg.not_restored]
         return Resumption(
@@ -73,7 +72,7 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
     try:
         while request := next_leg(results, reference, found.legs, last):
             watch.said(for_terminal(request.announcement))
-            stop = _Stop(reference, len(found.legs), wanted.stop)
+            stop = _Stop(reference, is_first=not found.legs)
             last = run(results.spec, results.folder, request, stop.tick)
             if not last.good and last.outcome != PREEMPTED:
                 return replace(found, broken=last)
@@ -99,7 +98,7 @@ def next_leg(
     seed = str(reference.request.arm.seed)
     assert wanted is not None  # the caller asked
     preempt = {"after": wanted.after, "checkpoint": wanted.checkpoint}
-    stops = {"preempt": {**preempt, "stop": wanted.stop}} if number < LEGS else {}
+    stops = {"preempt": preempt} if number < LEGS else {}
     first = replace(
         reference.request,
         name=f"leg-{number}",
@@ -129,47 +128,50 @@ def next_leg(
 def _judged(
     results: Results, reference: RunResult, last: RunResult, legs: Sequence[Leg]
 ) -> Leg:
+    """Return what a leg shows. Raises Inconclusive if an artifact of it could not be compared."""
     ended = last.outcome != PREEMPTED
-    artifacts: tuple[Divergence, ...] = ()
+    artifacts: list[Divergence] = []
     if ended:
-        found, _, _ = differences(
+        artifacts, _, uncompared = differences(
             reference.artifacts, last.artifacts, results.reader, reference.steps - 1
         )
-        artifacts = tuple(found)
+        for item in uncompared:
+            if not item.same:
+                raise Inconclusive(f"{item.name} could not be compared: {item.why}")
+    repeats = results.pair(reference.arm.seed)[1:]
     return leg_of(
         reference.traces,
         last.traces,
         number=len(legs) + 1,
         ended=ended,
         expected=legs[-1].ends if legs else 0,
+        is_cut=reference.outcome == "stopped",
         artifacts=artifacts,
+        again=repeats[0].traces if repeats else (),
     )
 
 
 class _Stop:
-    """Says when a leg has done enough: at its checkpoint, or where `train.steps` cut off the
-    reference."""
+    """Ends a leg at its checkpoint, or where `train.steps` stopped the reference."""
 
-    def __init__(self, reference: RunResult, legs: int, how: str) -> None:
-        self.patience = _PATIENCE if how == "term" else 0.0
-        self.since: float | None = None  # when it was to be stopped
+    def __init__(self, reference: RunResult, *, is_first: bool) -> None:
         self.reference = processes(reference.traces)
-        self.steps = reference.steps
-        self.cut = reference.outcome == "stopped"
-        self.begins = None if legs else 0
+        self.limit = reference.steps if reference.outcome == "stopped" else None
+        # the step of the reference at which the leg begins; None: not known yet
+        self.begins = 0 if is_first else None
 
     def tick(self, traces: Sequence[Trace]) -> str | None:
         """Return why the leg has done enough; None if it has not."""
         if any(trace.preempted for trace in traces):
-            self.since = self.since or monotonic()
-            return PREEMPTED if monotonic() - self.since >= self.patience else None
+            return PREEMPTED
         trained = processes(traces)
-        if not self.cut or not trained or not all(it.steps for it in trained.values()):
+        if self.limit is None or not trained:
             return None
-        if self.begins is None:
+        steps = [len(trace.steps) for trace in trained.values()]
+        if self.begins is None and all(steps):
             self.begins = max(beginnings(self.reference, trained), default=0)
-        done = min(len(trace.steps) for trace in trained.values())
-        return PREEMPTED if self.begins + done >= self.steps else None
+        is_done = self.begins is not None and self.begins + min(steps) >= self.limit
+        return PREEMPTED if is_done else None
 
 
 def failures(found: Resumed | None) -> Iterator[Reason]:

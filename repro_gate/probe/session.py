@@ -10,7 +10,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import os
-import signal
 import sys
 import time
 import traceback
@@ -33,7 +32,6 @@ EX_IOERR = 74
 _OS = frozen(os)
 _LEAVE = os._exit
 _SLEEP = time.sleep
-_KILL_GROUP = os.killpg
 # seconds that a thread waits for another one's hook, which may wait for it
 _PATIENCE = 60
 
@@ -65,7 +63,6 @@ class Session:
         # arguments of `TraceWriter.block` until the process is known to train
         self._held: list[tuple[int, str, Any, Any, Any]] = []
         self._steps = self._stops = 0
-        self._preempted = False
         self._inside = False  # a thread is in `own_time`
         self.renew()
         self._clock = Clock()
@@ -225,6 +222,8 @@ class Session:
                 self._finish()
                 self.event("stopped", steps=self._steps)
                 self.stopped = True
+            else:
+                self._preempted()
         if self.stopped:
             self.insist()
 
@@ -241,20 +240,17 @@ class Session:
                 _LEAVE(0)
             raise StopTraining(0)
 
-    def preempted(self) -> None:
+    def _preempted(self) -> None:
         """Write which checkpoint was made or changed since a leg began that is to be stopped, once
-        it has done its steps; then wait to be killed, or end it."""
+        it has done its steps; then wait to be killed."""
         wanted = self.config.get("preempt")
-        if not wanted or self._preempted or self._steps < wanted["after"]:
+        if not wanted or self._steps < wanted["after"]:
             return
         found = newest(self.config["cwd"], wanted["checkpoint"], self.config["started"])
         if found:
-            self._preempted = True
             self.event("preempted", steps=self._steps, checkpoint=found[:MAX_NAME])
             self._writer.write(wait=True)  # type: ignore[union-attr]
-            if wanted["stop"] == "term":
-                _KILL_GROUP(_OS.getpgrp(), signal.SIGTERM)
-            while wanted["stop"] == "kill":
+            while True:
                 _SLEEP(1.0)
 
     def note(self, identifier: str, message: str) -> None:

@@ -222,7 +222,6 @@ class Hooks:
             self.tensors.made.add(optimizer)
             self.initial_state()
             self.session.trains()
-            self.session.preempted()
             self._boundary()
             self.manual.optimizer_steps()
             if closure is None:

@@ -74,7 +74,7 @@ def ending_of(
             "what it waits for in the log's end"
         )
         return Ending("timed-out", "run/timeout", problem, remedy)
-    if ended.stopped == PREEMPTED or any(trace.preempted for trace in traces):
+    if ended.stopped == PREEMPTED:
         return Ending("preempted")
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Ending("interrupted", "run/ended-early", ended.stopped)

@@ -95,7 +95,8 @@ def run(
         with as_training_user(folder.sandbox):
             found = newest(str(workspace.cwd), spec.resume.checkpoint, began)
         result = replace(result, checkpoint=found)
-    return _collected(spec, folder, workspace, result) if request.collect else result
+    is_whole = request.collect and result.outcome != PREEMPTED
+    return _collected(spec, folder, workspace, result) if is_whole else result
 
 
 def _watched(

@@ -162,12 +162,11 @@ class Hardware:
 @dataclass(frozen=True)
 class Resume:
     """`resume:`. Training is stopped at the first `checkpoint` after `after` steps, twice, and goes
-    on by `run` (None: `train.run`). `stop` is `kill` or `term`."""
+    on by `run` (None: `train.run`)."""
 
     after: int
     checkpoint: str
     run: str | None = None
-    stop: str = "kill"
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,10 @@ def _resume_problems(document: Document) -> list[Problem]:
     if after and (every or 1) != 1:
         message = f"found {every:g}, wanted 1: `resume` compares every step"
         problems.append(document.problem(("capture", "every"), message))
+    compare = ("determinism", "compare")
+    if after and _value_at(document, compare) not in (None, "bitwise"):
+        message = "found a tolerance, wanted `bitwise`: `resume` compares bit by bit"
+        problems.append(document.problem(compare, message))
     return problems
 
 

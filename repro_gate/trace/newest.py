@@ -7,49 +7,55 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
-from collections.abc import Sequence
 
-_MOST = 100_000  # files that are looked at
+_MOST = 100_000  # files and folders that are looked at
 
 
 def newest(folder: str, pattern: str, since: float) -> str:
     """Return the match of a glob below a folder that was made or changed last, if it was after
     `since` (seconds since 1970), relative to the folder; empty if there is none.
 
-    A folder that matches has the time of the newest file in it.
+    A folder that matches has the time of the newest file in it. As for `capture.artifacts`, `*`
+    matches no leading dot, and `**` any number of folders.
     """
     parts = os.path.normpath(pattern).split(os.sep)
+    parts += ["*"] if parts[-1] == "**" else []
     found = (since, "")
     left = _MOST
-    for above, _, files in os.walk(folder):
-        for file in files:
-            left -= 1
-            if left < 0:
-                return found[1]
-            path = os.path.join(above, file)
-            names = os.path.relpath(path, folder).split(os.sep)
-            count = _matched(parts, names)
-            if count:
-                with contextlib.suppress(OSError):
-                    name = os.sep.join(names[:count])
-                    found = max(found, (os.lstat(path).st_mtime, name))
+    # a folder, what matches so far (empty: nothing yet), and the parts that may come next
+    waiting = [("", "", {0})]
+    while waiting:
+        above, match, places = waiting.pop()
+        with (
+            contextlib.suppress(OSError),
+            os.scandir(os.path.join(folder, above)) as entries,
+        ):
+            for entry in entries:
+                left -= 1
+                if left < 0:
+                    return found[1]
+                name = os.path.join(above, entry.name)
+                further = set() if match else _further(parts, places, entry.name)
+                matched = match or (name if len(parts) in further else "")
+                if entry.is_dir(follow_symlinks=False):
+                    if matched or further:
+                        waiting.append((name, matched, further))
+                elif matched and not entry.is_symlink():
+                    changed = entry.stat(follow_symlinks=False).st_mtime
+                    found = max(found, (changed, matched))
     return found[1]
 
 
-def _matched(parts: Sequence[str], names: Sequence[str]) -> int:
-    """Return how many names of a path, from its beginning, a glob matches; 0 if it matches none.
-    `**` stands for any number of folders."""
-    places = {0}
-    for count, name in enumerate(names, 1):
-        for place, part in enumerate(parts):
-            if place in places and part == "**":
-                places.add(place + 1)
-        places = {
-            place + (parts[place] != "**")
-            for place in places
-            if place < len(parts)
-            and (parts[place] == "**" or fnmatch.fnmatchcase(name, parts[place]))
-        }
-        if len(parts) in places:
-            return count
-    return 0
+def _further(parts: list[str], places: set[int], name: str) -> set[int]:
+    """Return which parts of a glob may come after a name, of those that may stand in its place."""
+    places = set(places)
+    for place, part in enumerate(parts):
+        if place in places and part == "**":
+            places.add(place + 1)
+    return {
+        place + (parts[place] != "**")
+        for place in places
+        if place < len(parts)
+        and (parts[place].startswith(".") or not name.startswith("."))
+        and (parts[place] == "**" or fnmatch.fnmatchcase(name, parts[place]))
+    }

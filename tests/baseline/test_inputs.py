@@ -49,7 +49,7 @@ STILL = (
     "code={}",
     "robustness={vary: false}",
     "diagnosis=false",
-    "resume={after: 1, checkpoint: out/*.pt, run: x, stop: term}",
+    "resume={after: 1, checkpoint: out/*.pt, run: x}",
 )
 # tested below, in test_build, or of one value
 ELSEWHERE = {"version", "train.snippet", "data", "env.lockfile"}

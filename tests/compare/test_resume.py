@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from repro_gate.compare.model import Leg
+from repro_gate.compare.model import Divergence, Leg
 from repro_gate.compare.resume import beginnings, leg_of
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import StepMark, Trace
@@ -161,3 +161,69 @@ def test_skipped_batches_and_generators_before_the_first_loss_are_no_difference(
         return numbered
 
     assert judged(leg(3, 4, skips)).identical
+
+
+def test_processes_of_a_stopped_leg_count_as_far_as_each_came() -> None:
+    """One reports the checkpoint, and all are killed wherever they are; one may not have begun."""
+    ranks = [replace(REFERENCE, key=f"rank{number}") for number in range(3)]
+    legs = [replace(leg(3, 4 - number), key=f"rank{number}") for number in range(2)]
+    found = leg_of(ranks, legs, number=2, ended=False, expected=3)
+    assert (found.begins, found.ends, found.identical) == (3, 7, True)
+    assert not leg_of(ranks, legs, number=2, ended=True, expected=3).identical
+
+
+def test_what_a_leg_does_beyond_the_end_that_train_steps_set_is_left_out() -> None:
+    short = leg_of([leg(0, 6)], [leg(0, 8)], number=1, ended=False, is_cut=True, expected=0)
+    assert (short.ends, short.identical) == (6, True)
+    went_on = leg_of([leg(0, 6)], [leg(0, 8)], number=1, ended=True, is_cut=True, expected=0)
+    assert (went_on.ends, went_on.identical) == (6, True)
+    too_few = leg_of([leg(0, 8)], [leg(0, 6)], number=1, ended=True, is_cut=True, expected=0)
+    assert [item.component for item in too_few.not_restored] == ["step-count"]
+
+
+def test_a_generator_of_another_name_is_a_component_of_the_report() -> None:
+    rows = (("mine", "state", ()),)
+
+    def mine(seed: object) -> Change:
+        def change(blocks: list[Block]) -> list[Block]:
+            place = next(n for n, item in enumerate(blocks) if item.kind == "loss")
+            own = block(blocks[place].step, "rng", rows, at=1, seed=seed)
+            return [*blocks[:place], own, *blocks[place:]]
+
+        return change
+
+    reference = replace(REFERENCE, blocks=mine(1)(list(leg(0, 8).blocks)))
+    found = leg_of(
+        [reference], [leg(0, 4, mine(2))], number=1, ended=False, expected=0
+    ).not_restored
+    assert [item.component for item in found] == ["unrecorded"] and "mine" in found[0].message
+
+
+def test_an_artifact_differs_at_its_own_step() -> None:
+    item = Divergence(step=STEPS - 1, kind="artifact", name="out/model.pt")
+    trace = leg(3, STEPS - 3)
+    found = leg_of([REFERENCE], [trace], number=3, ended=True, expected=3, artifacts=[item])
+    assert found.first_divergence == item
+    assert [item.component for item in found.not_restored] == ["artifact"]
+
+
+@pytest.mark.parametrize(
+    ("unmoved", "again", "components"),
+    [
+        (("module", "EMA", "b"), "a", ["ema"]),
+        (("module", "EMA", "b"), "c", []),  # as between two runs that were never stopped
+        (("attribute", "EMA", "b"), "a", []),
+    ],
+)
+def test_a_module_that_no_optimizer_moves_must_be_the_same_at_the_end(
+    unmoved: tuple[str, str, str], again: str, components: list[str]
+) -> None:
+    what, name, _ = unmoved
+    traces = [
+        replace(trace, unmoved=[(what, name, digest_)])
+        for trace, digest_ in ((REFERENCE, "a"), (REFERENCE, again))
+    ]
+    own = replace(leg(3, STEPS - 3), unmoved=[unmoved])
+    found = leg_of(traces[:1], [own], number=3, ended=True, expected=3, again=traces[1:])
+    assert [item.component for item in found.not_restored] == components
+    assert found.identical == (not components)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from repro_gate.compare.model import Leg
-from repro_gate.errors import UsageError
+from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.gate import resume as module
 from repro_gate.gate.resume import Resumed, failures, next_leg, resumed, unanswered
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.progress import Watch
@@ -92,6 +93,29 @@ def test_it_is_looked_at_only_where_the_spec_asks_and_the_runs_are_the_same() ->
 )
 def test_why_it_is_another_training(legs: list[Leg], reasons: list[str]) -> None:
     assert [item.id for item in failures(Resumed(tuple(legs)))] == reasons
+
+
+def test_a_leg_that_could_not_be_run_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (OSError(28, "No space left"), Inconclusive("other digests"), KeyboardInterrupt()):
+
+        def fails(*_: object, error: BaseException = error) -> RunResult:
+            raise error
+
+        monkeypatch.setattr(module, "run", fails)
+        found = resumed(series(), Watch())
+        assert found is not None and found.problem and found.resumption() is None
+        (only,) = unanswered(found, "out/*.pt")
+        assert only.id == "resume/crashed" and found.problem in only.message
+
+
+def test_a_checkpoint_s_name_is_made_safe_for_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    watch = Watch()
+    monkeypatch.setattr(watch, "said", told.append, raising=False)
+    stopped = replace(STOPPED, checkpoint="out/\x1b]0;x.pt", traces=(training(2),))
+    monkeypatch.setattr(module, "run", lambda *_: stopped)
+    resumed(series(), watch)
+    assert len(told) > 1 and not [line for line in told if "\x1b" in line]
 
 
 def test_what_could_not_be_seen_is_a_reason() -> None:

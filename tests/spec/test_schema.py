@@ -119,7 +119,7 @@ def test_every_default_of_the_schema_is_the_default_of_the_dataclass(tmp_path: P
     for path, said in KEYS:
         if "default" in said and len(path) == 1:
             full[path[0]] = full.get(path[0]) or json.loads(json.dumps(said["default"]))
-        elif "default" in said and len(path) == 2 and path[0] != "resume":  # off unless asked for
+        elif "default" in said and len(path) == 2:
             full[path[0]][path[1]] = said["default"]
     assert full["random-state"] == {"seed": 42} and full["train"]["timeout"] == "1h"
     (tmp_path / "bare.yml").write_text(json.dumps(bare))

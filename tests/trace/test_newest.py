@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate.files import remove_tree
 from repro_gate.trace import newest as module
 from repro_gate.trace.newest import newest
 
@@ -27,6 +28,9 @@ def put(folder: Path, name: str, time: float) -> None:
         ("out/**/c.pt", "out/step-8/deep/c.pt"),
         ("out/a.pt", "out/a.pt"),
         ("./out/a.pt", "out/a.pt"),
+        ("out/**", "out/step-8"),
+        ("out/*", "out/step-8"),  # no leading dot
+        ("out/.*", "out/.new.pt"),
         ("*.pt", ""),
         ("out/none*", ""),
     ],
@@ -34,6 +38,7 @@ def put(folder: Path, name: str, time: float) -> None:
 def test_the_newest_match_is_found(tmp_path: Path, pattern: str, expected: str) -> None:
     times = {"out/a.pt": 110, "out/b.pt": 120, "out/old.pt": 90, "train.py": 500}
     times |= {"out/step-4/c.pt": 115, "out/step-8/d.txt": 116, "out/step-8/deep/c.pt": 130}
+    times["out/.new.pt"] = 140
     for name, time in times.items():
         put(tmp_path, name, time)
     assert newest(str(tmp_path), pattern, 100) == expected
@@ -45,6 +50,29 @@ def test_no_link_is_followed_and_no_more_than_the_limit_is_looked_at(
 ) -> None:
     put(tmp_path, "out/a.pt", 110)
     (tmp_path / "out/loop").symlink_to(tmp_path)
+    (tmp_path / "out/b.pt").symlink_to("/etc/passwd")
     assert newest(str(tmp_path), "**/" * 9 + "*.pt", 100) == "out/a.pt"
-    monkeypatch.setattr(module, "_MOST", 0)
-    assert newest(str(tmp_path), "out/*.pt", 100) == ""
+    for number in range(20):  # what cannot match is not entered, empty folders count
+        (tmp_path / "data" / str(number)).mkdir(parents=True)
+    monkeypatch.setattr(module, "_MOST", 10)
+    assert newest(str(tmp_path), "out/*.pt", 100) == "out/a.pt"
+    monkeypatch.setattr(module, "_MOST", 1)
+    assert newest(str(tmp_path), "**/*.pt", 100) == ""
+
+
+def test_a_deep_folder_ends_no_search(tmp_path: Path) -> None:
+    put(tmp_path, "out/a.pt", 110)
+    here = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        for _ in range(1_500):
+            os.mkdir("d")
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+    assert newest(str(tmp_path), "**/*.pt", 100) == "out/a.pt"
+    os.chdir(tmp_path)
+    try:
+        remove_tree(tmp_path / "d")
+    finally:
+        os.chdir(here)
