@@ -186,3 +186,16 @@ def test_a_trace_that_cannot_be_written_ends_the_training(tmp_path: Path) -> Non
     assert "File too large" in untraced(run) and "capture.every" in run.remedy
     # of its own accord, or by the gate, which saw the broken trace first
     assert run.ended.exit_code in (74, -9) and "went on unseen" not in run.ended.tail
+
+
+def test_what_a_leg_goes_on_in_is_not_given_to_the_training_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold hard links to files of others by then."""
+    given: list[Path] = []
+    monkeypatch.setattr(launch, "chown_to_training", lambda _, *trees: given.extend(trees))
+    place = tmp_path / "place"
+    for goes_on, expected in ((False, {"workspace", "home", "tmp"}), (True, {"tmp"})):
+        given.clear()
+        trace_script(tmp_path, "pass", goes_on=goes_on)
+        assert {tree.name for tree in given if tree.parent == place} == expected
