@@ -25,9 +25,8 @@ from typing import Any
 
 from repro_gate.errors import Inconclusive, held
 
-_PATH = getattr(
-    os, "O_PATH", 0
-)  # Linux: a handle that needs no permission on the file itself
+# Linux: a handle that needs no permission on the file itself
+_PATH = getattr(os, "O_PATH", 0)
 # threads that unlink: a file that has reached the disk may take milliseconds, nearly all of it
 # waiting
 _AT_ONCE = 8

@@ -40,9 +40,8 @@ _ARM_PARTS = (
     "CPU revision",
 )
 _VERSION = re.compile(r"\b\d{2,}\.\d+(?:\.\d+)*\b")
-_UNKNOWN = re.compile(
-    r"\[.*\]|N/A|", re.DOTALL
-)  # `[N/A]`, `[Not Supported]`, `[Unknown Error]`
+# `[N/A]`, `[Not Supported]`, `[Unknown Error]`
+_UNKNOWN = re.compile(r"\[.*\]|N/A|", re.DOTALL)
 
 
 def read_machine() -> dict[str, str]:

@@ -40,9 +40,8 @@ _ABSENT = "(absent)"
 InputValue = (
     None | bool | int | float | str | list["InputValue"] | dict[str, "InputValue"]
 )
-Inputs = Mapping[
-    str, InputValue
-]  # name -> value, such as `data/train.bin` -> `sha256:…`
+# name -> value, such as `data/train.bin` -> `sha256:…`
+Inputs = Mapping[str, InputValue]
 
 Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
 _Named = Annotated[Mapping[str, Any], Meta(max_length=MAX_INPUTS)]
@@ -149,9 +148,8 @@ def hashable(value: Any, depth: int = MAX_DEPTH) -> InputValue:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int | float):
-        return (
-            value if abs(value) < 2**53 else str(value)
-        )  # no comparison with NaN is true
+        # no comparison with NaN is true
+        return value if abs(value) < 2**53 else str(value)
     if depth == 1:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, list):

@@ -71,9 +71,8 @@ class Entry(
     config_hash: Digest  # `config-hash` in this file
     recorded: _Time  # UTC, ISO 8601
     tool_version: _Text
-    outcomes: Annotated[
-        tuple[RecordedResult, ...], Meta(min_length=1)
-    ]  # one for each seed
+    # one for each seed
+    outcomes: Annotated[tuple[RecordedResult, ...], Meta(min_length=1)]
     # facts that are no inputs (imported distributions, kernel, C library): the first suspects if
     # the same inputs give other bits
     outside: dict[_Text, _Text]

@@ -49,10 +49,11 @@ _SAME = (*_ON_GPU, "interpreter")
 _DIGEST = re.compile(r"\S+@sha256:([0-9a-f]{64})", re.IGNORECASE)
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 _CUBLAS_FACT = "cublas-workspace-at-cuda-start"
+# the two that NVIDIA's documentation calls reproducible
 _CUBLAS_VALUES = (
     ":4096:8",
     ":16:8",
-)  # the two that NVIDIA's documentation calls reproducible
+)
 # Different in each process of a run, or in each run, by what they are: ranks, and the rendezvous
 # that a launcher opens.
 _OF_ONE_PROCESS = re.compile(

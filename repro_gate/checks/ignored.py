@@ -29,10 +29,11 @@ from repro_gate.files import Unreadable, is_inside, read_text
 from repro_gate.runs.launch import RunResult
 
 _MOST = 3  # paths that are named
+# of the training's code that is read: files, and bytes of each
 _FILES, _BYTES = (
     50,
     256 * 1024,
-)  # of the training's code that is read: files, and bytes of each
+)
 _WORDS = 20_000  # of the log, the command and these files together
 _READ = (".py", ".sh", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
 _WORD = re.compile(r"[\"']([^\"'\n]{1,300})[\"']|([^\s\"'`()\[\]{},:;=<>|]{1,300})")

@@ -36,9 +36,8 @@ _SCRIPT = re.compile(
 _NOT_ENTERED = re.compile(
     r"\..*|tests?|docs?|build|dist|v?env|virtualenv|node_modules|site-packages|.*\.egg-info"
 )
-_MAGIC = re.compile(
-    r"^([ \t]*)[%!].*", re.MULTILINE
-)  # a line of a notebook that is no Python
+# a line of a notebook that is no Python
+_MAGIC = re.compile(r"^([ \t]*)[%!].*", re.MULTILINE)
 _PLAIN = re.compile(r"[\w./{} -]+", re.ASCII)  # in YAML, after the command's first word
 _LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
 

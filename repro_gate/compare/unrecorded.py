@@ -45,9 +45,8 @@ NAMED = r"""([^\W\d][\w.@/-]{0,39})["']?\s?[:=]\s{0,9}["']?([+-]?(?:\d+(?:\.\d*)
 _NAMED = re.compile(NAMED, re.IGNORECASE)
 _AT_THE_END = re.compile(rf"(?<!\w){NAMED}%?\Z", re.IGNORECASE)
 _MAX_LINE = 2_000  # characters of one printed line, from its end
-_STAMP = re.compile(
-    r".*\d:\d\d\S*(?: \d{4}\b)?"
-)  # a log line's beginning, up to the time of day
+# a log line's beginning, up to the time of day
+_STAMP = re.compile(r".*\d:\d\d\S*(?: \d{4}\b)?")
 _FRACTION = re.compile(r"\b\d+\.\d+")
 _MOVING = re.compile(
     r"""(?<![^\W_])(?:time|timestamp|date|created|clock|dt|elapsed|remaining|eta|duration|runtime

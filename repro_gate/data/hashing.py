@@ -24,9 +24,8 @@ MAX_FOLDERS = 1_000_000  # each counted as often as a path leads to it
 # dvc/ignore.py: the patterns that hold in every repository
 _DVC_IGNORES = frozenset({b".git", b".hg", b".dvc"})
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
-Wanted = tuple[
-    Path, tuple[str, ...]
-]  # an absolute path, and the kinds of digest to take
+# an absolute path, and the kinds of digest to take
+Wanted = tuple[Path, tuple[str, ...]]
 
 SMALL = 1 << 20  # bytes; a smaller file is read sooner than it is looked up
 
@@ -176,9 +175,8 @@ def _digest_all(readings: Collection[Reading], progress: Progress | None) -> Non
         if reading.listing is not None
         for number, (name, known) in enumerate(reading.listing.files)
     ]
-    jobs.sort(
-        key=lambda job: job[-1].size, reverse=True
-    )  # none that is large is left for the end
+    # none that is large is left for the end
+    jobs.sort(key=lambda job: job[-1].size, reverse=True)
     total = sum(reading.size for reading in readings)
     shared = iter(jobs)
     done = 0

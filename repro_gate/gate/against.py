@@ -109,9 +109,8 @@ def _run(
         cache_root=options.cache_root,
         tell=tell,
     ) as outer:
-        folder = replace(
-            here.folder, snapshot=copy, outer=outer
-        )  # at the same paths as ours
+        # at the same paths as ours
+        folder = replace(here.folder, snapshot=copy, outer=outer)
         return do_runs(spec, folder, job.watch, of_other_ref(spec)), data
 
 

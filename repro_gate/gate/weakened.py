@@ -148,9 +148,8 @@ def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
     """Return what a spec asks for under each key of the table, by name; '' if the key has none."""
     tolerance = spec.determinism.tolerance
     image = spec.env.image
-    waived = {
-        item.check: item.until for item in reversed(spec.checklist.waive)
-    }  # the first counts
+    # the first counts
+    waived = {item.check: item.until for item in reversed(spec.checklist.waive)}
     demands: dict[str, Mapping[str, object]] = {
         # as text: words are greater than dates
         "checklist.waive": {

@@ -43,9 +43,8 @@ class Marker(
     head_sha: Commit = field(name="head")
     run_id: Number = field(name="run")
     run_attempt: Number = field(name="attempt")
-    state: Annotated[
-        str, Meta(pattern=r"^[0-9a-f]{0,64}\Z")
-    ]  # digest of what `on-change` compares
+    # digest of what `on-change` compares
+    state: Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}\Z")]
     verdict: Annotated[str, Meta(pattern=r"^(pass|fail|inconclusive)?\Z")] = ""
     # interval of the determinism cost, in tenths of a percent
     cost: tuple[Tenths, Tenths] | None = None
@@ -97,9 +96,8 @@ def read_marker(body: str) -> Marker | None:
         marker = decode_json(data, Marker)
     except Malformed:
         return None
-    return (
-        marker if msgspec.json.encode(marker) == data else None
-    )  # another order, a field twice
+    # another order, a field twice
+    return marker if msgspec.json.encode(marker) == data else None
 
 
 def costs_differ(one: Marker, other: Marker) -> bool:

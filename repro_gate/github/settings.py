@@ -96,9 +96,8 @@ class Inputs(
     policy: Literal["head", "base"] | None = None  # as `run --policy`
     base: _Reference | None = None  # as `run --base`
     against: _Reference | None = None  # as `run --against`
-    overrides: tuple[_Override, ...] = field(
-        name="INPUT_SET", default=()
-    )  # one `key=value` a line
+    # one `key=value` a line
+    overrides: tuple[_Override, ...] = field(name="INPUT_SET", default=())
     pull_request: Number | None = None  # to comment on, if the event names none
     allow_forks: bool = False
     annotations: bool = True
@@ -128,9 +127,8 @@ class Job(Server, frozen=True, kw_only=True):
     run_attempt: Number = 1
     workspace: Path
     workflow: str = ""
-    name: str = field(
-        name="GITHUB_JOB", default=""
-    )  # the same in each cell of a matrix
+    # the same in each cell of a matrix
+    name: str = field(name="GITHUB_JOB", default="")
     output_file: Path | None = field(name="GITHUB_OUTPUT", default=None)
     summary_file: Path | None = field(name="GITHUB_STEP_SUMMARY", default=None)
     # whatever is not known to be GitHub's own runner

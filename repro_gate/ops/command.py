@@ -63,9 +63,8 @@ _AGAIN = {"repeats": 1, "contended": 0, "first": False}  # is the first the same
 _CONTROL = {"repeats": 12}
 _NOT_MEASURED = Arm(outcome="crash", message="it was not measured")
 _EXPECTED = {"control/races": "differs", "control/repeats": "repeats"}
-_WORKSPACE = {
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8"
-}  # without it, the flags refuse cuBLAS
+# without it, the flags refuse cuBLAS
+_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 _PARTIAL = msgspec.json.Decoder(tuple[Literal[0, 1], Row])
 
 

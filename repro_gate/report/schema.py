@@ -42,9 +42,8 @@ def schema_text() -> str:
     }
     text = json.dumps({**head, **made}, indent=2, ensure_ascii=False) + "\n"
     text = re.sub(r"\\n +", " ", text)  # docstrings go over several lines
-    return text.replace(
-        r"\\Z", "$"
-    )  # the end of the text, in Python's words and in ECMAScript's
+    # the end of the text, in Python's words and in ECMAScript's
+    return text.replace(r"\\Z", "$")
 
 
 def _number_schema(kind: type) -> dict[str, Any]:

@@ -38,9 +38,8 @@ MAX_BYTES = 256 * 2**30
 MAX_VISITED = 200_000  # folder entries looked at for one run
 _CHUNK = 4 * 2**20
 _WILD = re.compile(r"[*?\[]")
-_INDEX = re.compile(
-    r"(.*)\.(safetensors|bin)\.index\.json"
-)  # of a sharded model of transformers
+# of a sharded model of transformers
+_INDEX = re.compile(r"(.*)\.(safetensors|bin)\.index\.json")
 AsOwner = Callable[[], AbstractContextManager[None]]
 
 
@@ -84,9 +83,8 @@ class _Search:
             size = os.lstat(source).st_size
         self.bytes -= size
         if self.bytes >= 0:
-            self.bytes -= (
-                copy_file(source, target, as_owner) - size
-            )  # it may have grown
+            # it may have grown
+            self.bytes -= copy_file(source, target, as_owner) - size
         if self.bytes < 0:
             name = _printable(os.path.relpath(source, self.root))
             raise _too_many(

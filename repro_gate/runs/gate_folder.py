@@ -38,13 +38,11 @@ from repro_gate.sandbox.self_test import Exposure, prove
 from repro_gate.spec.model import Spec
 
 _MODULES = (".py", ".so", ".pyd")
-_NAME = re.compile(
-    r"""\bname\s*=\s*["']?([A-Za-z0-9][\w.-]*)"""
-)  # in setup.py and setup.cfg
+# in setup.py and setup.cfg
+_NAME = re.compile(r"""\bname\s*=\s*["']?([A-Za-z0-9][\w.-]*)""")
 _PROJECT_BYTES = 1024 * 1024
-_BY_NAME = re.compile(
-    r"(?<![\w./-])python[\d.]*(?![\w-])"
-)  # an interpreter that PATH is asked for
+# an interpreter that PATH is asked for
+_BY_NAME = re.compile(r"(?<![\w./-])python[\d.]*(?![\w-])")
 
 
 @contextmanager

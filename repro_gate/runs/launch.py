@@ -86,9 +86,8 @@ class RunRequest:
     observe: bool = False
     # whether artifacts are taken out, and other written files looked at
     collect: bool = False
-    probe: Mapping[str, object] = field(
-        default_factory=dict
-    )  # more of the probe's configuration
+    # more of the probe's configuration
+    probe: Mapping[str, object] = field(default_factory=dict)
     environment: Variables = field(default_factory=dict)  # more variables
     stress: bool = False  # whether its timing is disturbed
     fixed_addresses: bool = False  # whether addresses are not randomised

@@ -59,9 +59,8 @@ class Results:
     # of the first two default runs that came to their end
     floor: NoiseFloor | None = None
     uncompared: tuple[Uncompared, ...] = ()
-    unrecorded: dict[str, tuple[str, str]] = field(
-        default_factory=dict
-    )  # id -> message, remedy
+    # id -> message, remedy
+    unrecorded: dict[str, tuple[str, str]] = field(default_factory=dict)
     unsound: bool = False  # what is trained on is not as declared: no run counts
     changed_data: tuple[str, ...] = ()
     # of others, seen between the runs; None: nobody could look

@@ -100,9 +100,8 @@ def confined(
         unreadable(sandbox, roots, keep),
     ):
         hide_memory()
-        end_all(
-            sandbox
-        )  # what a gate that was killed has left running, and left behind
+        # what a gate that was killed has left running, and left behind
+        end_all(sandbox)
         sweep(sandbox, data)
         try:
             yield

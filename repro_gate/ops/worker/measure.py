@@ -280,9 +280,8 @@ class Measurement:
             return count // 2 or count  # by far the most rows
         if self.risky:
             return count * _MORE
-        return (
-            -(-count // 2) if size else count
-        )  # half of it for the larger of two sizes
+        # half of it for the larger of two sizes
+        return -(-count // 2) if size else count
 
     def _repeat(
         self,
