@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import enum
 import io
 import json
 import os
@@ -185,6 +186,8 @@ class _Metadata(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if _NAMES.fullmatch(f"{module}.{name}"):
             return super().find_class(module, name)
+        if (module, name) == ("builtins", "getattr"):
+            return _member
         if module in ("torch", *_RECORDS) and "." not in name:
             item = super().find_class(module, name)
             kind = type(item).__name__
@@ -192,6 +195,14 @@ class _Metadata(pickle.Unpickler):
             if kind == "dtype" if module == "torch" else is_record:
                 return item
         raise Unreadable(f"its {METADATA} names {module}.{name}")
+
+
+def _member(kind: Any, name: str) -> Any:
+    """Return the member of an enumeration: Python 3.11.0 to 3.11.3 pickles one as a call of
+    `getattr`."""
+    if isinstance(kind, enum.EnumMeta):
+        return kind[name]
+    raise Unreadable(f"its {METADATA} names builtins.getattr")
 
 
 def _distributed(out: Contents, path: str) -> None:

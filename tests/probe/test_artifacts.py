@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import enum
 import json
 import math
 import os
@@ -254,12 +255,19 @@ def test_safetensors_are_read_by_their_library(tmp_path: Path) -> None:
     assert sorted(name for part in named for name in part) == ["w1", "w2"]
 
 
+def _by_getattr(self: enum.Enum, _: int) -> tuple[object, ...]:
+    return getattr, (type(self), self.name)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_distributed_index_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save = pytest.importorskip("torch.distributed.checkpoint").save
     for name, bias in (("a", 0.0), ("b", 0.0), ("c", 1.0), ("hostile", 0.0)):
         model = {"w": torch.ones(3, 2), "b": torch.full((4,), bias)}
-        save({"model": model, "step": 3}, checkpoint_id=tmp_path / name)
+        with monkeypatch.context() as patch:
+            if name == "b":  # as Python 3.11.2 writes it
+                patch.setattr(enum.Enum, "__reduce_ex__", _by_getattr)
+            save({"model": model, "step": 3}, checkpoint_id=tmp_path / name)
     (tmp_path / "hostile/.metadata").write_bytes(pickle.dumps(Malicious()))
     monkeypatch.chdir(tmp_path)
     a, b, c, hostile = read_files(*(tmp_path / name for name in ("a", "b", "c", "hostile")))
