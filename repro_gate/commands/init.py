@@ -91,6 +91,10 @@ capture:
 #   checkpoint: out/ckpt*.pt
 #   run: python train.py --seed {{seed}} --resume {{checkpoint}}
 
+# Other ways to the same training, compared bit for bit or within what rounding alone does.
+# equivalent:
+#   - {{name: accumulation, run: python train.py --seed {{seed}} --batch 4 --accumulate 4, compare: rounding}}
+
 cost:
   # Runs without the flags measure what determinism costs, and the noise it removes; `false` leaves them out.
   measure: true

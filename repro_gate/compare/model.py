@@ -377,6 +377,45 @@ class Resumption:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Apart:
+    """One quantity in which another way of training is apart from the reference."""
+
+    step: Annotated[Step, about("Optimizer step; -1 is before the first.")]
+    kind: Annotated[Kind, about("What kind of quantity it is.")]
+    name: Annotated[str, about("Its name in the reference. Untrusted text.")]
+    roundings: Annotated[
+        Amount | None,
+        about(
+            "In multiples of what rounding alone does; null where bits are compared."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equivalence:
+    """Another way to the same training, beside the first deterministic run."""
+
+    name: Annotated[str, about("As the spec has it.")]
+    compare: Annotated[Literal["bitwise", "rounding"], about("How it is compared.")]
+    equivalent: Annotated[bool, about("Whether it is the same training.")]
+    steps: Annotated[
+        Count, about("Steps compared: later ones say nothing, rounding has grown.")
+    ]
+    worst: Annotated[
+        Apart | None, about("What is farthest apart; null where bits are compared.")
+    ] = None
+    first: Annotated[
+        Apart | None, about("The first that is too far apart; null if nothing is.")
+    ] = None
+    detail: Annotated[
+        str, about("What no distance says: another number of steps. May be empty.")
+    ] = ""
+    likely: Annotated[
+        str, about("Why, where the traces show it. Untrusted text; may be empty.")
+    ] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpeedChange:
     """How much slower a step of one arm is now than before."""
 

@@ -24,6 +24,7 @@ from repro_gate.compare.fingerprint import fingerprint
 from repro_gate.compare.model import Fingerprint
 from repro_gate.compare.traces import processes
 from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.gate.equivalence import Equivalences
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import explains
 from repro_gate.gate.prepare import Job
@@ -56,6 +57,7 @@ def report_of(
     hashed: ConfigHash | None,
     against: AgainstFinding | None,
     resumed: Resumed | None,
+    equivalences: Equivalences,
     notes: tuple[Reason, ...],
 ) -> Report:
     """Return the whole report of one gate run. `bare` is the run without the gate, `entry` what a
@@ -80,6 +82,7 @@ def report_of(
             not_compared=is_uncompared,
             against=against,
             resumed=resumed,
+            equivalences=equivalences,
             remarks=(*job.policy.notes, *evidence.notes, *results.notes),
         )
     )
@@ -111,6 +114,7 @@ def report_of(
         baseline=baseline,
         against=against,
         resume=None if resumed is None else resumed.resumption(),
+        equivalences=equivalences.found,
         base=job.policy.base,
     )
     return replace(report, reproduce=_reproduce(options, report))

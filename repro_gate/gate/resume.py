@@ -56,10 +56,8 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
     is not the same even without being stopped. Raises UsageError if the training ends before it
     could be stopped."""
     wanted = results.spec.resume
-    reference = results.by_name.get("deterministic-1")
-    if wanted is None or reference is None or not reference.good:
-        return None
-    if results.interrupted or results.broken or not results.all_alike:
+    reference = results.reference
+    if wanted is None or reference is None:
         return None
     if wanted.after >= reference.steps:
         raise UsageError(

@@ -13,6 +13,7 @@ from repro_gate.baseline.model import Entry
 from repro_gate.gate.against import compare_with_ref
 from repro_gate.gate.bare import bare_run, refused_operators
 from repro_gate.gate.diagnose import blamed_lines, diagnosis_of
+from repro_gate.gate.equivalence import equivalences_of
 from repro_gate.gate.evidence import (
     Ahead,
     config_hash_of_runs,
@@ -58,6 +59,7 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         dependence, results = robustness_of(results, watch)
         cause = diagnosis_of(results, watch)
         legs = resumed(results, watch)
+        ways = equivalences_of(results, watch)
         refused = refused_operators(results, watch)
         bare = bare_run(results, watch)
         evidence = with_runs(ahead.evidence(), results)
@@ -87,6 +89,7 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
             hashed,
             other,
             legs,
+            ways,
             catalog.notes,
         )
         return GateResult(report, entry)

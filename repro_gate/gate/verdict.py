@@ -18,7 +18,8 @@ from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import alike, outside_tolerance
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.gate import resume
+from repro_gate.gate import equivalence, resume
+from repro_gate.gate.equivalence import Equivalences
 from repro_gate.gate.resume import Resumed
 from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import Reason
@@ -63,6 +64,7 @@ class Findings:
     not_compared: bool = False
     against: AgainstFinding | None = None
     resumed: Resumed | None = None  # None if the spec has no `resume`
+    equivalences: Equivalences = field(default_factory=Equivalences)
     # what the workspaces lack, what could not be read, and why
     remarks: tuple[str, ...] = ()
 
@@ -83,6 +85,7 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
         *_too_slow(findings),
         *_changed(findings),
         *resume.failures(findings.resumed),
+        *equivalence.failures(findings.equivalences),
     ]
     unknown = [] if diverged else [*_unanswered(findings)]
     if results.interrupted:
@@ -210,6 +213,7 @@ def _unanswered(findings: Findings) -> Iterator[Reason]:
     """Yield a reason for each question that could not be answered, though no runs diverged."""
     if findings.resumed and (wanted := findings.results.spec.resume):
         yield from resume.unanswered(findings.resumed, wanted.checkpoint)
+    yield from findings.equivalences.unanswered
     against = findings.against
     if findings.not_compared and findings.results.spec.baseline.on_change == "fail":
         yield Reason(

@@ -85,6 +85,7 @@ _TABLE = (
     ("capture.every", _rises, "compared steps are further apart"),
     ("capture.artifacts", _is_another, "no longer compares every file of {}"),
     ("resume", _is_another, "how training goes on is compared otherwise: {}"),
+    ("equivalent", _is_another, "the way {} is compared otherwise, or no more"),
     (
         "cost.measure",
         _falls(False, True),
@@ -162,6 +163,7 @@ def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
         "train.env": spec.train.env,
         "random-state.seeds": {"": len(spec.random_state.seeds)},
         "resume": vars(spec.resume) if spec.resume else {},
+        "equivalent": {it.name: f"{it.compare}: {it.run}" for it in spec.equivalent},
         "capture.artifacts": dict.fromkeys(spec.capture.artifacts, "compared"),
         "env.image": {"": image and ("by digest" if "@" in image else "by tag")},
         # the strongest digest: where it stands, another one beside it may go

@@ -147,6 +147,7 @@ _OF_THE_REPORT = {
     "config_hash": "config_hash.config_hash",
     "baseline": "baseline.status",
     "resume": "resume.identical",
+    "equivalent": "equivalent",
 }
 
 

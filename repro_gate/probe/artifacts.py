@@ -117,7 +117,7 @@ def _rows(contents: Contents, path: str, first: Contents | None) -> Iterator[lis
                 from .distance import measure
 
                 sides = map(_required("torch").as_tensor, (first.tensors[leaf], tensor))
-                yield ["distance", leaf, *measure(*sides)]
+                yield ["distance", leaf, *measure(*sides)[:4]]
 
 
 def _torch_file(out: Contents, path: str) -> None:

@@ -16,19 +16,23 @@ from typing import Any, Optional
 import torch
 
 from ..trace import ulp
+from ..trace.format import unwrapped
+from ..trace.writer import Row
 from .digest import describe, in_memory, local
 from .session import Session
 
 # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
 PIECE = 128 * 1024
 _HEADROOM = 256 * 1024 * 1024  # bytes of the disk that are left alone
-Figures = tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
+Figures = tuple[
+    Optional[float], Optional[int], Optional[float], Optional[float], Optional[float]
+]
 Item = tuple[str, Any]
 
 
 def measure(reference: Any, tensor: Any) -> Figures:
-    """Return (max_abs, max_ulp, l2, l2 of the reference). Both are CPU tensors of one dtype and
-    shape.
+    """Return (max_abs, max_ulp, l2, l2 of the reference, its largest absolute value). Both are CPU
+    tensors of one dtype and shape.
 
     ULP: the number of representable values of the dtype between two elements (0 for -0.0 and +0.0),
     for the four common float types. Infinities that both sides share are no distance. A figure that
@@ -43,11 +47,13 @@ def measure(reference: Any, tensor: Any) -> Figures:
     ulps = 0
     squares = 0.0
     norms = 0.0
+    top = 0.0
     for start in range(0, a.numel(), PIECE):
         x = a[start : start + PIECE]
         y = b[start : start + PIECE]
         wide = x.to(torch.float64)
         norms += float((wide * wide).sum())
+        top = max(float(wide.abs().max()), top) if top == top else top
         bits = [side.contiguous().view(torch.uint8) for side in (x, y)]
         if torch.equal(*bits):  # no distance, NaN or not
             continue
@@ -59,7 +65,8 @@ def measure(reference: Any, tensor: Any) -> Figures:
         if has_ulp:
             ulps = max(ulps, ulp.largest(ulp.gaps(torch, x, y)))
     most = ulps if has_ulp and _finite(squares) is not None else None
-    return _finite(largest), most, _finite(squares**0.5), _finite(norms**0.5)
+    figures = [_finite(number) for number in (largest, squares**0.5, norms**0.5, top)]
+    return figures[0], most, figures[1], figures[2], figures[3]
 
 
 def _finite(value: float) -> float | None:
@@ -79,11 +86,30 @@ def keep(session: Session, label: str, kind: str, items: Iterable[Item]) -> None
     reference: dict[str, str] | None = session.config["keep"].get("reference")
     if reference is None:
         _write(session, f"{session.stem}.{name}", tensors)
-    elif session.key() in reference:
-        path = f"{reference[session.key()]}.{name}"
+    elif stem := reference.get(session.key(), reference.get("")):
+        path = f"{stem}.{name}"
         step = session.step - 1 if label == "final" else session.step
         if os.path.exists(path):
             session.event("distance", step=step, rows=_measured(path, kind, tensors))
+
+
+def perturb(items: Iterable[Item], lost: int) -> None:
+    """Change the last bit of about half of the elements of each floating-point tensor, by a fixed
+    pattern: what rounding alone may do. `lost`: the last bits of float32 that do not count, where
+    operators compute with fewer."""
+    for _, whole in items:
+        tensor = local(whole).data
+        bits = ulp.integer(torch, tensor.dtype)
+        if bits is None or not in_memory(tensor):
+            continue
+        flipped = 1 << (lost if tensor.dtype is torch.float32 else 0)
+        flat = tensor.contiguous().reshape(-1)
+        for start in range(0, flat.numel(), PIECE):
+            piece = flat[start : start + PIECE].view(bits)
+            places = torch.arange(start, start + piece.numel(), device=flat.device)
+            chosen = (places * 2654435761 >> 16) & 1
+            piece ^= (chosen * flipped).to(bits)
+        tensor.copy_(flat.view(tensor.shape))
 
 
 def _keepable(tensor: Any) -> bool:
@@ -121,13 +147,17 @@ def _measured(path: str, kind: str, items: Sequence[Item]) -> list[list[Any]]:
     """Return one row for each tensor that has a counterpart of its name, dtype and shape in the
     file at `path`."""
     rows = []
-    tensors = {describe(*item): item[1] for item in items}
+    tensors: dict[Row, Any] = {}
+    for name, tensor in items:  # the exact name comes before one without wrappers
+        tensors.setdefault(describe(unwrapped(name), tensor), tensor)
+    tensors.update((describe(*item), item[1]) for item in items)
     # a file that was cut off says less
     with contextlib.suppress(Exception), open(path, "rb") as file:
         for line in iter(file.readline, b""):
             name, dtype, shape, size = json.loads(line)
             content = bytearray(file.read(size))  # one tensor at a time
-            tensor = tensors.get((name, dtype, tuple(shape)))
+            rest = (dtype, tuple(shape))
+            tensor = tensors.get((name, *rest), tensors.get((unwrapped(name), *rest)))
             if tensor is not None:
                 own = _on_cpu(tensor)
                 other = torch.frombuffer(content, dtype=own.dtype).view(own.shape)

@@ -63,10 +63,20 @@ class Tensors:
             self.session.block(kind, rows, begin(tensors, slots=slots))
             self.keep(kind, items)
 
+    def perturb(self) -> None:
+        """Change the last bits of the initial parameters, in the run that shows what rounding
+        does."""
+        lost = self.session.config.get("perturb")
+        if lost is not None:
+            distance.perturb(self.names.parameters, lost)
+
     def keep(self, kind: str, items: Iterable[Item], label: str = "") -> None:
         """Keep these for the distance between two runs, if the run was asked to keep this step."""
         session = self.session
-        if label or session.step in session.config["keep"]["steps"]:
+        wanted = session.config["keep"]
+        if kind not in wanted.get("kinds", (kind,)):
+            return
+        if label or session.step in wanted["steps"]:
             distance.keep(session, label or f"step{session.step}", kind, items)
 
     def buffers(self) -> None:

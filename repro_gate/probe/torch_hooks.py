@@ -169,6 +169,7 @@ class Hooks:
             tensors = self.tensors
             with bare():
                 tensors.name(tensors.made)
+                tensors.perturb()
                 self.session.rng()
                 tensors.record("parameter", tensors.names.parameters, "initial")
                 tensors.buffers()

@@ -20,6 +20,7 @@ from repro_gate.compare.model import (
     Comparison,
     Cost,
     Count,
+    Equivalence,
     Fingerprint,
     NoiseFloor,
     Resumption,
@@ -320,6 +321,10 @@ class Report:
         Resumption | None,
         about("Stopped and gone on; null where the spec does not ask for it."),
     ] = None
+    equivalences: Annotated[
+        tuple[Equivalence, ...],
+        about("Other ways to the same training, as the spec has them.", max_length=10),
+    ] = ()
     baseline: Annotated[
         BaselineFinding | None,
         about("Compared with `repro.baseline.yml`; null where nothing is compared."),
@@ -351,6 +356,12 @@ class Report:
     schema: Annotated[
         Literal["repro-gate/report/v1"], about("Name and major version of this format.")
     ] = SCHEMA_ID
+
+    @property
+    def equivalent(self) -> bool | None:
+        """Return whether every other way is the same training; None if none was compared."""
+        found = [item.equivalent for item in self.equivalences]
+        return all(found) if found else None
 
 
 @dataclass(frozen=True, kw_only=True)

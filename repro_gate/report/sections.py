@@ -9,7 +9,13 @@ from itertools import islice
 from typing import TypeAlias
 
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import Comparison, NoiseFloor, Resumption
+from repro_gate.compare.model import (
+    Comparison,
+    Divergence,
+    Equivalence,
+    NoiseFloor,
+    Resumption,
+)
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, clip, listed
 from repro_gate.report import comparisons, findings, numbers, wording
@@ -107,6 +113,7 @@ def sections(
         ("Where they differ, by module and step", MAP, "drawn", _map(differs)),
         ("Without the flags, by module and step", WHOLE + 2, "drawn", without),
         ("Resume", 3, "", [Items(tuple(_legs(report.resume)))]),
+        ("Equivalent ways", 3, "", [Items(tuple(_ways(report.equivalences)))]),
         ("Against the baseline", 3, "answer", [_lines(baseline)]),
         ("Against another ref", 3, "answer", [_lines(against)]),
         ("Noise and cost", WHOLE, "cost", [Facts(tuple(_figures(report)))]),
@@ -294,6 +301,25 @@ def _legs(found: Resumption | None) -> Iterator[tuple[Phrase, ...]]:
         ]
         if leg.first_divergence:
             lines.append(phrase("diverges at {}", wording.where(leg.first_divergence)))
+        yield tuple(lines)
+
+
+def _ways(found: Sequence[Equivalence]) -> Iterator[tuple[Phrase, ...]]:
+    """Yield each other way to the same training, how far it is apart at most, and why."""
+    for item in found:
+        words = "the same training" if item.equivalent else "another training"
+        lines = [phrase(f"{{id}} {words}, compared {item.compare}", id=item.name)]
+        if item.detail:
+            lines.append(say(item.detail, "message"))
+        lines.append(phrase("steps compared: {figure}", figure=str(item.steps)))
+        for label, apart in (("first", item.first), ("farthest", item.worst)):
+            if apart is not None:
+                place = Divergence(step=apart.step, kind=apart.kind, name=apart.name)
+                count = apart.roundings
+                far = "" if count is None else f": {wording.roundings(count)}"
+                lines.append(phrase(f"{label}: {{}}{far}", wording.where(place)))
+        if item.likely:
+            lines.append(say(item.likely, "message"))
         yield tuple(lines)
 
 

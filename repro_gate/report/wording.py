@@ -18,6 +18,7 @@ from repro_gate.compare.model import (
     STEPS,
     Comparison,
     Divergence,
+    Equivalence,
     NoiseFloor,
     Resumption,
 )
@@ -426,3 +427,19 @@ def resume(found: Resumption | None) -> str:
         return ""
     stops = ", ".join(str(leg.ends) for leg in found.legs[:-1])
     return f"bitwise identical, stopped after {stops} steps"
+
+
+def roundings(count: float) -> str:
+    """Return a distance in multiples of what rounding alone does."""
+    number = f"{count:.1f}" if count < 100 else f"{count:,.0f}"
+    return f"{number if count < 1e9 else f'{count:.1e}'} times what rounding does"
+
+
+def equivalent(found: Sequence[Equivalence]) -> str:
+    """Return the other ways to the same training, in a line; empty if there are none."""
+    words = []
+    for item in found:
+        far = item.worst.roundings if item.worst else None
+        how = roundings(far) if far else "bitwise identical"
+        words.append(f"{item.name} ({how if item.equivalent else 'not the same'})")
+    return ", ".join(words)

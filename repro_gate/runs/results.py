@@ -92,6 +92,14 @@ class Results:
         return all(map(self.same, self.comparisons.values()))
 
     @property
+    def reference(self) -> RunResult | None:
+        """Return the first deterministic run, with which other ways to the same training are
+        compared; None if the training is not reproducible as it stands."""
+        first = self.by_name.get("deterministic-1")
+        is_sound = not (self.interrupted or self.broken) and self.all_alike
+        return first if first and first.good and is_sound else None
+
+    @property
     def stopped_early(self) -> bool:
         """Return whether --fail-fast ended the series at a divergence."""
         return self.fail_fast and not self.all_alike

@@ -170,6 +170,16 @@ class Resume:
 
 
 @dataclass(frozen=True)
+class Equivalent:
+    """One entry of `equivalent:`: another way to the same training. `compare` is `bitwise`, or
+    `rounding`: within a multiple of what rounding alone does."""
+
+    name: str
+    run: str
+    compare: str = "bitwise"
+
+
+@dataclass(frozen=True)
 class Waiver:
     """One entry of `checklist.waive`."""
 
@@ -222,6 +232,7 @@ class Spec:
     hardware: Hardware = field(default_factory=Hardware)
     checklist: Checklist = field(default_factory=Checklist)
     resume: Resume | None = None
+    equivalent: tuple[Equivalent, ...] = ()
     baseline: BaselineRule = field(default_factory=BaselineRule)
     # None: `diagnosis: false`
     diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)

@@ -36,6 +36,7 @@ _TIMES: tuple[KeyPath, ...] = (("train", "timeout"), ("diagnosis", "timeout"))
 _UNIQUE: dict[KeyPath, str] = {
     ("data",): "path",
     ("determinism", "allow"): "flag",
+    ("equivalent",): "name",
     ("random-state", "seeds"): "",
     ("robustness", "vary"): "",
 }

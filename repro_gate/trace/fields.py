@@ -78,6 +78,7 @@ class Measured(
     max_ulp: Annotated[int, Meta(ge=0)] | None
     l2: Figure
     reference_l2: Figure
+    largest: Figure = None  # of the reference's absolute values
     step: Step = -1  # that of its event
 
 

@@ -17,6 +17,12 @@ def exists(dtype: Any) -> bool:
     return str(dtype) in _MAGNITUDE
 
 
+def integer(torch: Any, dtype: Any) -> Any:
+    """Return the dtype of integers that have the size of a float type; None of other types."""
+    name, _ = _MAGNITUDE.get(str(dtype), ("", 0))
+    return getattr(torch, name) if name else None
+
+
 def gaps(torch: Any, x: Any, y: Any) -> Any:
     """Return that of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may
     wrap. The dtype has an ULP."""

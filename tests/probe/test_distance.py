@@ -56,7 +56,7 @@ def test_figures_are_those_of_the_plain_reference(dtype: torch.dtype, data: st.D
     a, b = (torch.tensor(data.draw(words), dtype=integer).view(dtype) for _ in range(2))
     if not (a.isfinite().all() and b.isfinite().all()):
         return
-    max_abs, max_ulp, l2, norm = measure(a, b)
+    max_abs, max_ulp, l2, norm, _ = measure(a, b)
     wide, other = a.to(torch.float64).numpy(), b.to(torch.float64).numpy()
     with np.errstate(over="ignore"):
         expected = np.sqrt(np.square(other - wide).sum()), np.sqrt(np.square(wide).sum())
@@ -86,7 +86,7 @@ def test_a_figure_that_does_not_exist_is_none_and_equal_infinities_are_no_distan
     for a, b in (*pairs, ([1.0, 5.0, 1.0], [2.0, 5.0, NAN])):
         assert measure(torch.tensor(a), torch.tensor(b))[:3] == (None, None, None)
     found = measure(torch.tensor([-INF, 1.0]), torch.tensor([-INF, 1.5]))
-    assert found == (0.5, 1 << 22, 0.5, None)
+    assert found == (0.5, 1 << 22, 0.5, None, None)
 
 
 def test_pieces_add_up_and_a_nan_in_one_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,11 +104,38 @@ def test_pieces_add_up_and_a_nan_in_one_is_not_lost(monkeypatch: pytest.MonkeyPa
 
 def test_complex_and_integer_tensors_have_their_figures_too() -> None:
     a = torch.tensor([1 + 1j, 2 + 2j])
-    assert measure(a, torch.tensor([1 + 1j, 2 + 2.5j]))[0::2] == (0.5, 0.5)
+    assert measure(a, torch.tensor([1 + 1j, 2 + 2.5j]))[0:3:2] == (0.5, 0.5)
     assert measure(a.conj(), a)[0] == 4.0
     found = measure(torch.tensor([1, 2, 3]), torch.tensor([1, 2, 10]))
-    assert found == (7.0, None, 7.0, pytest.approx(14**0.5))
+    assert found == (7.0, None, 7.0, pytest.approx(14**0.5), 3.0)
     assert measure(torch.tensor([True, False]), torch.tensor([True, True]))[:2] == (1.0, None)
     # equal ones are zero apart whatever they hold
     for tensor in (torch.randn(5), torch.tensor([NAN, INF]), torch.tensor(3), torch.zeros(0)):
         assert measure(tensor, tensor.clone())[0] == 0.0
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64])
+@pytest.mark.parametrize("strided", [False, True])
+def test_a_perturbed_tensor_differs_in_the_last_bit_of_about_half_of_its_elements(
+    dtype: torch.dtype, strided: bool
+) -> None:
+    before = torch.randn(40, 30).to(dtype)
+    before = before.t() if strided else before
+    after = torch.nn.Parameter(before.clone(), requires_grad=False)
+    distance.perturb([("w", after)], 0)
+    assert after.stride() == before.stride()
+    if dtype is torch.int64:
+        assert torch.equal(before, after)
+        return
+    gaps = ulp.gaps(torch, before, after)
+    assert gaps.max() == 1 and 0.4 < gaps.double().mean() < 0.6
+    distance.perturb([("w", after)], 0)  # always the same elements
+    assert torch.equal(before, after)
+
+
+def test_where_operators_lose_bits_the_last_one_that_counts_is_changed() -> None:
+    before = torch.randn(40, 30)
+    after = before.clone()
+    distance.perturb([("w", after)], 16)
+    halves = ulp.gaps(torch, before.bfloat16(), after.bfloat16())
+    assert halves.max() == 1 and 0.4 < halves.double().mean() < 0.6

@@ -113,6 +113,8 @@ MISTAKES = [
     (BASE + "determinism: {compare: {loss: .nan, weights: 1}}\n", '4:31: determinism.compare.loss:', ''),
     (BASE + "  steps: 5\nresume: {after: 5, checkpoint: out/*}\n", '5:17: resume.after:', 'fewer than train.steps'),
     (BASE + "capture: {every: 2}\nresume: {after: 1, checkpoint: out/*}\n", '4:18: capture.every:', 'every step'),
+    (BASE + "equivalent: [{name: a, run: x}, {name: a, run: y}]\n", '4:40: equivalent.1.name:', 'stands twice'),
+    (BASE + "equivalent: [{name: A b, run: x}]\n", '4:21: equivalent.0.name:', 'found "A b"'),
     (BASE + "determinism: {compare: {loss: 1, weights: 1}}\nresume: {after: 1, checkpoint: out/*}\n", '4:24: determinism.compare:', 'bit by bit'),
     (BASE + "env: {install: true}\n", '4:1: env.lockfile:', 'is missing'),
     (BASE + "diagnosis: true\n", '4:12: diagnosis:', ''),

@@ -1,0 +1,407 @@
+"""Whether another way of training comes to the same: bit for bit, or within a measured tolerance.
+Pure.
+
+The tolerance is how far rounding alone carries each tensor at each step. One more run of the
+reference shows it, whose initial weights differ in their last bit (the idea of TTrace, arXiv
+2506.09280). Adaptive optimizers hide a gradient of a wrong scale, so the first gradient is compared
+before all else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from repro_gate.compare.distances import gap, measurements
+from repro_gate.compare.model import Apart, Equivalence
+from repro_gate.compare.traces import processes
+from repro_gate.trace.fields import Measured
+from repro_gate.trace.format import unwrapped
+from repro_gate.trace.model import Trace
+
+ROUNDINGS = 30.0  # as many times what rounding alone does are still the same training
+KINDS = ("gradient", "parameter")  # what the probe measures of another way
+_MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # bits
+# The distance of fewer elements is small by accident once in fifty times.
+_FEW = 8
+# Rounding that has grown as much since the first step says nothing any more.
+_AMPLIFIED = 100.0
+_SAME = 0.01  # two scales of a gradient that differ by less are one
+
+_ORDER = ("gradient", "loss", "parameter")  # in which a step has them
+
+Place = tuple[int, str, str]  # step, kind, name
+Moment = tuple[int, str]  # step, kind
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What rounding alone does: to each tensor, as the L2 norm of its difference; to the median
+    tensor of a step and kind, relative to its norm; and to the losses. `until`: the first step
+    that is not compared any more."""
+
+    distances: Mapping[Place, float]
+    relative: Mapping[Moment, float]
+    until: float
+    losses: Mapping[int, float]
+
+
+def steps_to_keep(steps: int, every: int, most: int) -> tuple[int, ...]:
+    """Return the steps at which tensors are measured: the first, the last, and powers of two
+    between them, of those that are recorded; `most` at most."""
+    powers = [0, *(1 << power for power in range(steps.bit_length()))]
+    recorded = [step for step in powers if step < steps and step % every == 0]
+    last = (steps - 1) // every * every
+    return tuple(dict.fromkeys((*recorded[: max(most - 1, 1)], last)))[: max(most, 1)]
+
+
+def unmatched(reference: Sequence[Trace], other: Sequence[Trace]) -> list[str]:
+    """Return the parameters of the reference that the other way has not, by name, type and
+    shape."""
+    theirs = {row for trace in other for row in _parameters(trace)}
+    ours = dict.fromkeys(row for trace in reference for row in _parameters(trace))
+    return [row[0] for row in ours if row not in theirs]
+
+
+def _parameters(trace: Trace) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    for kind, rows in trace.tables:
+        if kind == "parameter":
+            yield from ((unwrapped(name), *rest) for name, *rest in rows)  # type: ignore[misc]
+
+
+def equivalence_of(
+    name: str,
+    reference: Sequence[Trace],
+    other: Sequence[Trace],
+    perturbed: Sequence[Trace] | None = None,
+) -> Equivalence:
+    """Return how another way of training compares with the reference: within the rounding that the
+    `perturbed` run shows, or bit for bit where there is none."""
+    ours = processes(reference)
+    theirs = processes(other)
+    rounding = None if perturbed is None else rounding_of(perturbed)
+    apart = [*_initially(ours, theirs)]
+    if not apart and rounding is None:
+        apart = [*_unequal(ours, theirs)]
+    elif not apart and rounding:
+        apart = [*_far(ours, theirs, rounding)]
+    beyond = [it for it in apart if it.roundings is None or it.roundings > ROUNDINGS]
+    numbers = [item for item in apart if item.roundings is not None]
+    taken = {len(trace.steps) for trace in theirs.values()}
+    due = max(len(trace.steps) for trace in ours.values())
+    detail = ""
+    if taken != {due}:
+        listed = " and ".join(map(str, sorted(taken)))
+        detail = f"it takes {listed} steps, the reference {due}"
+    equivalent = not beyond and not detail
+    return Equivalence(
+        name=name,
+        compare="bitwise" if perturbed is None else "rounding",
+        equivalent=equivalent,
+        steps=due if rounding is None else int(min(due, rounding.until)),
+        worst=max(numbers, key=lambda item: item.roundings or 0.0, default=None),
+        first=beyond[0] if beyond else None,
+        detail=detail,
+        likely="" if equivalent else _likely(ours, theirs, beyond),
+    )
+
+
+def _initially(
+    ours: Mapping[str, Trace], theirs: Mapping[str, Trace]
+) -> Iterator[Apart]:
+    """Yield the parameters that differ before the first step."""
+    for own, other in _pairs(ours, theirs):
+        before = _moments(own).get((-1, "parameter"), {})
+        after = _moments(other).get((-1, "parameter"), {})
+        for name in _differing(before, after):
+            yield Apart(step=-1, kind="parameter", name=name)
+
+
+def _unequal(ours: Mapping[str, Trace], theirs: Mapping[str, Trace]) -> Iterator[Apart]:
+    """Yield what differs in any bit: the first gradient, then losses and parameters. Losses of
+    another number of microbatches are left out: they cannot be the same bits."""
+    for own, other in _pairs(ours, theirs):
+        before = _moments(own)
+        after = _moments(other)
+        later = [(step, kind) for step, kind in before if kind in ("loss", "parameter")]
+        for step, kind in ((0, "gradient"), *sorted(later)):
+            a = before.get((step, kind), {})
+            b = after.get((step, kind), {})
+            if kind == "parameter" or a.keys() == b.keys():
+                for name in _differing(a, b):
+                    yield Apart(step=step, kind=kind, name=name)
+
+
+def _pairs(
+    ours: Mapping[str, Trace], theirs: Mapping[str, Trace]
+) -> Iterator[tuple[Trace, Trace]]:
+    """Yield each process of the other way with the one of the reference that it is compared with:
+    that of its rank, else the first."""
+    first = next(iter(ours.values()))
+    for label, trace in theirs.items():
+        yield ours.get(label, first), trace
+
+
+def _moments(trace: Trace) -> dict[Moment, dict[str, bytes]]:
+    """Return the digests of each step and kind, by name; of what a step has several times, with
+    their number."""
+    found: dict[Moment, dict[str, bytes]] = defaultdict(dict)
+    for block in trace.blocks:
+        number = f" {block.at}" if block.kind == "loss" else ""
+        for place, row in enumerate(block.rows):
+            name = unwrapped(row[0]) + number
+            found[block.step, block.kind][name] = block.digest(place)
+    return found
+
+
+def _differing(a: Mapping[str, bytes], b: Mapping[str, bytes]) -> list[str]:
+    return [name for name in a if name in b and a[name] != b[name]]
+
+
+def _far(
+    ours: Mapping[str, Trace], theirs: Mapping[str, Trace], rounding: Rounding
+) -> Iterator[Apart]:
+    """Yield how far the other way is from the reference, in multiples of what rounding does: the
+    first gradient, then losses and parameters by step."""
+    distances: dict[Place, float] = {}
+    for item in _measured(theirs):
+        place = _place(item)
+        distances[place] = max(distances.get(place, 0.0), distance(item))
+    rows = [
+        (place, far, rounding.distances[place])
+        for place, far in distances.items()
+        if place in rounding.distances
+    ]
+    rows += _gaps_of_losses(ours, theirs, rounding)
+    rows = [row for row in rows if row[0][0] < rounding.until]
+    rows.sort(key=lambda row: (row[0][0], _ORDER.index(row[0][1])))
+    for (step, kind, name), far, limit in rows:
+        count = far / limit if limit else math.inf if far else 0.0
+        yield Apart(step=step, kind=kind, name=name, roundings=count)
+
+
+def _measured(traces: Mapping[str, Trace]) -> Iterator[Measured]:
+    """Yield the distances of the first gradient and of parameters, after each step that a process
+    took."""
+    for label, item, _ in measurements(traces):
+        is_first = item.kind == "gradient" and item.step == 0
+        is_taken = item.step < len(traces[label].steps)
+        if is_first or (item.kind == "parameter" and is_taken):
+            yield item
+
+
+def _place(item: Measured) -> Place:
+    return item.step, item.kind, item.name
+
+
+def distance(item: Measured) -> float:
+    """Return the L2 norm of a tensor's difference; of a parameter's without its few largest
+    elements. Where a gradient is next to nothing rounding may turn its sign, and Adam then moves
+    that element by a whole step the other way."""
+    if item.l2 is None or item.max_abs is None:
+        return math.inf
+    left_out = 0 if item.kind == "gradient" else min(math.prod(item.shape) // _FEW, 4)
+    return math.sqrt(max(item.l2**2 - left_out * item.max_abs**2, 0.0))
+
+
+def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
+    """Return what rounding does to each tensor, from the run that shows it.
+
+    It is half a unit in the last place of the tensor's largest number for each element at least,
+    and what it was at an earlier step. A tensor of few elements may be near by accident: there it
+    is the median of all, relative to their norms, at least.
+    """
+    traces = processes(perturbed)
+    rows: dict[Place, Measured] = {}
+    found: dict[Place, float] = {}
+    for item in _measured(traces):
+        place = _place(item)
+        least = math.sqrt(math.prod(item.shape)) * half_ulp(item.dtype, item.largest)
+        far = max(math.inf if item.l2 is None else item.l2, least)
+        found[place] = max(found.get(place, 0.0), far)
+        rows[place] = item
+    shares: dict[Moment, list[float]] = defaultdict(list)
+    for place, far in found.items():
+        if norm := rows[place].reference_l2:
+            shares[place[:2]].append(far / norm)
+    relative = {moment: median(values) for moment, values in shares.items()}
+    middle = {
+        moment: median(far for place, far in found.items() if place[:2] == moment)
+        for moment in relative
+    }
+    earlier: dict[tuple[str, str], float] = {}
+    for place in sorted(found):
+        item = rows[place]
+        moment = place[:2]
+        is_small = math.prod(item.shape) < _FEW
+        pooled = relative.get(moment, 0.0) * (item.reference_l2 or 0.0)
+        far = max(found[place], pooled * is_small, earlier.get(place[1:], 0.0))
+        found[place] = earlier[place[1:]] = far or middle.get(moment, 0.0)
+    return Rounding(found, relative, _until(relative), _losses(traces, fmean))
+
+
+def _until(relative: Mapping[Moment, float]) -> float:
+    """Return the step from which on training has amplified rounding so much that nothing can be
+    said any more: by chance alone two sound ways may be far apart."""
+    moments = sorted(moment for moment in relative if moment[1] == "parameter")
+    first = relative[moments[0]] if moments else 0.0
+    for step, kind in moments:
+        share = relative[step, kind]
+        if share > _AMPLIFIED * first or share * ROUNDINGS > 1:
+            return step
+    return math.inf
+
+
+def half_ulp(dtype: str, value: float | None) -> float:
+    """Return half a unit in the last place of a number of a floating-point dtype; 0 of others."""
+    if dtype not in _MANTISSA or not value or not math.isfinite(value):
+        return 0.0
+    return math.ldexp(1.0, math.frexp(value)[1] - 2 - _MANTISSA[dtype])
+
+
+def _gaps_of_losses(
+    ours: Mapping[str, Trace], theirs: Mapping[str, Trace], rounding: Rounding
+) -> list[tuple[Place, float, float]]:
+    """Return for each step how far its losses are apart, and how far rounding carries them. Of
+    several microbatches their mean counts, or their sum, where each was divided before; and the
+    loss may have another scale throughout, for the gradient tells whether that matters."""
+    reference = _losses(ours, fmean)
+    limits: dict[int, float] = {}
+    limit = share = 0.0
+    for step, loss in sorted(reference.items()):
+        share = max(
+            share, *(rounding.relative.get((step, kind), 0.0) for kind in KINDS)
+        )
+        near = gap(loss, rounding.losses.get(step, loss))
+        limit = max(limit, near, half_ulp("float32", abs(loss)), share * abs(loss))
+        limits[step] = limit
+    found = []
+    for total in (fmean, math.fsum):
+        others = _losses(theirs, total)
+        steps = sorted(reference.keys() & others.keys())
+        first = steps[0] if steps else 0
+        factor = 1.0
+        if steps and others[first]:
+            near = gap(reference[first], others[first])
+            is_near = near <= ROUNDINGS * limits[first]
+            factor = 1.0 if is_near else reference[first] / others[first]
+        gaps = [
+            (
+                (step, "loss", "loss"),
+                gap(reference[step], factor * others[step]),
+                limits[step],
+            )
+            for step in steps
+        ]
+        found.append(gaps)
+    return min(found, key=lambda gaps: max((far for _, far, _ in gaps), default=0.0))
+
+
+def _losses(
+    traces: Mapping[str, Trace], total: Callable[[Iterable[float]], float]
+) -> dict[int, float]:
+    """Return the loss of each step: the mean over the ranks of what its microbatches come to."""
+    by_step: dict[int, list[float]] = defaultdict(list)
+    for trace in traces.values():
+        own: dict[int, list[float]] = defaultdict(list)
+        for block in trace.blocks:
+            if block.kind == "loss" and block.values:
+                own[block.step].append(float.fromhex(block.values[0]))
+        for step, losses in own.items():
+            by_step[step].append(total(losses))
+    return {step: fmean(losses) for step, losses in by_step.items()}
+
+
+def _likely(
+    ours: Mapping[str, Trace],
+    theirs: Mapping[str, Trace],
+    beyond: Sequence[Apart],
+) -> str:
+    """Return the reason for a difference where the traces show it, else nothing."""
+    own = next(iter(ours.values()))
+    other = next(iter(theirs.values()))
+    micro = _count(other, "loss") or 1
+    if beyond and beyond[0].step < 0:
+        return "the model begins with other numbers: something draws before it is built"
+    batches = [_batches(trace) for trace in theirs.values()]
+    if len(batches) > 1 and batches[0] and all(it == batches[0] for it in batches):
+        return "every rank was given the same batches"
+    if micro > 1 and len(set(_shapes(other))) > 1:
+        return (
+            f"the {micro} microbatches of a step have different shapes: the mean of their means is "
+            "not the mean over all"
+        )
+    at_gradient = bool(beyond) and beyond[0].kind == "gradient"
+    if at_gradient and (words := _scale(_factor(theirs), micro, len(theirs))):
+        return words
+    if _drawn(own) != _drawn(other):
+        return (
+            "torch's generator was drawn from otherwise in the first step: dropout, or another "
+            "order of draws"
+        )
+    if micro == 1 == len(theirs) and _batches(own) != _batches(other):
+        return "its first batch is another one"
+    short = len(other.steps) < len(own.steps)
+    if not beyond and short:
+        return "a window at the end was dropped"
+    return ""
+
+
+def _count(trace: Trace, kind: str) -> int:
+    return sum(block.kind == kind and block.step == 0 for block in trace.blocks)
+
+
+def _batches(trace: Trace) -> list[bytes]:
+    blocks = trace.blocks
+    return [it.digests for it in blocks if it.kind == "batch" and it.step == 0]
+
+
+def _shapes(trace: Trace) -> Iterator[tuple[tuple[int, ...], ...]]:
+    for block in trace.blocks:
+        if block.kind == "batch" and block.step == 0:
+            yield tuple(row[2] for row in block.rows)
+
+
+def _drawn(trace: Trace) -> bytes | None:
+    """Return the state of torch's generator after the first step."""
+    for block in reversed(trace.blocks):
+        if block.kind == "rng" and block.step == 0:
+            for place, row in enumerate(block.rows):
+                if row[0] == "torch":
+                    return block.digest(place)
+    return None
+
+
+def _factor(theirs: Mapping[str, Trace]) -> float | None:
+    """Return the one factor that all first gradients of the other way have; None if they have none,
+    or another direction."""
+    shares = [
+        item.l2 / item.reference_l2
+        for item in _measured(theirs)
+        if item.kind == "gradient" and item.l2 is not None and item.reference_l2
+    ]
+    if not shares or max(shares) - min(shares) > _SAME * max(shares):
+        return None
+    share = fmean(shares)
+    part = 1 / (1 - share) if share < 1 - _SAME else 0.0
+    if part and abs(part - round(part)) < _SAME * part and round(part) > 1:
+        return 1 / round(part)
+    return 1 + share if abs(share - round(share)) < _SAME * share else None
+
+
+def _scale(factor: float | None, micro: int, ranks: int) -> str:
+    """Return what a factor of the gradient comes from."""
+    if factor is None:
+        return ""
+    few = round(1 / factor)
+    many = round(factor)
+    if factor < 1:
+        what = {micro: "microbatches", ranks: "ranks"}.get(few, "")
+        why = f": it is divided by the {few} {what} twice" if what else ""
+        return f"every gradient is 1/{few} of the reference's{why}"
+    what = {micro: "microbatches", ranks: "ranks"}.get(many, "")
+    why = f": it is summed over the {many} {what}, not averaged" if what else ""
+    return f"every gradient is {many} times the reference's{why}"

@@ -1,0 +1,207 @@
+"""Trains by each of the other ways that the spec declares under `equivalent`, once, and compares it
+with the first deterministic run, which is their reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from repro_gate._version import DOCS_URL
+from repro_gate.compare.equivalence import (
+    KINDS,
+    ROUNDINGS,
+    equivalence_of,
+    steps_to_keep,
+    unmatched,
+)
+from repro_gate.compare.heat_map import state_size
+from repro_gate.compare.model import Divergence, Equivalence
+from repro_gate.compare.traces import alone, processes
+from repro_gate.errors import Inconclusive
+from repro_gate.escape import listed
+from repro_gate.report.model import Reason
+from repro_gate.report.wording import place_of, roundings
+from repro_gate.runs.ending import last_exception
+from repro_gate.runs.launch import RunRequest, RunResult
+from repro_gate.runs.order import KEPT, MEASURED
+from repro_gate.runs.progress import Watch
+from repro_gate.runs.results import Results
+from repro_gate.runs.series import run
+from repro_gate.spec.model import Equivalent
+from repro_gate.trace.format import SUFFIX
+from repro_gate.trace.model import Trace
+
+KEEPING = "rounding-1"  # the run that keeps the reference's tensors
+PERTURBED = "rounding-2"  # the run whose initial weights differ in their last bit
+_PAGE = f"({DOCS_URL}/equivalence.md)"
+_NAMED = 3  # parameters that a sentence names
+# bits of float32 that are lost where operators compute in a shorter type
+_LOST = {"bfloat16": 16, "float16": 13}
+
+
+@dataclass(frozen=True)
+class Equivalences:
+    """How the other ways compare, and why some could not be compared."""
+
+    found: tuple[Equivalence, ...] = ()
+    unanswered: tuple[Reason, ...] = ()
+
+
+def equivalences_of(results: Results, watch: Watch) -> Equivalences:
+    """Train by each other way that the spec asks for; by none where the training is not the same
+    even as it stands."""
+    reference = results.reference
+    if reference is None or not results.spec.equivalent:
+        return Equivalences()
+    done: dict[str, RunResult] = {}
+    problem = ""
+    try:
+        while request := next_way(results, reference, done):
+            watch.said(request.announcement)
+            done[request.name] = run(results.spec, results.folder, request)
+    except (KeyboardInterrupt, Inconclusive, OSError) as error:
+        problem = str(error) or "it was interrupted"
+    found = Equivalences()
+    for way in results.spec.equivalent:
+        judged = _judged(way, reference, done, problem)
+        if isinstance(judged, Equivalence):
+            found = replace(found, found=(*found.found, judged))
+        else:
+            found = replace(found, unanswered=(*found.unanswered, judged))
+    return found
+
+
+def next_way(
+    results: Results, reference: RunResult, done: Mapping[str, RunResult]
+) -> RunRequest | None:
+    """Return the next run: two that show what rounding does, where that is asked for, then each
+    other way. Pure."""
+    spec = results.spec
+    ways = spec.equivalent
+    first = replace(
+        reference.request,
+        keep_final=False,
+        observe=False,
+        collect=False,
+        auxiliary=True,
+    )
+    keep = {"final": False, "steps": _steps(results, reference), "kinds": KINDS}
+    keeping = done.get(KEEPING)
+    measuring = {**keep, "reference": _stems(keeping.traces if keeping else ())}
+    if any(way.compare == "rounding" for way in ways):
+        if keeping is None:
+            return replace(
+                first,
+                name=KEEPING,
+                probe={"keep": keep},
+                announcement="equivalent: a run whose tensors are kept",
+            )
+        if keeping.good and PERTURBED not in done:
+            return replace(
+                first,
+                name=PERTURBED,
+                probe={"keep": measuring, "perturb": _lost_bits(results)},
+                announcement="equivalent: a run that shows what rounding alone does",
+            )
+    for way in ways:
+        name = f"equivalent-{way.name}"
+        is_rounding = way.compare == "rounding"
+        if name in done or (is_rounding and not _rounding(done)):
+            continue
+        return replace(
+            first,
+            name=name,
+            command=way.run.replace("{seed}", str(reference.arm.seed)),
+            probe={"keep": measuring} if is_rounding else {},
+            announcement=f"equivalent: {way.name}",
+        )
+    return None
+
+
+def _steps(results: Results, reference: RunResult) -> tuple[int, ...]:
+    tensors, size = state_size(reference.traces, KINDS)
+    most = min(KEPT // max(size, 1), MEASURED // max(tensors, 1))
+    return steps_to_keep(reference.steps, results.spec.capture.every, most)
+
+
+def _stems(traces: tuple[Trace, ...]) -> dict[str, str]:
+    """Return where the tensors of each process lie, by its key; under no key, those of the first
+    for a process that has no counterpart."""
+    stems = {
+        key: str(trace.path).removesuffix(SUFFIX)
+        for key, trace in alone(traces).items()
+    }
+    first = next(iter(processes(traces)), "")
+    return {**stems, "": stems.get(first, "")}
+
+
+def _lost_bits(results: Results) -> int:
+    """Return how many bits of float32 the operators do without, as the control run noted them."""
+    control = results.control
+    traces = control.traces if control else ()
+    used = {row[1] for trace in traces for row in trace.dispatched}
+    return max((_LOST.get(dtype, 0) for dtype in used), default=0)
+
+
+def _rounding(done: Mapping[str, RunResult]) -> RunResult | None:
+    """Return the run that shows what rounding does, if it went well."""
+    perturbed = done.get(PERTURBED)
+    return perturbed if perturbed is not None and perturbed.good else None
+
+
+def _judged(
+    way: Equivalent,
+    reference: RunResult,
+    done: Mapping[str, RunResult],
+    problem: str,
+) -> Equivalence | Reason:
+    """Return how another way compares, or why that cannot be said."""
+    result = done.get(f"equivalent-{way.name}")
+    is_rounding = way.compare == "rounding"
+    if is_rounding and not _rounding(done):
+        result = next((item for item in done.values() if not item.good), None)
+    if result is None or not result.good:
+        if result is not None:
+            raised = last_exception(result.ended.tail) or ""
+            problem = f"{result.name}: {result.problem}{raised and f': {raised}'}"
+        return Reason(
+            "equivalent/crashed",
+            f"{way.name} could not be trained and compared: {problem}",
+            f"run it by itself: {way.run} {_PAGE}",
+        )
+    missing = unmatched(reference.traces, result.traces)
+    if missing:
+        return Reason(
+            "equivalent/not-compared",
+            f"{way.name} has no parameter of the name, type and shape of "
+            f"{listed(missing, _NAMED)}",
+            f"compare ways whose parameters have the same names and shapes {_PAGE}",
+        )
+    perturbed = _rounding(done)
+    traces = perturbed.traces if perturbed and is_rounding else None
+    return equivalence_of(way.name, reference.traces, result.traces, traces)
+
+
+def failures(found: Equivalences) -> Iterator[Reason]:
+    """Yield why another way is not the same training."""
+    for item in found.found:
+        if item.equivalent:
+            continue
+        parts = [item.detail] if item.detail else []
+        if item.first is not None:
+            place = Divergence(
+                step=item.first.step, kind=item.first.kind, name=item.first.name
+            )
+            far = item.first.roundings
+            count = "" if far is None else f", by {roundings(far)}"
+            parts.append(f"it differs {place_of(place, item.first.step + 1)}{count}")
+        if item.likely:
+            parts.append(item.likely)
+        limit = f" (at most {ROUNDINGS:g} count as the same)"
+        yield Reason(
+            "equivalent/differs",
+            f"{item.name} is not the same training: {'; '.join(parts)}"
+            + (limit if item.first and item.first.roundings is not None else ""),
+            f"make {item.name} compute what train.run computes, or take it out of `equivalent` "
+            f"{_PAGE}",
+        )
