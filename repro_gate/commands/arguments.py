@@ -159,6 +159,11 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
                 ),
             ),
             (
+                "--only",
+                "one pair of runs and this section of the spec: no cost, no surroundings that vary",
+                {"choices": ("resume", "equivalent"), "default": ""},
+            ),
+            (
                 "--keep-traces FOLDER",
                 "keep the traces of all runs there, for `repro-gate compare`",
             ),

@@ -37,6 +37,7 @@ def run_command(options: Namespace) -> int:
         policy=options.policy,
         against=options.against,
         fail_fast=options.fail_fast,
+        only=options.only,
         keep_traces=options.keep_traces,
         cache=not options.no_cache,
     )

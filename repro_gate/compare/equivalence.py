@@ -25,8 +25,11 @@ from repro_gate.trace.model import Trace
 ROUNDINGS = 30.0  # as many times what rounding alone does are still the same training
 KINDS = ("gradient", "parameter")  # what the probe measures of another way
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # bits
-# The distance of fewer elements is small by accident once in fifty times.
-_FEW = 8
+_LEFT_OUT = 8  # of as many elements of a parameter, the largest difference is left out
+_EARLY = 32  # steps in which every difference counts
+_JUMP = (
+    300.0  # roundings: a difference that is as large when it first shows is no drift
+)
 # Rounding that has grown as much since the first step says nothing any more.
 _AMPLIFIED = 100.0
 _SAME = 0.01  # two scales of a gradient that differ by less are one
@@ -88,7 +91,12 @@ def equivalence_of(
         apart = [*_unequal(ours, theirs)]
     elif not apart and rounding:
         apart = [*_far(ours, theirs, rounding)]
-    beyond = [it for it in apart if it.roundings is None or it.roundings > ROUNDINGS]
+    until = math.inf if rounding is None else rounding.until
+    beyond = [*_beyond(apart)]
+    if beyond and _drifts(beyond[0]):
+        until = beyond[0].step
+        apart = [item for item in apart if item.step < until]
+        beyond = []
     numbers = [item for item in apart if item.roundings is not None]
     taken = {len(trace.steps) for trace in theirs.values()}
     due = max(len(trace.steps) for trace in ours.values())
@@ -101,12 +109,26 @@ def equivalence_of(
         name=name,
         compare="bitwise" if perturbed is None else "rounding",
         equivalent=equivalent,
-        steps=due if rounding is None else int(min(due, rounding.until)),
+        steps=int(min(due, until)),
         worst=max(numbers, key=lambda item: item.roundings or 0.0, default=None),
         first=beyond[0] if beyond else None,
         detail=detail,
         likely="" if equivalent else _likely(ours, theirs, beyond),
     )
+
+
+def _beyond(apart: Iterable[Apart]) -> Iterator[Apart]:
+    """Yield what is too far apart."""
+    for item in apart:
+        if item.roundings is None or item.roundings > ROUNDINGS:
+            yield item
+
+
+def _drifts(first: Apart) -> bool:
+    """Return whether the first that is too far apart may be chance: late, and no jump. Rounding may
+    turn a ReLU on in one run and not in another, and training then amplifies that."""
+    late = first.step >= _EARLY and first.roundings is not None
+    return late and (first.roundings or 0.0) < _JUMP
 
 
 def _initially(
@@ -176,7 +198,7 @@ def _far(
         if place in rounding.distances
     ]
     rows += _gaps_of_losses(ours, theirs, rounding)
-    rows = [row for row in rows if row[0][0] < rounding.until]
+    rows = [it for it in rows if it[0][0] < rounding.until or it[0][1] == "gradient"]
     rows.sort(key=lambda row: (row[0][0], _ORDER.index(row[0][1])))
     for (step, kind, name), far, limit in rows:
         count = far / limit if limit else math.inf if far else 0.0
@@ -203,7 +225,9 @@ def distance(item: Measured) -> float:
     that element by a whole step the other way."""
     if item.l2 is None or item.max_abs is None:
         return math.inf
-    left_out = 0 if item.kind == "gradient" else min(math.prod(item.shape) // _FEW, 4)
+    left_out = (
+        0 if item.kind == "gradient" else min(math.prod(item.shape) // _LEFT_OUT, 4)
+    )
     return math.sqrt(max(item.l2**2 - left_out * item.max_abs**2, 0.0))
 
 
@@ -211,8 +235,8 @@ def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
     """Return what rounding does to each tensor, from the run that shows it.
 
     It is half a unit in the last place of the tensor's largest number for each element at least,
-    and what it was at an earlier step. A tensor of few elements may be near by accident: there it
-    is the median of all, relative to their norms, at least.
+    and what it was at an earlier step. A tensor may be near by accident, above all one of few
+    elements: it is the median of all, relative to their norms, at least.
     """
     traces = processes(perturbed)
     rows: dict[Place, Measured] = {}
@@ -236,9 +260,8 @@ def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
     for place in sorted(found):
         item = rows[place]
         moment = place[:2]
-        is_small = math.prod(item.shape) < _FEW
         pooled = relative.get(moment, 0.0) * (item.reference_l2 or 0.0)
-        far = max(found[place], pooled * is_small, earlier.get(place[1:], 0.0))
+        far = max(found[place], pooled, earlier.get(place[1:], 0.0))
         found[place] = earlier[place[1:]] = far or middle.get(moment, 0.0)
     return Rounding(found, relative, _until(relative), _losses(traces, fmean))
 

@@ -25,6 +25,7 @@ class Options:
     policy: str | None = None
     against: str | None = None  # a ref that is gated in the same call
     fail_fast: bool = False
+    only: str = ""  # the section of the spec that is looked at beside one pair of runs
     keep_traces: Path | None = None
     # take the digests of data that has not changed since they were made
     cache: bool = True

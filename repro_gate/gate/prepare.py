@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from time import monotonic, time
 
+from repro_gate._version import DOCS_URL
 from repro_gate.checkout.inspection import Checkout, inspect_checkout
-from repro_gate.errors import obeyed
+from repro_gate.errors import UsageError, obeyed
 from repro_gate.gate.base_policy import EffectivePolicy, effective_policy
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, look, preflight
@@ -20,7 +21,7 @@ from repro_gate.report.model import Reason
 from repro_gate.runs.gate_folder import open_gate_folder
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.workspaces import GateFolder
-from repro_gate.spec.model import Spec
+from repro_gate.spec.model import CostBudget, RandomState, Robustness, Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
     clock = monotonic()
     checkout = inspect_checkout(written.path.parent)
     policy = effective_policy(written, checkout, options)
+    if options.only:
+        policy = replace(policy, spec=narrowed(policy.spec, options.only))
     facts = look(options.environment)
     return Job(
         options=options,
@@ -61,6 +64,25 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
         other=other_ref(policy.spec, checkout, options),
         started=started,
         clock=clock,
+    )
+
+
+def narrowed(spec: Spec, section: str) -> Spec:
+    """Return the spec with one pair of runs and this section alone: no cost, no surroundings that
+    vary. Raises UsageError if the spec does not have the section."""
+    if not getattr(spec, section):
+        raise UsageError(
+            f"--only {section}: {spec.path.name} has no section `{section}`",
+            remedy=f"add it: {DOCS_URL}/repro-yml.md#{section}",
+        )
+    return replace(
+        spec,
+        random_state=RandomState(spec.random_state.seeds[:1]),
+        determinism=replace(spec.determinism, repeat=2),
+        robustness=Robustness(vary=()),
+        cost=CostBudget(measure=False),
+        resume=spec.resume if section == "resume" else None,
+        equivalent=spec.equivalent if section == "equivalent" else (),
     )
 
 

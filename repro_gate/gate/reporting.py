@@ -220,6 +220,8 @@ def _reproduce(options: Options, report: Report) -> str:
         command += ["--set", item]
     if report.determinism is not None and report.determinism.narrowed:
         return shlex.join((*command, *report.determinism.narrowed))
+    if options.only:
+        command += ["--only", options.only]
     base = options.base
     if base is None and options.policy == "base" and report.base is not None:
         # the job's own variable named it, and a person's machine has none

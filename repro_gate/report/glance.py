@@ -97,7 +97,9 @@ def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
     passed = report.verdict == "pass"
     if passed:
         yield _one("resume", wording.resume(report.resume), rank=2)
-        yield _one("equivalent", wording.equivalent(report.equivalences), rank=2)
+        steps = report.determinism.steps if report.determinism else 0
+        ways = wording.equivalent(report.equivalences, steps)
+        yield _one("equivalent", ways, rank=2)
         yield _one("compared", wording.compared(report), rank=7)
         yield _one("runs", wording.bound(report), rank=7)
     if not wording.drifted(report):

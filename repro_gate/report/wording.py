@@ -435,11 +435,13 @@ def roundings(count: float) -> str:
     return f"{number if count < 1e9 else f'{count:.1e}'} times what rounding does"
 
 
-def equivalent(found: Sequence[Equivalence]) -> str:
+def equivalent(found: Sequence[Equivalence], steps: int) -> str:
     """Return the other ways to the same training, in a line; empty if there are none."""
     words = []
     for item in found:
         far = item.worst.roundings if item.worst else None
         how = roundings(far) if far else "bitwise identical"
+        if item.steps < steps:
+            how += f" in the first {item.steps} of {steps} steps"
         words.append(f"{item.name} ({how if item.equivalent else 'not the same'})")
     return ", ".join(words)

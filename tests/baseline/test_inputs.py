@@ -50,6 +50,7 @@ STILL = (
     "robustness={vary: false}",
     "diagnosis=false",
     "resume={after: 1, checkpoint: out/*.pt, run: x}",
+    "equivalent=[{name: a, run: x}]",
 )
 # tested below, in test_build, or of one value
 ELSEWHERE = {"version", "train.snippet", "data", "env.lockfile"}

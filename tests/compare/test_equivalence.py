@@ -230,3 +230,15 @@ def test_names_are_matched_through_wrappers_and_shapes_are_not() -> None:
         assert unmatched(named("fc.weight"), named(wrapped)) == []
         assert unmatched(named(wrapped), named("fc.weight")) == []
     assert unmatched(named("fc.weight"), named("fc.weight", (4,))) == ["fc.weight"]
+
+
+@pytest.mark.parametrize(
+    ("step", "far", "equivalent"), [(31, 31e-6, False), (32, 299e-6, True), (32, 301e-6, False)]
+)
+def test_a_late_difference_without_a_jump_is_drift(step: int, far: float, equivalent: bool) -> None:
+    long = training(step + 2)
+    rounded = measured((0, "gradient", 1e-6), (0, "parameter", 1e-6), (step, "parameter", 1e-6))
+    other = trace(measured((0, "parameter", 0.0), (step, "parameter", far)), long)
+    found = equivalence_of("way", [long], [other], [trace(rounded, long)])
+    assert found.equivalent == equivalent
+    assert found.steps == (step if equivalent else step + 2)

@@ -18,7 +18,7 @@ from tests.support.tracing import Case, trace_cases, trace_script
 
 pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "examples" / "equivalent"
-FEW = ("--set", "cost.measure=false", "--set", "robustness.vary=false")
+FEW = ("--only", "equivalent")
 
 # rows of several lengths: 5 steps, the last of 8 rows
 WHOLE = """

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from repro_gate.compare.equivalence import KINDS
+from repro_gate.errors import UsageError
 from repro_gate.gate import equivalence as module
 from repro_gate.gate.equivalence import (
     KEEPING,
@@ -16,10 +17,11 @@ from repro_gate.gate.equivalence import (
     failures,
     next_way,
 )
+from repro_gate.gate.prepare import narrowed
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
-from repro_gate.spec.model import Equivalent
+from repro_gate.spec.model import Equivalent, Resume
 from tests.support.built_traces import changed, flip, place_of, results, run, spec, training
 
 WORKERS = Equivalent("workers", "python train.py {seed} 4")
@@ -120,6 +122,15 @@ def test_interrupted_or_without_room_it_is_no_pass(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(module, "run", fails)
         said = equivalences_of(series(PARTS, WORKERS), Watch())
         assert [item.id for item in said.unanswered] == ["equivalent/crashed"] * 2
+
+
+def test_only_a_section_that_the_spec_has_is_looked_at() -> None:
+    whole = spec(equivalent=(WORKERS,), resume=Resume(after=1, checkpoint="out/*"))
+    only = narrowed(whole, "equivalent")
+    assert only.equivalent == (WORKERS,) and only.resume is None and not only.cost.measure
+    assert narrowed(whole, "resume").equivalent == ()
+    with pytest.raises(UsageError, match="has no section `resume`"):
+        narrowed(only, "resume")
 
 
 def test_nothing_is_run_where_two_runs_differ_as_they_stand() -> None:
