@@ -18,7 +18,7 @@ from repro_gate.errors import UsageError
 from repro_gate.gate.faults import FAULTS
 from repro_gate.gate.selftest import Row, SelfTest, selftest
 from repro_gate.report import widgets, wording
-from repro_gate.report.document import plain, to_text
+from repro_gate.report.document import jsonable, to_text
 from repro_gate.report.model import View
 
 SCHEMA_ID = "repro-gate/selftest/v1"
@@ -35,14 +35,16 @@ def selftest_command(options: Namespace) -> int:
     """Put faults into a training, and print how the gate found them, the JSON first: a closed pipe
     must not lose it."""
     output.writable(options.json)
-    if options.short is not None and options.short < 1:
+    steps = options.steps
+    options.steps = None  # the spec's stay as they are: they bound these
+    if steps is not None and steps < 1:
         raise UsageError(
-            f"--steps {options.short}: a run takes one step at least",
+            f"--steps {steps}: a run takes one step at least",
             remedy="leave it out for a few steps",
         )
     spec, gate_options = requested(options, policy="head")
     with output.watch(options) as watch:
-        result = selftest(spec, gate_options, watch, options.only, options.short)
+        result = selftest(spec, gate_options, watch, options.only, steps)
     if options.json is not None:
         output.write(options.json, to_text(as_json(result, options.spec)))
     output.print_guarded(table(result, output.view()))
@@ -67,7 +69,7 @@ def as_json(result: SelfTest, spec: str) -> dict[str, Any]:
         "seconds": result.seconds,
         "faults": rows,
     }
-    return {name: plain(value) for name, value in document.items()}
+    return {name: jsonable(value) for name, value in document.items()}
 
 
 def table(result: SelfTest, view: View) -> str:
