@@ -42,12 +42,6 @@ def config_hash(hashed: ConfigHash) -> Phrase:
     return phrase("{name} = {}", halves, name=short(hashed.config_hash))
 
 
-def roots(hashed: ConfigHash) -> list[tuple[str, str]]:
-    """Return the config hash and its two roots, by name."""
-    halves = [(root, digest) for root, digest, _ in hashed.roots()]
-    return [("config hash", hashed.config_hash), *halves]
-
-
 def inputs(hashed: ConfigHash) -> Iterator[tuple[str, str, str]]:
     """Yield root, name and value of each input; of a value that no person can read, that it is
     one."""
@@ -81,21 +75,20 @@ def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
     line = phrase(words, status=baseline.status, message=baseline.message)
     if baseline.recorded:
         line = phrase("{} (recorded {message})", line, message=baseline.recorded)
-    lines = [line]
-    if baseline.unlike:
-        names = wording.joined([say(part, "name") for part in baseline.unlike[:most]])
-        more = say(and_more(len(baseline.unlike) - most))
-        lines.append(phrase("differs in {}", wording.joined([names, more], " ")))
+    names = wording.joined([say(part, "name") for part in baseline.unlike[:most]])
+    more = say(and_more(len(baseline.unlike) - most))
     facts = baseline.outside
     since = "{}; the machine may have had another load when that was recorded"
-    return (
-        *lines,
-        *_gap(baseline.loss_gap),
+    lines = (
+        line,
+        phrase("differs in {}", wording.joined([names, more], " ")) if names else (),
+        _gap(baseline.loss_gap),
         *(phrase("outside the inputs: {name}", name=fact) for fact in facts[:most]),
-        *_left(len(facts) - most, "fact"),
+        _left(len(facts) - most, "fact"),
         *(phrase(since, line) for line in speed(baseline.speed)),
         *_moved(baseline.changed_inputs, most),
     )
+    return tuple(filter(None, lines))
 
 
 def against_lines(against: AgainstFinding, most: int) -> tuple[Phrase, ...]:
@@ -103,16 +96,16 @@ def against_lines(against: AgainstFinding, most: int) -> tuple[Phrase, ...]:
     how far losses did, and the inputs."""
     ref = at(against.ref, against.commit)
     words = "{}, {status}: {message}"
-    far = wording.how_far(against.first_divergence)
     first = wording.where(against.first_divergence)
-    return (
+    lines = (
         phrase(words, ref, status=against.status, message=against.message),
-        *([phrase("first at {}", first)] if first else []),
-        *([far] if far else []),
-        *_gap(against.loss_gap),
+        phrase("first at {}", first) if first else (),
+        wording.how_far(against.first_divergence),
+        _gap(against.loss_gap),
         *speed(against.speed),
         *_moved(against.changed_inputs, most),
     )
+    return tuple(filter(None, lines))
 
 
 def speed(changes: Sequence[SpeedChange]) -> Iterator[Phrase]:
@@ -145,19 +138,18 @@ def weakening(item: WeakenedCheck) -> Phrase:
     return phrase("{name} {}", line, name=str(item.location)) if item.location else line
 
 
-def _gap(gap: float | None) -> list[Phrase]:
+def _gap(gap: float | None) -> Phrase:
     if not gap:
-        return []
-    return [phrase("losses up to {figure} apart", figure=numbers.small(gap))]
+        return ()
+    return phrase("losses up to {figure} apart", figure=numbers.small(gap))
 
 
 def _moved(moves: Sequence[ChangedInput], most: int) -> list[Phrase]:
-    return [*(move(item) for item in moves[:most]), *_left(len(moves) - most, "input")]
+    return [*map(move, moves[:most]), _left(len(moves) - most, "input")]
 
 
-def _left(left: int, one: str) -> list[Phrase]:
-    more = and_more(left, one if left == 1 else one + "s")
-    return [say(more)] if more else []
+def _left(left: int, one: str) -> Phrase:
+    return say(and_more(left, one if left == 1 else f"{one}s"))
 
 
 def cost(price: Cost | None) -> Phrase:

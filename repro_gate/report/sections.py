@@ -430,10 +430,11 @@ def _config_hash(report: Report, rows: int) -> list[Block]:
     hashed = report.config_hash
     if hashed is None:
         return []
-    roots = [(name, say(root, "name")) for name, root in comparisons.roots(hashed)]
+    roots = [(root, say(digest, "name")) for root, digest, _ in hashed.roots()]
+    whole = "config hash", say(hashed.config_hash, "name")
     inputs = [_cells("say name name", *item) for item in comparisons.inputs(hashed)]
     table = Table(("root", "input", "value"), tuple(inputs[:rows]))
-    return [_facts(*roots), table, _lines(_more(len(inputs) - rows))]
+    return [_facts(whole, *roots), table, _lines(_more(len(inputs) - rows))]
 
 
 def _runs(report: Report, rows: int) -> Table:
