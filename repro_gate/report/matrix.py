@@ -166,8 +166,9 @@ def between(
         for label in {**first, **second}
         if first.get(label) != second.get(label)
     ]
-    head = ("", *(for_terminal(name, 160) for name in names))
-    table = laid_out(Table(head, tuple(changed[:_ROWS])))
+    titles = [for_terminal(name, 160) for name in names]
+    rows = Table(("", *titles), tuple(changed[:_ROWS]))
+    table = laid_out(rows)
     more = and_more(len(changed) - _ROWS)
     if more:
         return printed(view, table, text(say(more), "dim"))
@@ -187,14 +188,16 @@ def _facts(report: Report, *, inputs: bool) -> dict[Phrase, Phrase]:
     for row in glance(report):
         if row.label not in _ELSEWHERE:
             lines.setdefault(row.label, []).extend(row.lines)
-    facts = {say(label): wording.joined(each, "; ") for label, each in lines.items()}
+    facts = {}
+    for label, each in lines.items():
+        facts[say(label)] = wording.joined(each, "; ")
     for item in report.checklist:
-        label = phrase("check {name}", name=item.id)
-        facts[label] = say(item.status, "message")
+        check = phrase("check {name}", name=item.id)
+        facts[check] = say(item.status, "message")
     if inputs and report.config_hash is not None:
         for root, name, value in comparisons.inputs(report.config_hash):
-            label = phrase(f"{root} {{name}}", name=name)
-            facts[label] = say(comparisons.short(value), "message")
+            input_label = phrase(f"{root} {{name}}", name=name)
+            facts[input_label] = say(comparisons.short(value), "message")
     return facts
 
 

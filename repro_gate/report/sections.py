@@ -3,9 +3,8 @@ summary of a job walk over the same blocks, so each of them says the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeAlias
 
 from repro_gate.checks.interface import CheckResult
@@ -65,6 +64,7 @@ class Code:
 
 
 Block: TypeAlias = Facts | Items | Table | Code
+_Row = tuple[str, int, str, Sequence[Block]]  # a section's title, rank, kind, blocks
 
 
 @dataclass(frozen=True)
@@ -89,78 +89,66 @@ def sections(
 ) -> list[Section]:
     """Return what there is to say, at most `rows` entries in a list; without `whole` what a
     reviewer acts on. Reasons that are `known` stand above already."""
-    pair = report.determinism
-    diverged = wording.diverged(report)
-    why = report.diagnosis
     reasons = [item for item in report.reasons if item not in known]
-    entry = report.baseline
-    # without `whole` the first line of either stands in the table above
-    baseline = entry and comparisons.baseline_lines(entry, rows)[not whole :]
-    remedy = _remedy(entry.remedy) if entry else ()
-    other = report.against
-    against = other and comparisons.against_lines(other, rows)[not whole :]
-    map_title = "by module and step"
-    environment = _values(_environment(report.subject), rows)
-    settings = _values(_settings(report), rows)
-    command = Code(report.reproduce if len(report.reproduce) <= _COMMAND else "", "sh")
-    made: tuple[tuple[str, int, str, Sequence[Block]], ...] = (
-        ("Weakened checks", 0, "answer", _weakened(report, rows if whole else _SEEN)),
-        ("", 1, "drawn", [Code("\n".join(source_lines(why)))]),
-        ("", 2, "answer", _logs(report, rows, 5 if whole else 1)),
-        (
-            "What differs and how far" if diverged else "What was compared",
-            WHOLE + 2,
-            "answer",
-            [_comparison(report, rows)],
-        ),
-        (
-            "Reasons and what to do",
-            2,
-            "answer",
-            [reason_items(reasons, rows, why if whole else None)],
-        ),
-        (
-            "How the cause was found",
-            WHOLE + 1,
-            "",
-            _background(why, rows),
-        ),
-        (f"Where they differ, {map_title}", MAP, "drawn", [_map(pair)]),
-        (
-            f"Without the flags, {map_title}",
-            WHOLE + 2,
-            "drawn",
-            [_map(None if diverged else report.noise_floor)],
-        ),
-        ("Resume", 3, "", [_legs(report.resume)]),
-        ("Equivalent ways", 3, "", [_ways(report.equivalences)]),
-        ("Against the baseline", 3, "answer", [_lines(*baseline or (), *remedy)]),
-        ("Against another ref", 3, "answer", [_lines(*against or ())]),
-        (
-            "Noise and cost",
-            WHOLE,
-            "cost",
-            [_figures(report)],
-        ),
-        (
-            "Checklist" if whole else "Checks that did not pass",
-            3,
-            "",
-            _checklist(report.checklist, rows, whole),
-        ),
-        ("Config hash", WHOLE + 3, "", _config_hash(report, rows)),
-        ("Worth knowing", WHOLE, "", [reason_items(report.notes, rows)]),
-        ("Runs", WHOLE + 1, "", [_runs(report, rows)]),
-        ("Environment", WHOLE + 3, "", [environment]),
-        ("Flags as read back", WHOLE + 3, "", [settings]),
-        ("See it again", 2, "answer", [command]),
-    )
     every = (
         Section(title, rank, tuple(filter(_is_filled, blocks)), kind)
-        for title, rank, kind, blocks in made
+        for title, rank, kind, blocks in (
+            *_on_divergence(report, reasons, rows, whole),
+            *_on_the_rest(report, rows, whole),
+        )
         if whole or rank < WHOLE
     )
     return [item for item in every if item.blocks]
+
+
+def _on_divergence(
+    report: Report, reasons: Sequence[Reason], rows: int, whole: bool
+) -> Iterator[_Row]:
+    """Yield what a change weakens, what differs, and why."""
+    why = report.diagnosis
+    floor = report.noise_floor
+    title = "What was compared"
+    if wording.diverged(report):
+        title = "What differs and how far"
+        floor = None
+    map_title = "by module and step"
+    explained = why if whole else None
+    yield "Weakened checks", 0, "answer", _weakened(report, rows if whole else _SEEN)
+    source = "\n".join(source_lines(why))
+    yield "", 1, "drawn", [Code(source)]
+    yield "", 2, "answer", _logs(report, rows, 5 if whole else 1)
+    yield title, WHOLE + 2, "answer", [_comparison(report, rows)]
+    items = reason_items(reasons, rows, explained)
+    yield "Reasons and what to do", 2, "answer", [items]
+    yield "How the cause was found", WHOLE + 1, "", _background(why, rows)
+    yield f"Where they differ, {map_title}", MAP, "drawn", [_map(report.determinism)]
+    yield f"Without the flags, {map_title}", WHOLE + 2, "drawn", [_map(floor)]
+
+
+def _on_the_rest(report: Report, rows: int, whole: bool) -> Iterator[_Row]:
+    """Yield what else was compared, measured and checked, and what the runs were."""
+    yield "Resume", 3, "", [_legs(report.resume)]
+    yield "Equivalent ways", 3, "", [_ways(report.equivalences)]
+    # without `whole` the first line of either stands in the table above
+    if (entry := report.baseline) is not None:
+        lines = comparisons.baseline_lines(entry, rows)[not whole :]
+        facts = _lines(*lines, *_remedy(entry.remedy))
+        yield "Against the baseline", 3, "answer", [facts]
+    if report.against is not None:
+        lines = comparisons.against_lines(report.against, rows)[not whole :]
+        yield "Against another ref", 3, "answer", [_lines(*lines)]
+    yield "Noise and cost", WHOLE, "cost", [_figures(report)]
+    title = "Checklist" if whole else "Checks that did not pass"
+    yield title, 3, "", _checklist(report.checklist, rows, whole)
+    yield "Config hash", WHOLE + 3, "", _config_hash(report, rows)
+    yield "Worth knowing", WHOLE, "", [reason_items(report.notes, rows)]
+    yield "Runs", WHOLE + 1, "", [_runs(report, rows)]
+    environment = _values(_environment(report.subject), rows)
+    settings = _values(_settings(report), rows)
+    yield "Environment", WHOLE + 3, "", [environment]
+    yield "Flags as read back", WHOLE + 3, "", [settings]
+    if len(report.reproduce) <= _COMMAND:
+        yield "See it again", 2, "answer", [Code(report.reproduce, "sh")]
 
 
 def _is_filled(block: Block) -> bool:
@@ -178,8 +166,12 @@ def _lines(*lines: Phrase) -> Facts:
 
 def _items(entries: Iterable[Iterable[Phrase]], left: int = 0) -> Items:
     """Return entries without their empty lines, and how many more there are."""
-    every = [tuple(filter(None, lines)) for lines in (*entries, [_more(left)])]
-    return Items(tuple(filter(None, every)))
+    every = []
+    for lines in (*entries, [_more(left)]):
+        filled = tuple(filter(None, lines))
+        if filled:
+            every.append(filled)
+    return Items(tuple(every))
 
 
 def _cells(roles: str, *texts: object) -> tuple[Phrase, ...]:
@@ -215,7 +207,8 @@ def _weakened(report: Report, rows: int) -> list[Block]:
 def source_lines(diagnosis: Diagnosis | None) -> list[str]:
     """Return the cause's line, marked, and those around it, with their numbers."""
     excerpt = diagnosis.excerpt if diagnosis else ()
-    digits = max((len(str(number)) for number, _ in excerpt), default=0)
+    line_numbers = [str(number) for number, _ in excerpt]
+    digits = max(map(len, line_numbers), default=0)
     cause = diagnosis and diagnosis.line
     return [
         f"{'>' if number == cause else ' '} {number:>{digits}} | "
@@ -230,8 +223,8 @@ def _logs(report: Report, rows: int, most: int) -> list[Block]:
     blocks: list[Block] = []
     for run in ended[:most]:
         title = phrase("End of the log of {name}:", name=run.name)
-        log = "\n".join(clip(line, _LINE) for line in run.log_tail[-rows:])
-        blocks += [_lines(title), Code(log)]
+        lines = [clip(line, _LINE) for line in run.log_tail[-rows:]]
+        blocks += [_lines(title), Code("\n".join(lines))]
     return blocks
 
 
@@ -351,9 +344,14 @@ def _ways(ways: Sequence[Equivalence]) -> Items:
             say(item.detail, "message"),
             phrase("steps compared: {figure}", figure=str(item.steps)),
         ]
-        for label, apart in (("first", item.first), ("farthest", item.worst)):
+        places = {"first": item.first, "farthest": item.worst}
+        for label, apart in places.items():
             if apart is not None:
-                place = Divergence(step=apart.step, kind=apart.kind, name=apart.name)
+                place = Divergence(
+                    step=apart.step,
+                    kind=apart.kind,
+                    name=apart.name,
+                )
                 count = apart.roundings
                 far = "" if count is None else f": {wording.roundings(count)}"
                 lines.append(phrase(f"{label}: {{}}{far}", wording.where(place)))
@@ -371,10 +369,10 @@ def check_items(results: Iterable[CheckResult], left: int = 0) -> Items:
             id=item.id,
             message=item.message,
         )
-        evidence = [say(str(entry), "seen") for entry in item.evidence[:_EVIDENCE]]
-        more = say(and_more(len(item.evidence) - _EVIDENCE))
+        evidence = [say(str(entry), "seen") for entry in item.evidence]
+        more = say(and_more(len(evidence) - _EVIDENCE))
         remedy = _remedy(item.remedy) if item.status in ("warn", "fail") else ()
-        entries.append([line, *evidence, more, *remedy])
+        entries.append([line, *evidence[:_EVIDENCE], more, *remedy])
     return _items(entries, left)
 
 
@@ -430,11 +428,13 @@ def _config_hash(report: Report, rows: int) -> list[Block]:
     hashed = report.config_hash
     if hashed is None:
         return []
-    roots = [(root, say(digest, "name")) for root, digest, _ in hashed.roots()]
-    whole = "config hash", say(hashed.config_hash, "name")
+    roots = [("config hash", say(hashed.config_hash, "name"))]
+    for root, digest, _ in hashed.roots():
+        roots.append((root, say(digest, "name")))
     inputs = [_cells("say name name", *item) for item in comparisons.inputs(hashed)]
     table = Table(("root", "input", "value"), tuple(inputs[:rows]))
-    return [_facts(whole, *roots), table, _lines(_more(len(inputs) - rows))]
+    more = _more(len(inputs) - rows)
+    return [_facts(*roots), table, _lines(more)]
 
 
 def _runs(report: Report, rows: int) -> Table:
@@ -481,5 +481,5 @@ def _settings(report: Report) -> Mapping[str, object]:
 
 
 def _values(values: Mapping[str, object], rows: int) -> Table:
-    cells = [_cells("name name", *item) for item in islice(values.items(), rows)]
-    return Table(("name", "value"), tuple(cells))
+    cells = [_cells("name name", *item) for item in values.items()]
+    return Table(("name", "value"), tuple(cells[:rows]))
