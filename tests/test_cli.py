@@ -56,11 +56,11 @@ def test_bad_or_empty_arguments_are_a_usage_error(capsys: pytest.CaptureFixture[
 
 
 def test_an_older_report_is_gone_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for form in FORMATS:
+    for option in FORMATS:
         older, other = tmp_path / "older", tmp_path / "other"
         for path in (older, other):
             path.write_text("of another run")
-        assert main(["run", str(tmp_path), f"--{form.option}", str(older)]) == 2
+        assert main(["run", str(tmp_path), f"--{option}", str(older)]) == 2
         assert "repro.yml" in capsys.readouterr().err and not older.exists() and other.exists()
     older = tmp_path / "older"
     older.write_text("of another run")

@@ -1,47 +1,24 @@
 """The arguments of every command, and the formats that a report is written in."""
+# ruff: noqa: E501  what a person reads is here as it is printed
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from repro_gate import __version__
 
-_RAW = argparse.RawDescriptionHelpFormatter
-
-
-@dataclass(frozen=True)
-class Format:
-    """A format of a report: the option that names its file, and what renders it in
-    `repro_gate.report`."""
-
-    option: str
-    render: str
-    about: str
-
-
-FORMATS = (
-    Format("json", "document:render", "write report.json"),
-    Format("markdown", "markdown:comment", "write the Markdown of the PR comment"),
-    Format("html", "html:render", "write a page for a browser, in one file"),
-    Format(
-        "sarif", "exports:sarif", "write the findings as SARIF 2.1.0, for code scanning"
-    ),
-    Format(
-        "junit",
-        "exports:junit",
-        "write checklist and verdict as JUnit XML, for CI servers",
-    ),
-)
-# what renders a catalog of operators in `ops.pages`
-CATALOG_FORMATS = (
-    Format("json", "json", "write the catalog"),
-    Format("markdown", "md", "write what is printed as Markdown, every row of it"),
-    Format("html", "html", "write it as a page for a browser, in one file"),
-)
+# option of a format of a report -> what renders it in `repro_gate.report`
+FORMATS = {
+    "json": "document:render",
+    "markdown": "markdown:comment",
+    "html": "html:render",
+    "sarif": "exports:sarif",
+    "junit": "exports:junit",
+}
+# and of a catalog of operators, in `ops.pages`
+CATALOG_FORMATS = {"json": "json", "markdown": "md", "html": "html"}
 # What `selftest` puts in; `gate.faults` says what each is.
 FAULTS = (
     "weight",
@@ -53,33 +30,147 @@ FAULTS = (
     "flag",
     "checkpoint",
 )
-EPILOG = """exit codes:
+_EPILOGS = {
+    "run": """exit codes:
   0  pass: the runs are bitwise identical, every required check passed, the cost is in its budget
   1  fail: the runs diverged, a required check failed, the cost is over its budget, or drift from the baseline
   2  usage: bad arguments, a bad spec or a bad baseline
   3  inconclusive: the training crashed, timed out or left no trace; the required device is missing; a declared artifact is missing
-     or could not be copied, or nothing could be compared; cost.max-percent is set and the runs are too short to measure the cost"""  # noqa: E501
-
-_EPILOG_OF_DIAGNOSE = """exit codes:
+     or could not be copied, or nothing could be compared; cost.max-percent is set and the runs are too short to measure the cost""",
+    "diagnose": """exit codes:
   0  the runs are bitwise identical: there is nothing to diagnose
   1  the runs diverged, whether or not a cause was found
   2  usage: bad arguments or a bad spec
-  3  inconclusive: the training crashed or timed out, no trace arrived"""
-
-_EPILOG_OF_SELFTEST = """exit codes:
+  3  inconclusive: the training crashed or timed out, no trace arrived""",
+    "selftest": """exit codes:
   0  every fault that applies to the training was caught where it was put in
   1  a fault was not caught
   2  usage: bad arguments or a bad spec
-  3  inconclusive: the clean runs diverge or crash, or a fault could not be put in"""
-
-_EPILOG_OF_SHOW = """exit codes:
+  3  inconclusive: the clean runs diverge or crash, or a fault could not be put in""",
+    "show": """exit codes:
   0  the report was shown, whatever its verdict is: nothing was gated
-  2  usage: bad arguments, a file that is no report, or one that cannot be written"""
-
-_EPILOG_OF_OPS = """exit codes:
+  2  usage: bad arguments, a file that is no report, or one that cannot be written""",
+    "ops": """exit codes:
   0  the catalog is whole, or was shown, or the two were compared
   2  usage: bad arguments, or a file that is no catalog
-  3  inconclusive: no torch, a control came out wrong, or interrupted (the same command goes on where it stopped)"""  # noqa: E501
+  3  inconclusive: no torch, a control came out wrong, or interrupted (the same command goes on where it stopped)""",
+}  # fmt: skip
+# Each command with its help, its description if it has one, and its arguments. What an argument
+# takes is in capitals: `?` if it may be left out, `+` if there may be several, `*` if the option may
+# be given often; bars stand between values to choose from. Where an argument has no help, it is that
+# of the first command which takes the same.
+_COMMANDS = """
+run  gate the training that a repro.yml declares
+  spec SPEC?  repro.yml, or the folder that holds it (default: repro.yml)
+  --json FILE  write report.json
+  --markdown FILE  write the Markdown of the PR comment
+  --html FILE  write a page for a browser, in one file
+  --sarif FILE  write the findings as SARIF 2.1.0, for code scanning
+  --junit FILE  write checklist and verdict as JUnit XML, for CI servers
+  --seed N  random-state.seed instead of the spec's
+  --steps N  train.steps instead of the spec's
+  --set KEY=VALUE*  any key of the spec, the value as YAML; may be given often
+  --against REF  gate that ref's checkout too, and say whether this one changes its bits
+  --base REF  the ref that this change is to be merged into: the report lists the checks that the change weakens
+  --policy |head|base  whose spec judges; without it, what the base's own spec says under `policy`
+  --fail-fast  stop at the first divergence; what later runs measure, such as the cost, is left out
+  --only |resume|equivalent  one pair of runs and this section of the spec: no cost, no surroundings that vary
+  --keep-traces FOLDER  keep the traces of all runs there, for `repro-gate compare`
+  -v --verbose  the whole report: every check, figure and run
+  --no-cache  hash all declared data anew, whatever is known of it
+  --quiet  no progress, only the answer
+
+diagnose  find out by experiment why two deterministic runs diverge
+  Two deterministic runs; where they diverge, further short runs that hold one thing after the other fixed.
+  spec SPEC?
+  --seed N
+  --steps N
+  --set KEY=VALUE*
+  --json-lines FILE  write each pair of runs as a line of JSON, with what differed
+  --quiet  no progress, only the story and the answer
+
+selftest  put faults into the training on purpose, and see whether the gate catches each
+  Two clean runs, then one short run for each fault (a flipped bit, a racing operator …), compared as the gate does.
+  spec SPEC?
+  --json FILE  write what was put in, and what was found, as JSON
+  --only FAULT*  one of {faults}; may be given often
+  --steps N  optimizer steps of each run (default: 6, or as the spec has it where that is fewer)
+  --seed N
+  --set KEY=VALUE*
+  --quiet  no progress, only the table
+
+check  the checks that need no training, in a moment
+  spec SPEC?
+  --json FILE  write the results as JSON
+  --no-cache
+  --quiet
+
+baseline  gate the training and record its config hash and its results in repro.baseline.yml
+  spec SPEC?
+  -v --verbose
+  --no-cache
+  --quiet
+
+hash  print the config hash and its inputs, or the inputs in which two differ
+  target SPEC?  a spec or its folder, a report.json, or a repro.baseline.yml
+  --diff A,B  two of these: name the inputs that changed
+  --json FILE  write the config hash (with --diff: the inputs that changed) as JSON
+  --no-cache
+  --quiet
+
+show  print a report.json again
+  Prints a report.json as the gate run that made it did, or writes it in another format.
+  report REPORT  report.json, or the folder that holds it; nothing in it is believed
+  -v --verbose
+  --markdown FILE
+  --html FILE
+  --sarif FILE
+  --junit FILE
+
+compare  compare two reports, folders of traces or checkpoints
+  a A
+  b B
+  --json FILE  write the differences as JSON
+  --python PYTHON  interpreter with torch, to measure how far tensors of two checkpoints are apart
+
+ops  measure which torch operators repeat their bits on this machine, or show and compare such catalogs
+  Executes each operator again and again, flags off and on, alone and beside other work, in two processes of the interpreter that you train in. With a CATALOG, shows that one instead.
+  catalog CATALOG?  a file of --json: nothing is measured; nothing in it is believed
+  --compare OLD  an older catalog: print what changed since; CATALOG or a new measurement
+  --device |cpu|cuda  default: cuda where there is a GPU
+  --only PATTERN  cases with this in their name, or that fit it: `index`, `*pool*`, `opinfo/*`
+  --quick  one size, three dtypes, fewer executions
+  --op MODULE:FUNCTION*  your own operator instead; may be given often
+  --python PYTHON  the interpreter that you train in (default: `python` on PATH)
+  --fresh  begin anew, even where an interrupted start of this command left rows
+  --json FILE  write the catalog
+  --markdown FILE  write what is printed as Markdown, every row of it
+  --html FILE  write it as a page for a browser, in one file
+  -v --verbose  every row of each table
+  --quiet
+
+comment  post a report.json, or those of a matrix as one table, as the comment of its pull request
+  In a workflow_run job, for the run that the event names; elsewhere, with --repository and --pull-request. The token comes from GITHUB_TOKEN or GH_TOKEN.
+  report REPORT+  report.json, or the folder that holds it; several are those of one commit's matrix; nothing in them is believed: workflow, job and this path say which comment it is
+  --when |always|on-failure|on-change  always, on failure, or when the finding changed
+  --repository OWNER/NAME  the repository of the pull request
+  --pull-request N  the pull request, whose head must be the commit of the report
+  --matrix NAME  one table of the reports under this name, however many there are; several reports are one without a name
+  --dry-run  print the Markdown and post nothing
+
+explain  print what a check, a cause or a reason of a report is about, why, and how to mend it
+  id ID?  such as data/checksums or unseeded-rng; left out: list the checks
+
+init  write a commented repro.yml for this checkout
+  folder FOLDER?
+  --stdout  print it instead of writing FOLDER/repro.yml
+  --script PATH  the script that trains; without it, the likeliest is taken
+  --force  write it anew where there is one
+
+schema  print the JSON Schema of repro.yml (or, with --report, of report.json)
+  --report  the schema of report.json
+  --ops  the schema of the catalog that `repro-gate ops --json` writes
+"""
 
 
 def _text(value: str) -> str:
@@ -96,343 +187,58 @@ def _path(value: str) -> Path:
     return Path(_text(value))
 
 
-# An argument: how it stands on the command line, with its metavar (in capitals) if it has a value;
-# its help; and what argparse is told besides.
-_Argument = tuple[Any, ...]
-_PATHS = ["A", "B", "CATALOG", "FILE", "FOLDER", "OLD", "PATH", "REPORT"]
+_PATHS = ("A", "B", "CATALOG", "FILE", "FOLDER", "OLD", "PATH", "REPORT")
 _TYPES: dict[str, Any] = {"N": int, **dict.fromkeys(_PATHS, _path)}  # else _text
-_OFTEN = {"action": "append", "default": []}
-_OPTIONAL = {"nargs": "?", "default": "repro.yml"}
-_SPEC = (
-    "spec SPEC",
-    "repro.yml, or the folder that holds it (default: repro.yml)",
-    _OPTIONAL,
-)
-_SEED = "--seed N", "random-state.seed instead of the spec's"
-_STEPS = "--steps N", "train.steps instead of the spec's"
-_SET = (
-    "--set KEY=VALUE",
-    "any key of the spec, the value as YAML; may be given often",
-    {"dest": "overrides", **_OFTEN},
-)
-_VERBOSE = "-v --verbose", "the whole report: every check, figure and run"
-_NO_CACHE = "--no-cache", "hash all declared data anew, whatever is known of it"
-_QUIET = "--quiet", "no progress, only the answer"
-
-
-def _files(formats: Sequence[Format]) -> list[_Argument]:
-    return [(f"--{form.option} FILE", form.about) for form in formats]
-
-
-# command -> its help, what is printed around its arguments, the arguments
-_COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
-    "run": (
-        "gate the training that a repro.yml declares",
-        {"epilog": EPILOG},
-        [
-            _SPEC,
-            *_files(FORMATS),
-            _SEED,
-            _STEPS,
-            _SET,
-            (
-                "--against REF",
-                "gate that ref's checkout too, and say whether this one changes its bits",
-            ),
-            (
-                "--base REF",
-                (
-                    "the ref that this change is to be merged into: the report lists the checks "
-                    "that the change weakens"
-                ),
-            ),
-            (
-                "--policy",
-                "whose spec judges; without it, what the base's own spec says under `policy`",
-                {"choices": ("head", "base")},
-            ),
-            (
-                "--fail-fast",
-                (
-                    "stop at the first divergence; what later runs measure, such as the cost, is "
-                    "left out"
-                ),
-            ),
-            (
-                "--only",
-                "one pair of runs and this section of the spec: no cost, no surroundings that vary",
-                {"choices": ("resume", "equivalent"), "default": ""},
-            ),
-            (
-                "--keep-traces FOLDER",
-                "keep the traces of all runs there, for `repro-gate compare`",
-            ),
-            _VERBOSE,
-            _NO_CACHE,
-            _QUIET,
-        ],
-    ),
-    "diagnose": (
-        "find out by experiment why two deterministic runs diverge",
-        {
-            "description": "Two deterministic runs; where they diverge, further short runs that "
-            "hold one thing after the other fixed.",
-            "epilog": _EPILOG_OF_DIAGNOSE,
-        },
-        [
-            _SPEC,
-            _SEED,
-            _STEPS,
-            _SET,
-            (
-                "--json-lines FILE",
-                "write each pair of runs as a line of JSON, with what differed",
-            ),
-            ("--quiet", "no progress, only the story and the answer"),
-        ],
-    ),
-    "selftest": (
-        "put faults into the training on purpose, and see whether the gate catches each",
-        {
-            "description": "Two clean runs, then one short run for each fault (a flipped bit, a "
-            "racing operator …), compared as the gate does.",
-            "epilog": _EPILOG_OF_SELFTEST,
-        },
-        [
-            _SPEC,
-            ("--json FILE", "write what was put in, and what was found, as JSON"),
-            (
-                "--only FAULT",
-                f"one of {', '.join(FAULTS)}; may be given often",
-                {"choices": FAULTS, **_OFTEN},
-            ),
-            (
-                "--steps N",
-                (
-                    "optimizer steps of each run (default: 6, or as the spec has it where that is "
-                    "fewer)"
-                ),
-                {"dest": "short"},
-            ),
-            _SEED,
-            _SET,
-            ("--quiet", "no progress, only the table"),
-        ],
-    ),
-    "check": (
-        "the checks that need no training, in a moment",
-        {},
-        [_SPEC, ("--json FILE", "write the results as JSON"), _NO_CACHE, _QUIET],
-    ),
-    "baseline": (
-        "gate the training and record its config hash and its results in repro.baseline.yml",
-        {},
-        [_SPEC, _VERBOSE, _NO_CACHE, _QUIET],
-    ),
-    "hash": (
-        "print the config hash and its inputs, or the inputs in which two differ",
-        {},
-        [
-            (
-                "target SPEC",
-                "a spec or its folder, a report.json, or a repro.baseline.yml",
-                _OPTIONAL,
-            ),
-            (
-                "--diff",
-                "two of these: name the inputs that changed",
-                {"metavar": ("A", "B"), "nargs": 2, "type": _text},
-            ),
-            (
-                "--json FILE",
-                "write the config hash (with --diff: the inputs that changed) as JSON",
-            ),
-            _NO_CACHE,
-            _QUIET,
-        ],
-    ),
-    "show": (
-        "print a report.json again",
-        {
-            "description": "Prints a report.json as the gate run that made it did, or writes it in "
-            "another format.",
-            "epilog": _EPILOG_OF_SHOW,
-        },
-        [
-            (
-                "report REPORT",
-                "report.json, or the folder that holds it; nothing in it is believed",
-            ),
-            _VERBOSE,
-            *_files(FORMATS[1:]),
-        ],
-    ),
-    "compare": (
-        "compare two reports, folders of traces or checkpoints",
-        {},
-        [
-            ("a A", None),
-            ("b B", None),
-            ("--json FILE", "write the differences as JSON"),
-            (
-                "--python PYTHON",
-                "interpreter with torch, to measure how far tensors of two checkpoints are apart",
-                {"default": "python3"},
-            ),
-        ],
-    ),
-    "ops": (
-        (
-            "measure which torch operators repeat their bits on this machine, or show and compare "
-            "such catalogs"
-        ),
-        {
-            "description": "Executes each operator again and again, flags off and on, alone and "
-            "beside other work, in two processes of the interpreter that you train in. With a "
-            "CATALOG, shows that one instead.",
-            "epilog": _EPILOG_OF_OPS,
-        },
-        [
-            (
-                "catalog CATALOG",
-                "a file of --json: nothing is measured; nothing in it is believed",
-                {"nargs": "?"},
-            ),
-            (
-                "--compare OLD",
-                "an older catalog: print what changed since; CATALOG or a new measurement",
-            ),
-            (
-                "--device",
-                "default: cuda where there is a GPU",
-                {"choices": ("cpu", "cuda")},
-            ),
-            (
-                "--only PATTERN",
-                "cases with this in their name, or that fit it: `index`, `*pool*`, `opinfo/*`",
-            ),
-            ("--quick", "one size, three dtypes, fewer executions"),
-            (
-                "--op MODULE:FUNCTION",
-                "your own operator instead; may be given often",
-                _OFTEN,
-            ),
-            (
-                "--python PYTHON",
-                "the interpreter that you train in (default: `python` on PATH)",
-            ),
-            (
-                "--fresh",
-                "begin anew, even where an interrupted start of this command left rows",
-            ),
-            *_files(CATALOG_FORMATS),
-            ("-v --verbose", "every row of each table"),
-            _QUIET,
-        ],
-    ),
-    "comment": (
-        "post a report.json, or those of a matrix as one table, as the comment of its pull request",
-        {
-            "description": "In a workflow_run job, for the run that the event names; elsewhere, "
-            "with --repository and --pull-request. The token comes from GITHUB_TOKEN or GH_TOKEN."
-        },
-        [
-            (
-                "report REPORT",
-                (
-                    "report.json, or the folder that holds it; several are those of one commit's "
-                    "matrix; nothing in them is believed: workflow, job and this path say which "
-                    "comment it is"
-                ),
-                {"nargs": "+"},
-            ),
-            (
-                "--when",
-                "always, on failure, or when the finding changed",
-                {"choices": ("always", "on-failure", "on-change"), "default": "always"},
-            ),
-            (
-                "--repository OWNER/NAME",
-                "the repository of the pull request",
-            ),
-            (
-                "--pull-request N",
-                "the pull request, whose head must be the commit of the report",
-            ),
-            (
-                "--matrix NAME",
-                (
-                    "one table of the reports under this name, however many there are; several "
-                    "reports are one without a name"
-                ),
-            ),
-            ("--dry-run", "print the Markdown and post nothing"),
-        ],
-    ),
-    "explain": (
-        "print what a check, a cause or a reason of a report is about, why, and how to mend it",
-        {},
-        [
-            (
-                "id ID",
-                "such as data/checksums or unseeded-rng; left out: list the checks",
-                {"nargs": "?"},
-            )
-        ],
-    ),
-    "init": (
-        "write a commented repro.yml for this checkout",
-        {},
-        [
-            ("folder FOLDER", None, {"nargs": "?", "default": Path()}),
-            ("--stdout", "print it instead of writing FOLDER/repro.yml"),
-            (
-                "--script PATH",
-                "the script that trains; without it, the likeliest is taken",
-            ),
-            ("--force", "write it anew where there is one"),
-        ],
-    ),
-    "schema": (
-        "print the JSON Schema of repro.yml (or, with --report, of report.json)",
-        {},
-        [
-            ("--report", "the schema of report.json"),
-            (
-                "--ops",
-                "the schema of the catalog that `repro-gate ops --json` writes",
-            ),
-        ],
-    ),
+_MARKS: dict[str, dict[str, Any]] = {
+    "?": {"nargs": "?"},
+    "+": {"nargs": "+"},
+    "*": {"action": "append", "default": []},
+}
+_MORE: dict[str, dict[str, Any]] = {
+    "SPEC": {"default": "repro.yml"},
+    "FAULT": {"choices": FAULTS},
+    "KEY=VALUE": {"dest": "overrides"},
+    "A,B": {"metavar": ("A", "B"), "nargs": 2},
+    "|always|on-failure|on-change": {"default": "always"},
 }
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the whole parser; what it gives has the command's name in `command`."""
+    raw = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
         prog="repro-gate",
         description="Fails a pull request when training is not reproducible.",
-        epilog=EPILOG,
-        formatter_class=_RAW,
+        epilog=_EPILOGS["run"],
+        formatter_class=raw,
     )
     top.add_argument("--version", action="version", version=f"repro-gate {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
-    for name, (about, around, arguments) in _COMMANDS.items():
-        layout = _RAW if "epilog" in around else argparse.HelpFormatter
-        command = commands.add_parser(
-            name, help=about, formatter_class=layout, **around
-        )
-        for usage, text, *more in arguments:
-            words = usage.split()
-            reading = dict[str, Any](*more)
-            if words[-1].isupper():
-                metavar = words.pop()
-                reading = {
-                    "metavar": metavar,
-                    "type": _TYPES.get(metavar, _text),
-                    **reading,
-                }
-            command.add_argument(
-                *words, help=text, **(reading or {"action": "store_true"})
-            )
+    known: dict[str, str] = {}
+    for block in _COMMANDS.format(faults=", ".join(FAULTS)).strip().split("\n\n"):
+        head, *lines = block.split("\n  ")
+        name, about = head.split(maxsplit=1)
+        command = commands.add_parser(name, help=about)
+        if name in _EPILOGS:
+            command.epilog = _EPILOGS[name]
+            command.formatter_class = raw
+        if lines[0][0].isupper():
+            command.description = lines.pop(0)
+        for line in lines:
+            usage, _, text = line.partition("  ")
+            known.setdefault(usage, text)
+            names, reading = _argument(usage)
+            command.add_argument(*names, help=text or known[usage] or None, **reading)
     return top
+
+
+def _argument(usage: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the names of an argument, and what argparse is to do with its value."""
+    *names, last = usage.split()
+    value = last.rstrip("?+*")
+    more = {**_MARKS.get(last[len(value) :], {}), **_MORE.get(value, {})}
+    if "|" in value:
+        return names, {"choices": value.split("|")[1:], **more}
+    if value.isupper():
+        return names, {"metavar": value, "type": _TYPES.get(value, _text), **more}
+    return [*names, last], {"action": "store_true"}

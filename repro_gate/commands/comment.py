@@ -122,12 +122,12 @@ def _alone(options: Namespace) -> bool:
 
 def _require_one_run(reports: Sequence[Report]) -> None:
     """Raise UsageError for reports of several commits or runs: one table names one."""
-    runs = set()
-    for report in reports:
-        if (origin := report.origin) is None:
-            runs.add(f"commit {report.subject.commit or 'unknown'}")
-        else:
-            runs.add(f"{origin.repository} run {origin.run_id} at {origin.head_sha}")
+    runs = {
+        f"{origin.repository} run {origin.run_id} at {origin.head_sha}"
+        if (origin := report.origin)
+        else f"commit {report.subject.commit or 'unknown'}"
+        for report in reports
+    }
     if len(runs) > 1:
         raise UsageError(
             f"the reports are of several runs: {'; '.join(sorted(runs))}",

@@ -64,7 +64,7 @@ def compare_command(options: Namespace) -> int:
         )
         comparison = _reports(*reports)
     else:
-        comparison = _files(a, b, options.python)
+        comparison = _files(a, b, options.python or "python3")
     if out is not None:
         output.write(out, comparison_text(comparison))
     _print(comparison)
@@ -72,7 +72,6 @@ def compare_command(options: Namespace) -> int:
 
 
 def _traces(a: Path, b: Path) -> Comparison:
-    runs = []
     for folder in (a, b):
         if not any(folder.glob("*" + SUFFIX)):
             inner = sorted(path.parent for path in folder.glob("*/*" + SUFFIX))
@@ -80,13 +79,12 @@ def _traces(a: Path, b: Path) -> Comparison:
                 f"name one run of it, such as {inner[0]}" if inner else _MAKE_TRACES
             )
             raise UsageError(f"{folder}: holds no trace", remedy=remedy)
-        try:
-            runs.append(read_folder(folder, None))
-        except TraceError as error:
-            raise UsageError(
-                f"{folder}: {error}", remedy="make the traces again"
-            ) from None
-    return compare_runs(runs[0], runs[1])
+    try:
+        return compare_runs(
+            read_folder(folder := a, None), read_folder(folder := b, None)
+        )
+    except TraceError as error:
+        raise UsageError(f"{folder}: {error}", remedy="make the traces again") from None
 
 
 def _is_report(path: Path) -> bool:
@@ -117,31 +115,32 @@ def _reports(a: Report, b: Report) -> Comparison:
     shared = sorted(left.keys() & right.keys())
     differing = [step for step in shared if left[step] != right[step]]
     equal_length = left.keys() == right.keys()
+    recorded = first.by_kind.keys() | second.by_kind.keys() if equal_length else ()
     by_kind = {
         kind: Tally(1, int(first.by_kind.get(kind) != second.by_kind.get(kind)))
-        for kind in (KINDS if equal_length else ())
-        if kind in first.by_kind or kind in second.by_kind
+        for kind in KINDS
+        if kind in recorded
     }
     kinds = [kind for kind, tally in by_kind.items() if tally.differing]
-    found = None
+    first_divergence = None
     if differing:
         detail = f"kinds that differ in any step: {', '.join(kinds)}" if kinds else ""
-        found = Divergence(
+        first_divergence = Divergence(
             step=differing[0],
             kind=kinds[0] if kinds else "parameter",
             name=_ANY,
             detail=detail,
         )
     elif not equal_length:
-        found = unequal_length(
+        first_divergence = unequal_length(
             sum(step >= 0 for step in left), sum(step >= 0 for step in right)
         )
     return Comparison(
-        identical=found is None,
+        identical=first_divergence is None,
         steps=sum(step >= 0 for step in shared),
         tensors=len(by_kind),
         differing=len(kinds),
-        first_divergence=found,
+        first_divergence=first_divergence,
         by_kind=by_kind,
         by_step=tuple((step, 1) for step in differing),
     )
@@ -173,6 +172,7 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
             pairs=True,
         )
     differences: list[Divergence] = []
+    notes: list[str] = []
     count = 0
     for number in range(1, len(items), 2):
         first, second = read_in[number - 1 : number + 1]
@@ -182,9 +182,9 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
             item = as_divergence(difference, -1)
             distance = distances.get((number, difference.leaf))
             differences.append(replace(item, **vars(distance)) if distance else item)
-        for note in dict.fromkeys((first.note, second.note)):
-            if differences and note:
-                _say(f"note: {for_terminal(note, 600)}")
+        notes += filter(None, (first.note, second.note) if differences else ())
+    for note in dict.fromkeys(notes):
+        _say(f"note: {for_terminal(note, 600)}")
     tally = Tally(count, len(differences))
     return Comparison(
         identical=not differences,

@@ -13,7 +13,7 @@ import msgspec
 from repro_gate.commands import output
 from repro_gate.commands.gate import requested
 from repro_gate.compare.model import Divergence
-from repro_gate.diagnosis.model import Diagnosis, Pair, Setting
+from repro_gate.diagnosis.model import Pair, Setting
 from repro_gate.diagnosis.operators import culprit
 from repro_gate.diagnosis.suspects import Suspect, suspects
 from repro_gate.errors import Inconclusive
@@ -58,21 +58,30 @@ def diagnose(spec: Spec, options: Options, watch: Watch, lines: TextIO | None) -
         determinism=replace(spec.determinism, tolerance=None),
     )
     story = _Story(lines)
-    results, found = diagnose_alone(whole, options, watch, story.of_runs, story.of_pair)
+    results, diagnosis = diagnose_alone(
+        whole, options, watch, story.of_runs, story.of_pair
+    )
     for run in results.runs:
         if run.log_matters:
             _print(f"run {run.request.name}: {run.problem}", 1_000)
-    diverged = any(
-        not comparison.identical for comparison in results.comparisons.values()
-    )
+    pairs = results.comparisons.values()
+    diverged = not all(comparison.identical for comparison in pairs)
     if not diverged:
         _require_comparison(results)
-    story.write("diagnosis", diagnosis=found)
-    if found is not None:
-        answer = widgets.printed(replace(output.view(), colour=False), *_answer(found))
+    story.write("diagnosis", diagnosis=diagnosis)
+    if diagnosis is not None:
+        remedy = phrase("remedy: {message}", message=findings.remedy_of(diagnosis))
+        answer = widgets.printed(
+            replace(output.view(), colour=False),
+            *map(
+                widgets.text,
+                (*findings.why(diagnosis), *findings.background(diagnosis)),
+            ),
+            widgets.text(remedy),
+        )
         for line in ("", *answer.rstrip("\n").split("\n")):
             _print(line)
-    return EXIT_CODES["fail" if diverged or found is not None else "pass"]
+    return EXIT_CODES["fail" if diverged or diagnosis is not None else "pass"]
 
 
 def _require_comparison(results: Results) -> None:
@@ -105,14 +114,11 @@ class _Story:
 
     def of_runs(self, results: Results) -> None:
         """Tell what the first runs showed."""
-        for seed, comparison in results.comparisons.items():
-            first = comparison.first_divergence
+        for seed, pair in results.comparisons.items():
+            first = pair.first_divergence
             _print(f"two runs with seed {seed}: they {_showed(first)}")
             self.write(
-                "runs",
-                seed=seed,
-                identical=comparison.identical,
-                first_divergence=first,
+                "runs", seed=seed, identical=pair.identical, first_divergence=first
             )
 
     def of_pair(self, purpose: str, setting: Setting, pair: Pair) -> None:
@@ -131,14 +137,12 @@ class _Story:
             operators=[len(run) for run in pair.operators],
             operator=culprit(*pair.operators),
         )
-        showed = (
-            f"failed: {pair.failed}" if pair.failed else f"they {_showed(pair.first)}"
-        )
-        _print(f"{self._pairs}. {for_terminal(purpose, 1_000)}: {showed}", 1_400)
-        if setting.pinned:
-            return
-        for line in (*map(_use, differed[:_SHOWN]), and_more(len(differed) - _SHOWN)):
-            if line:
+        showed = pair.failed and f"failed: {pair.failed}"
+        line = f"{self._pairs}. {for_terminal(purpose, 1_000)}"
+        _print(f"{line}: {showed or 'they ' + _showed(pair.first)}", 1_400)
+        if not setting.pinned:
+            uses = [*map(_use, differed[:_SHOWN]), and_more(len(differed) - _SHOWN)]
+            for line in filter(None, uses):
                 _print(f"   {line}")
 
 
@@ -148,12 +152,6 @@ def _print(line: str, limit: int | None = None) -> None:
 
 def _showed(first: Divergence | None) -> str:
     return "agree" if first is None else f"diverge {sentence(first)}"
-
-
-def _answer(diagnosis: Diagnosis) -> list[Any]:
-    lines = [*findings.why(diagnosis), *findings.background(diagnosis)]
-    remedy = phrase("remedy: {message}", message=findings.remedy_of(diagnosis))
-    return [*(widgets.text(line) for line in lines), widgets.text(remedy, "green")]
 
 
 def _use(suspect: Suspect) -> str:

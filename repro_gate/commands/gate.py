@@ -37,11 +37,12 @@ def run_command(options: Namespace) -> int:
         policy=options.policy,
         against=options.against,
         fail_fast=options.fail_fast,
-        only=options.only,
+        only=options.only or "",
         keep_traces=options.keep_traces,
         cache=not options.no_cache,
     )
-    output.make_empty(options.keep_traces)
+    if options.keep_traces:
+        output.make_empty(options.keep_traces)
     with output.watch(options) as watch:
         report = run_gate(spec, gate_options, watch)
     output.show(report, files, verbose=options.verbose)
@@ -53,7 +54,7 @@ def requested(options: Namespace, **more: Any) -> tuple[Spec, Options]:
     laid_over = {
         "overrides": tuple(options.overrides),
         "seed": options.seed,
-        "steps": getattr(options, "steps", None),  # `selftest` has steps of its own
+        "steps": options.steps,
     }
     spec = load_spec(Path(options.spec), **laid_over)
     return spec, Options(

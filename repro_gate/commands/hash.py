@@ -68,10 +68,10 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
         return load_config_hash(path)
     if path.suffix in (".yml", ".yaml") and path.stem.endswith("baseline"):
         return _recorded(path)
-    found = resolve(load_spec(path))
-    for problem in found.problems:
+    resolved = resolve(load_spec(path))
+    for problem in resolved.problems:
         raise UsageError(str(problem), remedy=problem.remedy)
-    spec = found.spec
+    spec = resolved.spec
     data, _ = verified(spec, watch.verifying, os.environ, cached=cached)
     sandbox = choose(os.environ)
     image = os.environ.get(IMAGE_VARIABLE) or None

@@ -11,7 +11,6 @@ import shlex
 import warnings
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -155,17 +154,11 @@ class Script:
         return sorted(filter(_FRAMEWORKS.fullmatch, self.imports))
 
     @property
-    def is_candidate(self) -> bool:
-        """Return whether it may be what trains."""
-        by_name = self.name_rank and not self.is_notebook
-        return self.does_something and bool(by_name or self.frameworks)
-
-    @property
     def standing(self) -> tuple[bool, bool, int, int]:
-        """Return what candidates are ordered by: the likeliest has the greatest. Of those with a
-        name of training, the one nearest to the top is."""
+        """Return what candidates are ordered by: the likeliest has the least. Of those with a name
+        of training, the one nearest to the top is."""
         depth = len(self.path.parts) if self.name_rank else 0
-        return bool(self.frameworks), not self.is_notebook, self.name_rank, -depth
+        return not self.frameworks, self.is_notebook, -self.name_rank, depth
 
     def __str__(self) -> str:
         reasons = ["by its name"] if self.name_rank else []
@@ -188,8 +181,8 @@ class Script:
 def init_command(options: Namespace) -> int:
     """Write `repro.yml` for the checkout at a folder, or print it. Return the exit code; raise
     UsageError."""
-    folder = options.folder
-    named = options.script
+    folder = options.folder or Path()
+    script = options.script
     if not folder.is_dir():
         raise UsageError(
             f"{folder}: is not a folder", remedy="name the folder of the checkout"
@@ -200,9 +193,7 @@ def init_command(options: Namespace) -> int:
             f"{target}: already exists",
             remedy="write it anew with --force, or see a draft with `repro-gate init --stdout`",
         )
-    scripts = (
-        [_script_at(folder, named)] if named else sorted(_find(folder), key=_order)
-    )
+    scripts = [_script_at(folder, script)] if script else _candidates(folder)
     best = [script for script in scripts if script.standing == scripts[0].standing]
     if len(best) != 1:
         names = [str(script.path) for script in best]
@@ -225,13 +216,10 @@ def init_command(options: Namespace) -> int:
     return 0
 
 
-def _order(script: Script) -> tuple[object, ...]:
-    """Return what the likeliest script has the least of."""
-    return *(-rank for rank in script.standing), script.path
-
-
-def _find(folder: Path) -> Iterator[Script]:
-    """Yield the candidates of a checkout. Raise UsageError if it is too large to be looked at."""
+def _candidates(folder: Path) -> list[Script]:
+    """Return what may train, the likeliest first. Raise UsageError if the checkout is too large to
+    be looked at."""
+    scripts = []
     counts = Counter[str]()
     for path in walk(folder, _is_left_out):
         kind = "folders" if path.endswith("/") else "scripts"
@@ -241,9 +229,16 @@ def _find(folder: Path) -> Iterator[Script]:
                 f"{folder}: has more than {_MOST[kind]:,} {kind}",
                 remedy="name the one that trains with --script PATH",
             )
-        with suppress(Unreadable):
-            if kind == "scripts" and (script := _read(folder, path)).is_candidate:
-                yield script
+        if kind == "scripts":
+            with suppress(Unreadable):
+                scripts.append(_read(folder, path))
+    candidates = (
+        script
+        for script in scripts
+        if script.does_something
+        and (script.frameworks or (script.name_rank and not script.is_notebook))
+    )
+    return sorted(candidates, key=lambda script: (script.standing, script.path))
 
 
 def _is_left_out(entry: os.DirEntry[str]) -> bool:
@@ -251,10 +246,9 @@ def _is_left_out(entry: os.DirEntry[str]) -> bool:
     of somebody else's."""
     if not entry.is_dir(follow_symlinks=False):
         return not _SCRIPT.fullmatch(entry.name)
-    if not os.access(entry, os.R_OK | os.X_OK):
+    if _NOT_ENTERED.fullmatch(entry.name) or not os.access(entry, os.R_OK | os.X_OK):
         return True
-    marks = (Path(entry, name) for name in ("pyvenv.cfg", "conda-meta"))
-    return bool(_NOT_ENTERED.fullmatch(entry.name)) or any(map(Path.exists, marks))
+    return any(Path(entry, name).exists() for name in ("pyvenv.cfg", "conda-meta"))
 
 
 def _script_at(folder: Path, script: Path) -> Script:
@@ -291,22 +285,23 @@ def _read(folder: Path, path: str) -> Script:
         ):
             warnings.simplefilter("ignore")  # of the code that is read
             top += ast.parse(code).body
-    imports = set[str]()
-    relative = seed = False
-    for node in (node for statement in top for node in ast.walk(statement)):
+    nodes = [node for statement in top for node in ast.walk(statement)]
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    modules = [node.module or "" for node in froms]
+    for node in nodes:
         if isinstance(node, ast.Import):
-            imports.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            imports.add(node.module or "")
-            relative = relative or node.level > 0
-        elif isinstance(node, ast.Call):
-            words = (word.value for word in node.args if isinstance(word, ast.Constant))
-            seed = seed or "--seed" in words
+            modules += [alias.name for alias in node.names]
+    arguments = (
+        getattr(argument, "value", None)
+        for node in nodes
+        if isinstance(node, ast.Call)
+        for argument in node.args
+    )
     return Script(
         path=PurePosixPath(path),
-        imports=frozenset(name.partition(".")[0] for name in imports),
-        has_relative_import=relative,
-        has_seed_option=seed,
+        imports=frozenset(name.partition(".")[0] for name in modules),
+        has_relative_import=any(node.level for node in froms),
+        has_seed_option="--seed" in arguments,
         does_something=is_notebook or any(map(_does_something, top)),
     )
 
@@ -314,9 +309,9 @@ def _read(folder: Path, path: str) -> Script:
 def _does_something(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.If):
         return "__name__" in ast.unparse(statement.test)
-    called = isinstance(getattr(statement, "value", None), ast.Call)
-    is_call = isinstance(statement, ast.Expr) and called
-    return is_call or isinstance(statement, (ast.For, ast.While, ast.With))
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Call)
+    return isinstance(statement, (ast.For, ast.While, ast.With))
 
 
 def _draft(folder: Path, script: Script, others: list[Script]) -> str:

@@ -35,8 +35,8 @@ def ops_command(options: Namespace) -> int:
     else:
         catalog = command.read(options.catalog)
     written = [
-        output.write(path, command.rendered(catalog, before, form.render))
-        for form, path in files
+        output.write(path, command.rendered(catalog, before, render))
+        for render, path in files
     ]
     output.print_guarded(
         command.rendered(catalog, before, "txt", verbose=options.verbose)

@@ -4,16 +4,16 @@ format of a report."""
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import pkgutil
 import shutil
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from repro_gate.commands.arguments import FORMATS, Format
+from repro_gate.commands.arguments import FORMATS
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_encoding, for_log, log_guard, on_github
 from repro_gate.report import terminal
@@ -21,27 +21,28 @@ from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.progress import watching
 from repro_gate.runs.progress import Watch
 
-Files = Sequence[tuple[Format, Path]]
+Files = Sequence[tuple[str, Path]]  # what renders it, and where it goes
 
 
 def files_of(
     options: argparse.Namespace,
     read: Sequence[Path] = (),
-    formats: Sequence[Format] = FORMATS,
+    formats: Mapping[str, str] = FORMATS,
 ) -> Files:
     """Return the files that the command line asks for. Raises UsageError for one that cannot be
     written, that is named twice or is in `read`."""
-    asked = ((form, getattr(options, form.option, None)) for form in formats)
-    files = [(form, path) for form, path in asked if path is not None]
-    taken = {path.resolve(): "what is read" for path in read}
-    for form, path in files:
-        writable(path)
-        other = taken.setdefault(path.resolve(), f"--{form.option}")
-        if other != f"--{form.option}":
-            raise UsageError(
-                f"--{form.option} {path}: is the file of {other} too",
-                remedy="name another file",
-            )
+    files = []
+    uses = {path.resolve(): "what is read" for path in read}
+    for option, render in formats.items():
+        if path := getattr(options, option, None):
+            writable(path)
+            use = uses.setdefault(path.resolve(), f"--{option}")
+            if use != f"--{option}":
+                raise UsageError(
+                    f"--{option} {path}: is the file of {use} too",
+                    remedy="name another file",
+                )
+            files.append((render, path))
     return files
 
 
@@ -53,16 +54,15 @@ def remove(files: Files) -> None:
             path.unlink(missing_ok=True)
 
 
-def rendered(report: Report, form: Format) -> str:
+def rendered(report: Report, render: str) -> str:
     """Return the report in one format."""
-    render = pkgutil.resolve_name(f"repro_gate.report.{form.render}")
-    return str(render(report))
+    return str(pkgutil.resolve_name(f"repro_gate.report.{render}")(report))
 
 
 def show(report: Report, files: Files, *, verbose: bool) -> bool:
     """Print a report, its files first: a closed pipe must not lose them. Return whether all of them
     could be written."""
-    written = [path for form, path in files if write(path, rendered(report, form))]
+    written = [path for render, path in files if write(path, rendered(report, render))]
     print_report(report, verbose, [str(path) for path in written])
     return len(written) == len(files)
 
@@ -103,10 +103,8 @@ def view(verbose: bool = False) -> View:
 
 def writable(path: Path | None) -> None:
     """Raise UsageError for a file that cannot be written: before the runs, not after them."""
-    why = "it is a folder" if path and path.is_dir() else ""
-    if path and not path.absolute().parent.is_dir():
-        why = "its folder does not exist"
-    if why:
+    if path and (path.is_dir() or not path.absolute().parent.is_dir()):
+        why = "it is a folder" if path.is_dir() else "its folder does not exist"
         raise UsageError(
             f"{path}: cannot be written: {why}",
             remedy="name a file in a folder that exists",
@@ -121,19 +119,18 @@ def unwritable(path: Path, error: OSError) -> UsageError:
     )
 
 
-def make_empty(folder: Path | None) -> None:
+def make_empty(folder: Path) -> None:
     """Make the folder of `--keep-traces`. Raise UsageError if it cannot be made or written to, or
     holds something: before the runs."""
-    if folder is None:
-        return
+    why = "already exists and is not empty"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        why = "already exists and is not empty" if any(folder.iterdir()) else ""
-        if not os.access(folder, os.W_OK | os.X_OK):
-            why = os.strerror(errno.EACCES)
+        with tempfile.TemporaryFile(dir=folder):
+            is_empty = not any(folder.iterdir())
     except OSError as error:
+        is_empty = False
         why = str(error.strerror)
-    if why:
+    if not is_empty:
         raise UsageError(
             f"--keep-traces {folder}: {why}",
             remedy="name a new folder that can be written to",
@@ -146,7 +143,7 @@ def write(path: Path, text: str) -> bool:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        line = f"repro-gate: {path}: cannot be written: {error.strerror}"
+        line = f"repro-gate: {unwritable(path, error).message}"
         print(for_log(line), file=sys.stderr)
         return False
     return True

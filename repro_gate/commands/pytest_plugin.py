@@ -43,13 +43,13 @@ def assert_reproducible(
         command += ["--set", f"{key}={json.dumps(item)}"]  # JSON is YAML
     with tempfile.TemporaryDirectory(prefix="repro-gate-pytest-") as folder:
         target = Path(folder, "report.json")
-        code, shown = _gate([*command, "--json", str(target)])
+        code, printed = _gate([*command, "--json", str(target)])
         if code != 0:
             from repro_gate.escape import for_log
 
-            lines = (for_log(line) for line in shown.splitlines())
+            lines = (for_log(line) for line in printed.splitlines())
             pytest.fail("\n".join([f"{os.fspath(spec)}: exit code {code}", *lines]))
-        print(shown, end="")
+        print(printed, end="")
         report: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
     return report
 
@@ -89,9 +89,9 @@ def _gate(arguments: list[str]) -> tuple[int, str]:
         errors="backslashreplace",
     )
     try:
-        shown, _ = process.communicate()
+        printed, _ = process.communicate()
     except BaseException:
         process.terminate()
         process.communicate()
         raise
-    return process.returncode, shown
+    return process.returncode, printed

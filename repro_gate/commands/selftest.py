@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 from rich.text import Text
@@ -18,7 +17,7 @@ from repro_gate.errors import UsageError
 from repro_gate.gate.faults import FAULTS
 from repro_gate.gate.selftest import Row, SelfTest, selftest
 from repro_gate.report import widgets, wording
-from repro_gate.report.document import plain, to_text
+from repro_gate.report.document import jsonable, to_text
 from repro_gate.report.model import View
 
 SCHEMA_ID = "repro-gate/selftest/v1"
@@ -35,22 +34,24 @@ def selftest_command(options: Namespace) -> int:
     """Put faults into a training, and print how the gate found them, the JSON first: a closed pipe
     must not lose it."""
     output.writable(options.json)
-    if options.short is not None and options.short < 1:
+    steps = options.steps
+    options.steps = None  # the spec's stay as they are: they bound these
+    if steps is not None and steps < 1:
         raise UsageError(
-            f"--steps {options.short}: a run takes one step at least",
+            f"--steps {steps}: a run takes one step at least",
             remedy="leave it out for a few steps",
         )
     spec, gate_options = requested(options, policy="head")
     with output.watch(options) as watch:
-        result = selftest(spec, gate_options, watch, options.only, options.short)
+        result = selftest(spec, gate_options, watch, options.only, steps)
     if options.json is not None:
-        output.write(options.json, to_text(as_json(result, options.spec)))
+        output.write(options.json, as_json(result, options.spec))
     output.print_guarded(table(result, output.view()))
     return result.exit_code
 
 
-def as_json(result: SelfTest, spec: str) -> dict[str, Any]:
-    """Return the document of a self-test."""
+def as_json(result: SelfTest, spec: str) -> str:
+    """Return the document of a self-test, as text."""
     rows = [
         {**msgspec.to_builtins(row), "about": FAULTS[row.fault]} for row in result.rows
     ]
@@ -67,7 +68,7 @@ def as_json(result: SelfTest, spec: str) -> dict[str, Any]:
         "seconds": result.seconds,
         "faults": rows,
     }
-    return {name: plain(value) for name, value in document.items()}
+    return to_text(jsonable(document))
 
 
 def table(result: SelfTest, view: View) -> str:
@@ -87,11 +88,9 @@ def table(result: SelfTest, view: View) -> str:
 def _lines(row: Row) -> Iterator[Text]:
     yield widgets.text(wording.say(FAULTS[row.fault]))
     if row.put is not None:
+        place = row.put
         put = Divergence(
-            step=row.put.step,
-            kind=row.put.kind,
-            name=row.put.name,
-            process=row.put.process,
+            step=place.step, kind=place.kind, name=place.name, process=place.process
         )
         yield widgets.text(wording.phrase("put in: {}", wording.where(put)))
     if row.found is not None:
@@ -108,9 +107,8 @@ def _sentence(result: SelfTest) -> str:
         outcome: ", ".join(row.fault for row in result.rows if row.outcome == outcome)
         for outcome in _STYLE
     }
-    others = (
-        faults["not applicable"] and f"; not applicable: {faults['not applicable']}"
-    )
+    excluded = faults["not applicable"]
+    others = excluded and f"; not applicable: {excluded}"
     if result.exit_code == 0:
         count = sum(row.outcome == "caught" for row in result.rows)
         return (
@@ -121,5 +119,5 @@ def _sentence(result: SelfTest) -> str:
             f"not caught: {faults['not caught']}: do not trust a pass of this gate on this "
             f"machine{others}"
         )
-    which = faults["inconclusive"] or faults["not applicable"]
+    which = faults["inconclusive"] or excluded
     return f"inconclusive, for these faults show nothing: {which}{others}"

@@ -45,14 +45,12 @@ def main(arguments: Sequence[str]) -> int:
             phase, {**os.environ, **needed}, known_secrets({**os.environ, **secrets})
         )
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  no mistake of ours is a finding
-        from repro_gate.report.exports import Annotation, command
+        from repro_gate.report.exports import command
 
         problem = for_person(error)
         # an annotation without a file: the first thing that a person sees of a red step
-        note = Annotation(
-            level="error", title="Repro Gate", message=problem.diagnostics()
-        )
-        print(command(note), flush=True)
+        line = command("error", "Repro Gate", problem.diagnostics())
+        print(line, flush=True)
         return problem.exit_code
 
 

@@ -39,8 +39,8 @@ from repro_gate.github.report_folder import (
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.github.workflow_run import check, find_pull, see_again
 from repro_gate.report import markdown, terminal
-from repro_gate.report.document import load, plain
-from repro_gate.report.exports import Annotation, command, workflow_commands
+from repro_gate.report.document import jsonable, load
+from repro_gate.report.exports import command, workflow_commands
 from repro_gate.report.model import EXIT_CODES, Report, View
 from repro_gate.trace.fields import Location
 
@@ -116,10 +116,7 @@ def publish_report(
     )
     if posted.reason:
         level = "notice" if expected else "warning"
-        note = Annotation(
-            level=level, title="Repro Gate: no comment", message=posted.reason
-        )
-        print(command(note), file=out)
+        print(command(level, "Repro Gate: no comment", posted.reason), file=out)
     if decision.only_posts:
         outputs = {"verdict": report.verdict, "comment_url": posted.url}
         workflow.write_outputs(job.output_file, outputs)
@@ -161,7 +158,7 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
             value = getattr(value, part, None)
         if name == "first_divergence" and value is not None:
             value = {key: getattr(value, key) for key in ("step", "kind", "name")}
-        outputs[name] = "" if value is None else json.dumps(plain(value)).strip('"')
+        outputs[name] = "" if value is None else json.dumps(jsonable(value)).strip('"')
     files = {"report": REPORT, "markdown": MARKDOWN, "html": HTML, "sarif": SARIF}
     outputs |= {name: str(Path(inputs.report, file)) for name, file in files.items()}
     outputs["comment_url"] = posted.url
@@ -268,13 +265,8 @@ def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -
     """Say why there is no report, and return the step's exit code: in the log, in the summary, and
     on the line of the spec if the message names one."""
     level = "error" if problem.exit_code else "notice"
-    note = Annotation(
-        level=level,
-        title="Repro Gate",
-        message=problem.diagnostics(),
-        location=location_of(problem.message),
-    )
-    print(command(note), file=out)
+    location = location_of(problem.message)
+    print(command(level, "Repro Gate", problem.diagnostics(), location), file=out)
     verdict = "inconclusive" if problem.exit_code == Inconclusive.exit_code else ""
     if inputs.summary:
         paragraphs = [f"## Repro Gate: {verdict or 'nothing was gated'}"]

@@ -42,40 +42,30 @@ def config_hash(hashed: ConfigHash) -> Phrase:
     return phrase("{name} = {}", halves, name=short(hashed.config_hash))
 
 
-def roots(hashed: ConfigHash) -> tuple[tuple[str, str], ...]:
-    """Return the config hash and its two roots, by name."""
-    return ("config hash", hashed.config_hash), *(
-        (root, digest) for root, digest, _ in hashed.roots()
-    )
-
-
 def inputs(hashed: ConfigHash) -> Iterator[tuple[str, str, str]]:
-    """Root, name and value of each input, a value that no person can read said to be one."""
-    for root, _, given in hashed.roots():
-        for name, value in sorted(given.items()):
+    """Yield root, name and value of each input; of a value that no person can read, that it is
+    one."""
+    for root, _, values in hashed.roots():
+        for name, value in sorted(values.items()):
             try:
-                said = input_text(value)
-            except (
-                ValueError,
-                TypeError,
-                RecursionError,
-            ):
+                text = input_text(value)
+            except (ValueError, TypeError, RecursionError):
                 # an integer of thousands of digits, a bottomless list
-                said = "too large to show"
-            yield root, name, said
+                text = "too large to show"
+            yield root, name, text
 
 
 def move(item: ChangedInput) -> Phrase:
     """Return one input that changed, with its value before and after."""
     start = phrase("{message} {name}", message=item.root, name=item.name)
-    if item.before is None and item.after is None:
+    before, after = (text and short(text) for text in (item.before, item.after))
+    if before is None and after is None:
         return start
-    if item.before is None:
-        return phrase("{}: new, {name}", start, name=short(item.after or ""))
-    before = short(item.before)
-    if item.after is None:
+    if before is None:
+        return phrase("{}: new, {name}", start, name=after or "")
+    if after is None:
         return phrase("{}: gone, was {name}", start, name=before)
-    return phrase("{}: {name} -> {name2}", start, name=before, name2=short(item.after))
+    return phrase("{}: {name} -> {name2}", start, name=before, name2=after)
 
 
 def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
@@ -85,22 +75,20 @@ def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
     line = phrase(words, status=baseline.status, message=baseline.message)
     if baseline.recorded:
         line = phrase("{} (recorded {message})", line, message=baseline.recorded)
-    lines = [line]
-    if baseline.unlike:
-        names = wording.joined([say(part, "name") for part in baseline.unlike[:most]])
-        more = and_more(len(baseline.unlike) - most)
-        lines.append(
-            phrase("differs in {} {}" if more else "differs in {}", names, say(more))
-        )
-    lines += _gap(baseline.loss_gap)
-    lines += [
-        phrase("outside the inputs: {name}", name=fact)
-        for fact in baseline.outside[:most]
-    ]
-    lines += _left(len(baseline.outside) - most, "fact")
+    names = wording.joined([say(part, "name") for part in baseline.unlike[:most]])
+    more = say(and_more(len(baseline.unlike) - most))
+    facts = baseline.outside
     since = "{}; the machine may have had another load when that was recorded"
-    lines += [phrase(since, line) for line in speed(baseline.speed)]
-    return (*lines, *_moved(baseline.changed_inputs, most))
+    lines = (
+        line,
+        phrase("differs in {}", wording.joined([names, more], " ")) if names else (),
+        _gap(baseline.loss_gap),
+        *(phrase("outside the inputs: {name}", name=fact) for fact in facts[:most]),
+        _left(len(facts) - most, "fact"),
+        *(phrase(since, line) for line in speed(baseline.speed)),
+        *_moved(baseline.changed_inputs, most),
+    )
+    return tuple(filter(None, lines))
 
 
 def against_lines(against: AgainstFinding, most: int) -> tuple[Phrase, ...]:
@@ -108,27 +96,25 @@ def against_lines(against: AgainstFinding, most: int) -> tuple[Phrase, ...]:
     how far losses did, and the inputs."""
     ref = at(against.ref, against.commit)
     words = "{}, {status}: {message}"
-    lines = [phrase(words, ref, status=against.status, message=against.message)]
-    if against.first_divergence is not None:
-        lines.append(phrase("first at {}", wording.where(against.first_divergence)))
-        far = wording.how_far(against.first_divergence)
-        lines += [far] if far else []
-    return (
-        *lines,
-        *_gap(against.loss_gap),
+    first = wording.where(against.first_divergence)
+    lines = (
+        phrase(words, ref, status=against.status, message=against.message),
+        phrase("first at {}", first) if first else (),
+        wording.how_far(against.first_divergence),
+        _gap(against.loss_gap),
         *speed(against.speed),
         *_moved(against.changed_inputs, most),
     )
+    return tuple(filter(None, lines))
 
 
-def speed(found: Sequence[SpeedChange]) -> tuple[Phrase, ...]:
-    """Return what a change does to the time of a step, one line for each arm."""
-    lines: list[Phrase] = []
-    for item in found:
+def speed(changes: Sequence[SpeedChange]) -> Iterator[Phrase]:
+    """Yield what a change does to the time of a step, one line for each arm."""
+    for item in changes:
         flags = "with" if item.arm == "deterministic" else "without"
-        words = f"a step {flags} the flags: {{figure}}, 95% interval {numbers.interval(item.ci95)}"
-        lines.append(phrase(words, figure=_slower(item.slower_pct)))
-    return tuple(lines)
+        interval = numbers.interval(item.ci95)
+        words = f"a step {flags} the flags: {{figure}}, 95% interval {interval}"
+        yield phrase(words, figure=_slower(item.slower_pct))
 
 
 def at(ref: str, commit: str) -> Phrase:
@@ -152,19 +138,18 @@ def weakening(item: WeakenedCheck) -> Phrase:
     return phrase("{name} {}", line, name=str(item.location)) if item.location else line
 
 
-def _gap(gap: float | None) -> list[Phrase]:
+def _gap(gap: float | None) -> Phrase:
     if not gap:
-        return []
-    return [phrase("losses up to {figure} apart", figure=numbers.small(gap))]
+        return ()
+    return phrase("losses up to {figure} apart", figure=numbers.small(gap))
 
 
 def _moved(moves: Sequence[ChangedInput], most: int) -> list[Phrase]:
-    return [*(move(item) for item in moves[:most]), *_left(len(moves) - most, "input")]
+    return [*map(move, moves[:most]), _left(len(moves) - most, "input")]
 
 
-def _left(left: int, one: str) -> list[Phrase]:
-    more = and_more(left, one if left == 1 else one + "s")
-    return [say(more)] if more else []
+def _left(left: int, one: str) -> Phrase:
+    return say(and_more(left, one if left == 1 else f"{one}s"))
 
 
 def cost(price: Cost | None) -> Phrase:
@@ -179,12 +164,11 @@ def cost(price: Cost | None) -> Phrase:
     return phrase(line, figure=figure)
 
 
-def doubts(price: Cost | None) -> tuple[Phrase, ...]:
-    """Return what makes a cost suspicious, where anything does."""
+def doubt(price: Cost | None) -> Phrase:
+    """Return what makes a cost suspicious; empty if nothing does."""
     if price is None or price.suspicious is None:
         return ()
-    doubt = price.suspicious
-    return (phrase("{figure}: {message}", figure="suspicious", message=doubt),)
+    return phrase("{figure}: {message}", figure="suspicious", message=price.suspicious)
 
 
 def _slower(percent: float) -> str:
@@ -197,21 +181,17 @@ def _budget(price: Cost, budget: float) -> str:
     limit = f"budget of {numbers.budget(budget)}"
     if low > budget:
         return f"over the {limit}"
-    return (
-        f"within the {limit}"
-        if high <= budget
-        else f"the {limit} lies in between, which fails nothing"
-    )
+    if high <= budget:
+        return f"within the {limit}"
+    return f"the {limit} lies in between, which fails nothing"
 
 
 def times_spent(report: Report) -> str:
     """Return where the wall time of a gate run went, in words; empty where nothing ran. `starts` is
     what comes before and between the steps of runs: the start of Python and torch, loading,
     evaluation."""
-    steps, probe = (
-        sum(getattr(run, name) for run in report.runs)
-        for name in ("step_seconds", "probe_seconds")
-    )
+    steps = sum(run.step_seconds for run in report.runs)
+    probe = sum(run.probe_seconds for run in report.runs)
     runs = sum(run.seconds for run in report.runs)
     diagnosis = report.diagnosis.seconds if report.diagnosis is not None else 0.0
     parts = {
@@ -230,21 +210,20 @@ def times_spent(report: Report) -> str:
     )
 
 
-def memory(price: Cost) -> str:
-    """Peak memory with and without the flags; empty where it was not measured."""
-    if price.deterministic_peak_bytes is None or price.default_peak_bytes is None:
+def memory(price: Cost | None) -> str:
+    """Return peak memory with and without the flags; empty where it was not measured."""
+    if (
+        price is None
+        or price.deterministic_peak_bytes is None
+        or price.default_peak_bytes is None
+    ):
         return ""
-    bounds = (
-        ""
-        if price.memory_ci95 is None
-        else f", 95% interval {numbers.interval(price.memory_ci95)}"
-    )
-    change = (
-        ""
-        if price.memory_cost_pct is None
-        else f" ({numbers.percent(price.memory_cost_pct)}{bounds})"
-    )
-    return (
-        f"peak memory {numbers.size(price.deterministic_peak_bytes)} against "
-        f"{numbers.size(price.default_peak_bytes)}{change}"
-    )
+    change = ""
+    if price.memory_cost_pct is not None:
+        change = numbers.percent(price.memory_cost_pct)
+        if price.memory_ci95 is not None:
+            change += f", 95% interval {numbers.interval(price.memory_ci95)}"
+        change = f" ({change})"
+    with_flags = numbers.size(price.deterministic_peak_bytes)
+    without = numbers.size(price.default_peak_bytes)
+    return f"peak memory {with_flags} against {without}{change}"

@@ -69,21 +69,21 @@ def to_text(document: Mapping[str, Any]) -> str:
     text = _written(document)
     for limits in _SHORTER:
         if len(text) > MAX_BYTES:  # ASCII: characters are bytes
-            text = _written(plain(document, *limits))
+            text = _written(jsonable(document, *limits))
     return text
 
 
-def plain(
+def jsonable(
     value: object,
     levels: int = MAX_DEPTH - 1,
     characters: int = _CHARACTERS,
     entries: int | None = None,
 ) -> Any:
-    """JSON's own types only: tuples to lists, non-finite numbers to texts, lone surrogates spelled
-    out, anything else to its text.
+    """Return a value in JSON's own types only: tuples to lists, non-finite numbers to texts, lone
+    surrogates spelled out, anything else to its text.
 
-    Text is clipped to `characters`; what lies deeper than `levels` is `…`; of a list or a mapping
-    the first `entries` are kept.
+    Text is clipped to `characters`; what lies deeper than `levels` is `…`; of a list or a
+    mapping the first `entries` are kept.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -96,13 +96,13 @@ def plain(
             return "…"
         if isinstance(value, Mapping):
             return {
-                _text(str(key), characters): plain(
+                _text(str(key), characters): jsonable(
                     item, levels - 1, characters, entries
                 )
                 for key, item in islice(value.items(), entries)
             }
         return [
-            plain(item, levels - 1, characters, entries)
+            jsonable(item, levels - 1, characters, entries)
             for item in islice(value, entries)
         ]
     return _text(str(value), characters)
@@ -114,8 +114,8 @@ def _info(kind: type) -> inspect.Type:
 
 
 def _by_type(info: Any, value: Any, characters: int) -> Any:
-    """`value` as the JSON of a type of the schema, texts, lists and mappings cut to the type's
-    own limit."""
+    """Return `value` as the JSON of a type of the schema, texts, lists and mappings cut to the
+    type's own limit."""
     while isinstance(info, inspect.Metadata | inspect.UnionType):
         if isinstance(info, inspect.Metadata):
             info = info.type
@@ -151,7 +151,7 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
     if isinstance(info, inspect.StrType) and info.max_length is not None:
         characters = min(characters, info.max_length)
     # no field of the schema that holds anything lies deeper than five levels
-    return plain(value, MAX_DEPTH - 5, characters)
+    return jsonable(value, MAX_DEPTH - 5, characters)
 
 
 def _written(document: object) -> str:
@@ -159,7 +159,8 @@ def _written(document: object) -> str:
 
 
 def _text(value: str, limit: int) -> str:
-    """Clipped before it is copied: thousands of rows may share one text of megabytes."""
+    """Return a text clipped before it is copied: thousands of rows may share one text of
+    megabytes."""
     return clip(
         clip(value, limit).encode("utf-8", "backslashreplace").decode("utf-8"), limit
     )
@@ -257,10 +258,10 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    keys = dict(pairs)
+    if len(keys) != len(pairs):
         raise ReportError("a key stands twice in one object")
-    return found
+    return keys
 
 
 def _refuse_constant(token: str) -> NoReturn:

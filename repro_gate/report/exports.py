@@ -17,7 +17,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
@@ -42,7 +41,7 @@ from repro_gate.report.findings import (
     spec_location,
 )
 from repro_gate.report.model import PLAIN, Report, View
-from repro_gate.report.wording import headline
+from repro_gate.report.wording import headline, plain_text
 from repro_gate.trace.fields import Location
 
 # the name GitHub's page gives for the schema
@@ -68,27 +67,25 @@ _PART = 800  # characters of one line of a finding's message
 def sarif(report: Report, view: View = PLAIN) -> str:
     """Return the document as text. On a pass the list of results is there and empty, so that code
     scanning closes what it had open."""
-    found = () if report.verdict == "pass" else findings(report)[:MAX_RESULTS]
-    rules = _rules(found)
-    driver = {
-        "name": "Repro Gate",
-        "version": _plain(report.tool_version, 100) or "unknown",
-        "rules": rules,
-        "informationUri": DOCS_URL,
-    }
+    items = () if report.verdict == "pass" else findings(report)[:MAX_RESULTS]
+    rules = _rules(items)
     run: dict[str, Any] = {
-        "tool": {"driver": driver},
+        "tool": {
+            "driver": {
+                "name": "Repro Gate",
+                "version": _plain_line(report.tool_version, 100) or "unknown",
+                "rules": [*rules.values()],
+                "informationUri": DOCS_URL,
+            }
+        },
         "automationDetails": {"id": _category(report)},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": report.verdict != "inconclusive"}],
-        "results": _results(
-            found, [rule["id"] for rule in rules], spec_location(report) or _NO_SPEC
-        ),
+        "results": _results(items, [*rules], spec_location(report) or _NO_SPEC),
     }
     if report.origin is not None:
-        uri = f"{view.server_url}/{report.origin.repository}"
         source = {
-            "repositoryUri": uri,
+            "repositoryUri": f"{view.server_url}/{report.origin.repository}",
             "revisionId": report.origin.head_sha,
             "mappedTo": {"uriBaseId": _ROOT},
         }
@@ -96,12 +93,12 @@ def sarif(report: Report, view: View = PLAIN) -> str:
     return to_text({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]})
 
 
-def _rules(found: Sequence[Finding]) -> list[dict[str, Any]]:
+def _rules(items: Sequence[Finding]) -> dict[str, dict[str, Any]]:
     """Return every check and every known reason, whatever was found: rules should change with the
     tool, not with what it looks at."""
-    rules = {
-        item.id: _rule(
-            item.id,
+    # id -> title, text and the address of its page
+    texts = {
+        item.id: (
             item.title,
             page(item.id) or item.title,
             f"{DOCS_URL}/checks/{item.id}.md",
@@ -109,13 +106,12 @@ def _rules(found: Sequence[Finding]) -> list[dict[str, Any]]:
         for item in ALL
     }
     for name, text in reasons().items():
-        title, *_ = text.split(". ")
-        rules[name] = _rule(name, title, text, f"{DOCS_URL}/reasons.md")
+        texts[name] = text.split(". ")[0], text, f"{DOCS_URL}/reasons.md"
     title = "The gate finds something against the change."
-    text = f"{title} The report names it and what to do."
-    for name in (_OTHER, *(_rule_id(item.id) for item in found)):
-        rules.setdefault(name, _rule(name, title, text, DOCS_URL))
-    return list(rules.values())
+    for name in (_OTHER, *(_rule_id(item.id) for item in items)):
+        text = f"{title} The report names it and what to do."
+        texts.setdefault(name, (title, text, DOCS_URL))
+    return {name: _rule(name, *each) for name, each in texts.items()}
 
 
 def _rule(identifier: str, title: str, text: str, url: str) -> dict[str, Any]:
@@ -123,7 +119,7 @@ def _rule(identifier: str, title: str, text: str, url: str) -> dict[str, Any]:
     description = {"text": clip(title, _DESCRIPTION)}
     return {
         "id": identifier,
-        "name": "".join(part.capitalize() for part in re.split("[/-]", identifier)),
+        "name": re.sub("[/-]", " ", identifier).title().replace(" ", ""),
         "shortDescription": description,
         "fullDescription": description,
         "help": {"text": text, "markdown": text},
@@ -138,33 +134,32 @@ def _rule(identifier: str, title: str, text: str, url: str) -> dict[str, Any]:
 
 
 def _results(
-    found: Sequence[Finding], rules: Sequence[str], spec: Location
+    items: Sequence[Finding], rules: Sequence[str], spec: Location
 ) -> list[dict[str, Any]]:
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     results = []
-    for item in found:
+    for item in items:
         identifier = _rule_id(item.id)
         location = item.location or spec
         print_ = _fingerprint(identifier, location, item)
-        seen[print_] += 1
-        file = {"uri": quote(location.file, safe="/"), "uriBaseId": _ROOT}
-        # the whole line: without an end a region reaches to the end of its line
-        region = {"startLine": location.line or 1, "startColumn": 1}
-        place = {"artifactLocation": file, "region": region}
+        counts[print_] += 1
+        place = {
+            "artifactLocation": {"uri": quote(location.file), "uriBaseId": _ROOT},
+            # the whole line: without an end a region reaches to the end of its line
+            "region": {"startLine": location.line or 1, "startColumn": 1},
+        }
         # what is wrong first: where there is little room GitHub shows one sentence
-        message = "\n".join(map(_plain, item.lines)) or "no message"
-        results.append(
-            {
-                "ruleId": identifier,
-                "ruleIndex": rules.index(identifier),
-                "level": item.level,
-                "message": {"text": message},
-                "locations": [{"physicalLocation": place}],
-                "partialFingerprints": {
-                    "primaryLocationLineHash": f"{print_}:{seen[print_]}"
-                },
-            }
-        )
+        message = "\n".join(map(_plain_line, item.lines)) or "no message"
+        hashed = {"primaryLocationLineHash": f"{print_}:{counts[print_]}"}
+        result = {
+            "ruleId": identifier,
+            "ruleIndex": rules.index(identifier),
+            "level": item.level,
+            "message": {"text": message},
+            "locations": [{"physicalLocation": place}],
+            "partialFingerprints": hashed,
+        }
+        results.append(result)
     return results
 
 
@@ -179,25 +174,21 @@ def _rule_id(identifier: str) -> str:
 def _fingerprint(identifier: str, location: Location, item: Finding) -> str:
     """Return the same for the same finding in the next run: rule, file and the line's own text, but
     no line number, no step and no figure."""
-    source = (
-        item.detail.partition(f":{location.line}:")[2].strip()
-        if item.location is not None
-        else ""
-    )
-    content = f"{identifier}\0{location.file}\0{source}"
+    source = item.location and item.detail.partition(f":{location.line}:")[2].strip()
+    content = f"{identifier}\0{location.file}\0{source or ''}"
     return hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def _plain(text: str, limit: int = _TEXT) -> str:
-    """Plain text on one line: no embedded link (`[text](target)`, section 3.11.6 of SARIF) and no
-    placeholder (`{0}`, section 3.11.5)."""
-    shown = for_terminal(text, limit).replace("](", "] (")
-    return re.sub(r"\{(\d+)\}", r"{ \1 }", shown)
+def _plain_line(text: str, limit: int = _TEXT) -> str:
+    """Return plain text on one line: no embedded link (`[text](target)`, section 3.11.6 of SARIF)
+    and no placeholder (`{0}`, section 3.11.5)."""
+    line = for_terminal(text, limit).replace("](", "] (")
+    return re.sub(r"\{(\d+)\}", r"{ \1 }", line)
 
 
 def _category(report: Report) -> str:
-    """`category/run`: one category for each spec and job, so that two gates do not close each
-    other's alerts."""
+    """Return `category/run`: one category for each spec and job, so that two gates do not close
+    each other's alerts."""
     parts = ["repro-gate", inside(report.subject.spec) or "repro.yml"]
     run = ""
     if (origin := report.origin) is not None:
@@ -212,18 +203,17 @@ def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is 
     found is an error."""
     failed = "error" if report.verdict == "inconclusive" else "failure"
     outcomes = {"verdict": "system-out" if report.verdict == "pass" else failed}
-    lines = {"verdict": ["".join(text for _, text in headline(report))]}
+    lines = {"verdict": [plain_text(headline(report))]}
     if report.verdict != "pass":
         lines["verdict"].append(f"see it again: {report.reproduce}")
     for check in report.checklist:
-        outcomes[check.id] = (
-            "skipped" if check.status in ("skip", "waived") else "system-out"
-        )
+        is_skipped = check.status in ("skip", "waived")
+        outcomes[check.id] = "skipped" if is_skipped else "system-out"
         lines[check.id] = [check.message]
     for item in findings(report):
-        outcomes[item.id] = (
-            failed if item.level == "error" else outcomes.get(item.id, "system-out")
-        )
+        outcomes.setdefault(item.id, "system-out")
+        if item.level == "error":
+            outcomes[item.id] = failed
         lines.setdefault(item.id, []).extend(item.lines)
     # what failed is never cut
     names = sorted(outcomes, key=lambda name: outcomes[name] != failed)[:MOST_CASES]
@@ -234,21 +224,20 @@ def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is 
         "failures": str(counts["failure"]),
         "errors": str(counts["error"]),
     }
+    seconds = report.seconds if math.isfinite(report.seconds) else 0
+    more = {"skipped": str(counts["skipped"]), "time": f"{seconds:.3f}"}
     root = ET.Element("testsuites", counted)
-    suite = ET.SubElement(root, "testsuite", counted, skipped=str(counts["skipped"]))
-    suite.set("time", f"{report.seconds if math.isfinite(report.seconds) else 0:.3f}")
+    suite = ET.SubElement(root, "testsuite", {**counted, **more})
     for name in names:
-        kept = [_printable(line) for line in dict.fromkeys(lines[name]) if line]
-        case = ET.SubElement(
-            suite, "testcase", name=_printable(name), classname="repro-gate"
-        )
+        texts = [_printable(line) for line in dict.fromkeys(lines[name]) if line]
+        attributes = {"name": _printable(name), "classname": "repro-gate"}
+        case = ET.SubElement(suite, "testcase", attributes)
         outcome = ET.SubElement(case, outcomes[name])
-        outcome.text = "\n".join([*kept[:_LINES], and_more(len(kept) - _LINES)]).strip()
-        if outcomes[name] != "system-out":
-            outcome.attrib = {
-                "type": _printable(name),
-                "message": kept[0] if kept else "",
-            }
+        rest = and_more(len(texts) - _LINES)
+        outcome.text = "\n".join([*texts[:_LINES], rest]).strip()
+        if outcome.tag != "system-out":
+            outcome.set("type", _printable(name))
+            outcome.set("message", "".join(texts[:1]))
     if left := and_more(len(outcomes) - MOST_CASES, "in report.json"):
         ET.SubElement(suite, "system-out").text = left
     ET.indent(root)
@@ -261,17 +250,6 @@ def _printable(text: str) -> str:
     return for_terminal(text, _CASE_TEXT)
 
 
-@dataclass(frozen=True)
-class Annotation:
-    """One annotation. `level` is one of LEVELS; the file of `location` is relative to the
-    repository, with `/` between its parts."""
-
-    level: str
-    title: str
-    message: str
-    location: Location | None = None
-
-
 def workflow_commands(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  annotations are the same everywhere
     """Return the workflow commands, a line each: errors for what fails, warnings for what warns,
     notices for what the gate saw before its runs.
@@ -279,55 +257,46 @@ def workflow_commands(report: Report, view: View = PLAIN) -> str:  # noqa: ARG00
     What has no line stands at the spec. At most MOST_OF_A_LEVEL of each level, the most important
     first; where there is more, the last one says how many were left out."""
     spec = spec_location(report)
-    every = []
+    lines: dict[str, list[str]] = {level: [] for level in LEVELS}
     for item in findings(report):
         message = "\n".join(clip(line, _PART) for line in item.lines)
         name = WEAKENED_TITLE.lower() if item.id == WEAKENED_ID else item.id
         title = clip(f"Repro Gate: {name}", 120)
-        every.append(Annotation(item.level, title, message, item.location or spec))
-    every += [
-        Annotation("notice", note.id, f"{note.message}\n{note.remedy}")
+        line = command(item.level, title, message, item.location or spec)
+        lines[item.level].append(line)
+    lines["notice"] = [
+        command("notice", note.id, f"{note.message}\n{note.remedy}")
         for note in report.notes
         if note.id.startswith("preflight/")
     ]
-    chosen: list[Annotation] = []
-    for level in LEVELS:
-        chosen += [item for item in every if item.level == level][:MOST_OF_A_LEVEL]
-        number = sum(item.level == level for item in every)
-        if (left := number - MOST_OF_A_LEVEL + 1) > 1:
+    for level, each in lines.items():
+        if (left := len(each) - MOST_OF_A_LEVEL + 1) > 1:
             message = (
                 f"{left} more {level}s are in the report: "
                 "GitHub shows ten of each kind a step"
             )
-            chosen[-1] = Annotation(level, f"Repro Gate: {left} more", message)
-    return "".join(f"{command(item)}\n" for item in chosen)
+            last = command(level, f"Repro Gate: {left} more", message)
+            each[MOST_OF_A_LEVEL - 1 :] = [last]
+    return "".join(f"{line}\n" for each in lines.values() for line in each)
 
 
-def command(item: Annotation) -> str:
-    """Return the workflow command that makes `item` an annotation, on one line. Texts are escaped
-    here and are cut to the runner's limits."""
-    properties = {"title": for_terminal(item.title, TITLE)}
-    if item.location is not None:
-        properties["file"] = item.location.file
-        properties["line"] = str(item.location.line or "")
-    listed = ",".join(
+def command(
+    level: str, title: str, message: str, location: Location | None = None
+) -> str:
+    """Return the workflow command that makes an annotation, on one line. `level` is one of LEVELS;
+    the file of `location` is relative to the repository, with `/` between its parts. Texts are
+    escaped here and are cut to the runner's limits."""
+    texts = {"title": for_terminal(title, TITLE)}
+    if location is not None:
+        texts |= {"file": location.file, "line": str(location.line or "")}
+    properties = ",".join(
         f"{name}={for_workflow_property(value)}"
-        for name, value in properties.items()
+        for name, value in texts.items()
         if value
     )
-    message = for_workflow_data(_clipped(item.message or item.title))
-    return f"::{item.level}{' ' if listed else ''}{listed}::{message}"
-
-
-def _clipped(message: str) -> str:
-    """`message` line by line as it will be seen, within MESSAGE. A character outside the basic
-    plane is two UTF-16 units."""
-    shown = "\n".join(
-        for_terminal(line) for line in message.replace("\r\n", "\n").split("\n")
-    )
-    return clip(
-        shown,
-        MESSAGE // 2
-        if any(ord(char) > 0xFFFF for char in shown[:MESSAGE])
-        else MESSAGE,
-    )
+    lines = (message or title).replace("\r\n", "\n").split("\n")
+    visible = "\n".join(map(for_terminal, lines))
+    # as it will be seen; a character outside the basic plane is two UTF-16 units
+    is_wide = any(ord(char) > 0xFFFF for char in visible[:MESSAGE])
+    data = for_workflow_data(clip(visible, MESSAGE // 2 if is_wide else MESSAGE))
+    return f"::{level}{' ' if properties else ''}{properties}::{data}"

@@ -9,21 +9,29 @@ can name a file inside the checkout.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from urllib.parse import quote
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CheckResult
-from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.diagnosis.model import Diagnosis, ShownOperator, ShownUse
 from repro_gate.escape import and_more, clip, for_terminal
 from repro_gate.factors import BY_NAME, HANDED_OVER
 from repro_gate.report import numbers
 from repro_gate.report.model import Reason, Report, View, WeakenedCheck
-from repro_gate.report.wording import Phrase, joined, phrase, say, worst_first
+from repro_gate.report.wording import (
+    Phrase,
+    joined,
+    phrase,
+    plain_text,
+    say,
+    worst_first,
+)
 from repro_gate.trace import notebook
 from repro_gate.trace.fields import Location
 
+_LEVELS = {"fail": "error", "warn": "warning"}
 WEAKENED_ID = "base/weakened"  # the id of every weakened check
 GENERAL = "determinism/diverged"
 # ids of the reasons that a diagnosis explains
@@ -62,56 +70,45 @@ class Finding:
 
 
 def findings(report: Report) -> tuple[Finding, ...]:
-    """Most important first: the reasons, failed checks, what the change weakens, checks that warn.
-    Nothing of what passed.
+    """Return, most important first, the reasons, failed checks, what the change weakens, checks
+    that warn. Nothing of what passed.
 
-    The first reason that is about the divergence stands on the line of its cause; no check says it
-    there again.
+    The first reason that is about the divergence stands on the line of its cause; no check says
+    it there again.
     """
     cause = report.diagnosis
-    checks = [
-        item
-        for item in worst_first(report.checklist)
-        if item.status in ("fail", "warn")
-    ][:_ROWS]
-    failed = {item.id: item for item in checks if item.status == "fail"}
-    found: list[Finding] = []
+    line = _of_diagnosis(cause)
+    items: list[Finding] = []
+    checks = [item for item in worst_first(report.checklist) if item.status in _LEVELS]
+    failed = {item.id: item for item in checks[:_ROWS] if item.status == "fail"}
     for reason in report.reasons[:_ROWS]:
         if reason.id in failed:
-            found += _of_check(failed[reason.id])
+            items += _of_check(failed[reason.id])
             continue
-        detail = ""
-        location = None
-        if cause is not None and reason.id in DIVERGED:
-            sentences = ("".join(text for _, text in line) for line in why(cause))
-            detail = "\n".join(sentences)
-            location = _of_diagnosis(cause)
-            cause = None
-        found.append(
-            Finding(
-                level="error",
-                id=reason.id,
-                message=reason.message,
-                remedy=reason.remedy,
-                detail=detail,
-                location=location,
-            )
+        is_explained = cause is not None and reason.id in DIVERGED
+        sentences = why(cause) if is_explained and cause else ()
+        finding = Finding(
+            level="error",
+            id=reason.id,
+            message=reason.message,
+            remedy=reason.remedy,
+            detail="\n".join(map(plain_text, sentences)),
+            location=line if is_explained else None,
         )
+        items.append(finding)
+        if is_explained:
+            cause = None
+    weakened = report.base.weakened if report.base else ()
     for check in failed.values():
-        found += _of_check(check)
-    found += [
-        _of_weakened(item, report.subject.spec)
-        for item in (report.base.weakened if report.base else ())[:_ROWS]
-    ]
-    for check in checks:
-        found += _of_check(check) if check.status == "warn" else ()
-    line = None if report.diagnosis is None else _of_diagnosis(report.diagnosis)
-    kept = (
+        items += _of_check(check)
+    items += [_of_weakened(item, report.subject.spec) for item in weakened[:_ROWS]]
+    for check in checks[:_ROWS]:
+        items += _of_check(check) if check.status == "warn" else ()
+    return tuple(
         item
-        for item in found
-        if line is None or not line.line or item.location != line or item.id in DIVERGED
+        for item in dict.fromkeys(items)
+        if not (line and line.line) or item.location != line or item.id in DIVERGED
     )
-    return tuple(dict.fromkeys(kept))
 
 
 def says_more(reason: Reason, cause: Diagnosis | None) -> bool:
@@ -130,40 +127,28 @@ def spec_location(report: Report) -> Location | None:
 
 
 def inside(path: str, folder: str = "") -> str | None:
-    """`path` below `folder`, tidied; None for what is absolute, leads upwards, or holds characters
-    that are not seen."""
-    if not path or "\\" in path or len(path) > 400 or for_terminal(path) != path:
+    """Return `path` below `folder`, tidied; None for what is absolute, leads upwards, or holds
+    characters that are not seen."""
+    if "\\" in path or len(path) > 400 or for_terminal(path) != path:
         return None
     joined = posixpath.normpath(posixpath.join(folder, path))
-    if (
-        path.startswith("/")
-        or ".." in path.split("/")
-        or joined.startswith(("/", ".."))
-        or joined == "."
-    ):
+    if path.startswith("/") or ".." in path.split("/") or not path or joined == ".":
         return None
-    return joined
+    return None if joined.startswith(("/", "..")) else joined
 
 
 def address(report: Report, view: View, diagnosis: Diagnosis) -> str:
     """Return the address of the cause's line at the commit that was tested; empty where that commit
     does not have the line, or is not known."""
-    (file, cell) = notebook.split(diagnosis.file)
+    line = _of_diagnosis(diagnosis)
     origin = report.origin
-    commit = report.subject.commit
-    path = inside(file)
-    if (
-        path is None
-        or origin is None
-        or commit is None
-        or diagnosis.line < 1
-        or path in report.subject.uncommitted
-    ):
+    subject = report.subject
+    if not (line and origin and subject.commit) or diagnosis.line < 1:
         return ""
-    return (
-        f"{view.server_url}/{origin.repository}/blob/{commit}/{quote(path, safe='/')}"
-        + ("" if cell else f"#L{diagnosis.line}")
-    )
+    if line.file in subject.uncommitted:
+        return ""
+    page = f"{view.server_url}/{origin.repository}/blob/{subject.commit}/{quote(line.file)}"
+    return f"{page}#L{line.line}" if line.line else page
 
 
 def located(location: Location | None, folder: str = "") -> Location | None:
@@ -176,51 +161,46 @@ def located(location: Location | None, folder: str = "") -> Location | None:
     return None if file is None else Location(file, 0 if cell else location.line)
 
 
-def _of_diagnosis(cause: Diagnosis) -> Location | None:
-    return located(Location(cause.file, cause.line)) if cause.file else None
+def _of_diagnosis(cause: Diagnosis | None) -> Location | None:
+    return located(Location(cause.file, cause.line)) if cause else None
 
 
-def _of_check(item: CheckResult) -> Iterator[Finding]:
+def _of_check(item: CheckResult) -> list[Finding]:
     """Return one for each line that the evidence names; one for the check where it names none."""
-    level = "error" if item.status == "fail" else "warning"
-    placed: list[tuple[str, Location | None]] = [
-        (str(seen), location)
-        for seen in item.evidence
-        if (location := located(seen.location)) is not None
-    ]
-    first = "\n".join(
-        [
-            *(clip(str(seen), 300) for seen in item.evidence[:3]),
-            and_more(len(item.evidence) - 3),
-        ]
-    ).rstrip("\n")
-    for line, location in placed[:LOCATIONS] or [(first, None)]:
-        yield Finding(
-            level=level,
+    every = [(str(entry), located(entry.location)) for entry in item.evidence]
+    placed = [*filter(itemgetter(1), every)][:LOCATIONS]
+    lines = [clip(line, 300) for line, _ in every[:3]]
+    lines += filter(None, [and_more(len(every) - 3)])
+    return [
+        Finding(
+            level=_LEVELS[item.status],
             id=item.id,
             message=item.message,
             remedy=item.remedy,
             detail=line,
             location=location,
         )
+        for line, location in placed or [("\n".join(lines), None)]
+    ]
 
 
 def _of_weakened(item: WeakenedCheck, spec: str) -> Finding:
-    """Its location counts from the spec's own folder."""
-    location = located(item.location, posixpath.dirname(spec)) if inside(spec) else None
-    remedy = "say in the pull request why the weaker check is enough"
+    """Return a weakened check as a finding. Its location counts from the spec's own folder."""
     return Finding(
         level="warning",
         id=WEAKENED_ID,
         message=f"{item.key}: {item.message}",
-        remedy=remedy,
-        location=location,
+        remedy="say in the pull request why the weaker check is enough",
+        location=located(item.location, posixpath.dirname(spec))
+        if inside(spec)
+        else None,
     )
 
 
-def place(diagnosis: Diagnosis) -> str:
-    """Return the cause's line, `src/train.py:41`; empty where none is known."""
-    return notebook.place(diagnosis.file, diagnosis.line) if diagnosis.file else ""
+def place(item: Diagnosis | ShownUse | ShownOperator) -> str:
+    """Return the line of a cause, a use or an operator, `src/train.py:41`; empty where none is
+    known."""
+    return notebook.place(item.file, item.line) if item.file else ""
 
 
 def why(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
@@ -259,69 +239,50 @@ def _one_of(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
         name = say(item.factor, "message")
         if item.call:
             name = phrase("{name} ({})", name, name=item.call)
-        if item.file:
-            name = phrase("{name} {}", name, name=notebook.place(item.file, item.line))
-        names.append(name)
+        names.append(joined([say(place(item), "name"), name], " "))
     what = "lines" if all(item.file for item in diagnosis.one_of) else "things"
     count = phrase(
         "{figure}, or several of them, likeliest first: {}",
         joined(names),
         figure=f"One of these {len(diagnosis.one_of)} {what}",
     )
-    left = and_more(len(diagnosis.one_of) - _LINES)
-    return (phrase(f"{{}} {left}", count) if left else count,)
+    return (joined([count, say(and_more(len(diagnosis.one_of) - _LINES))], " "),)
 
 
 def _standing(diagnosis: Diagnosis) -> str:
     """Return how far a cause is known: the word that begins the line of the evidence that speaks
     for it."""
-    return (
-        "Confirmed"
-        if diagnosis.confirmed
-        else "Observed"
-        if diagnosis.observed
-        else "Seen"
-    )
+    if diagnosis.confirmed:
+        return "Confirmed"
+    return "Observed" if diagnosis.observed else "Seen"
 
 
 def _proof(diagnosis: Diagnosis) -> str:
     """Return the line of the evidence that proves the cause: the one that says so, else the last;
     of a cause that is not proven, the one that speaks for it, if any."""
-    proofs = (
-        line
-        for line in diagnosis.evidence
-        if line.startswith(f"{_standing(diagnosis).lower()}: ")
-    )
-    return next(
-        proofs,
-        diagnosis.evidence[-1] if diagnosis.evidence and diagnosis.confirmed else "",
-    )
+    start = f"{_standing(diagnosis).lower()}: "
+    last = diagnosis.evidence[-1:] if diagnosis.confirmed else ()
+    proofs = (line for line in diagnosis.evidence if line.startswith(start))
+    return next(proofs, "".join(last))
 
 
 def _cause(diagnosis: Diagnosis) -> Phrase:
     """Return `CALL in FILE:LINE drew from the operating system (unseeded-rng)`."""
     factor = BY_NAME.get(diagnosis.factor or "")
-    if (
-        factor is None
-        or factor.cause != diagnosis.cause
-        or not (diagnosis.call or diagnosis.file)
-    ):
-        line = say(diagnosis.message, "message")
-    else:
+    line = say(diagnosis.message, "message")
+    is_placed = diagnosis.call or diagnosis.file
+    if factor is not None and factor.cause == diagnosis.cause and is_placed:
         did = HANDED_OVER if diagnosis.message.endswith(HANDED_OVER) else factor.did
-        line = say(diagnosis.call, "name") if diagnosis.call else say("the training")
-        line = (
-            phrase("{} in {name}", line, name=place(diagnosis))
-            if diagnosis.file
-            else line
-        )
+        line = say(diagnosis.call, "name") or say("the training")
+        if diagnosis.file:
+            line = phrase("{} in {name}", line, name=place(diagnosis))
         line = phrase(f"{{}} {did}", line)
     if diagnosis.cause == "unknown":
         return line
-    likely = (
-        "" if diagnosis.confirmed or diagnosis.observed else "{figure}, not proven: "
-    )
-    return phrase(f"{likely}{{}} ({diagnosis.cause})", line, figure="Likely")
+    words = f"{{}} ({diagnosis.cause})"
+    if not (diagnosis.confirmed or diagnosis.observed):
+        words = f"{{figure}}, not proven: {words}"
+    return phrase(words, line, figure="Likely")
 
 
 def page_of(cause: str) -> str:
@@ -338,16 +299,16 @@ def background(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
     """Return what was seen and ruled out on the way to a cause, and what it took; `why` tells the
     proof."""
     proof = _proof(diagnosis)
-    seen = [
+    evidence = [
         line
         for item in (diagnosis, *diagnosis.also[:_ALSO])
         for line in item.evidence[:_LINES]
     ]
-    lines = [say(line, "message") for line in seen if line != proof]
+    lines = [say(line, "message") for line in evidence if line != proof]
     if diagnosis.cause != "unknown":  # else `why` says it
         lines += [
             phrase("ruled out: {message}", message=line)
             for line in diagnosis.ruled_out[:_LINES]
         ]
-    spent = f"{numbers.count(diagnosis.runs, 'run')} in {numbers.duration(diagnosis.seconds)}"
-    return (*lines, say(spent))
+    runs = numbers.count(diagnosis.runs, "run")
+    return *lines, say(f"{runs} in {numbers.duration(diagnosis.seconds)}")

@@ -96,21 +96,21 @@ def layout(
     """Return the map in at most `rows` rows of `columns` columns, beside the initial state.
     `first` is the first divergence; without it, it is the first column that differs."""
     groups, more = _grouped(heat_map.rows, rows)
-    steps = max(0, *(len(row.cells) - 1 for row in heat_map.rows), 0)
+    lengths = [len(row.cells) for row in heat_map.rows]
+    steps = max([1, *lengths]) - 1
     width = max(1, -(-steps // columns))
-    drawn = [_cells(group, steps, width) for group in groups]
-    found = _first(heat_map, groups, first) if groups else None
-    if found is not None:  # a report may name any step
-        found = (
-            found[0],
-            0 if found[1] == 0 else 1 + (min(found[1], steps) - 1) // width,
-        )
+    place = _first(heat_map, groups, first)
+    if place is not None and place[1]:  # a report may name any step
+        number, column = place
+        place = number, 1 + (min(column, steps) - 1) // width
     processes = len({row.process for row in heat_map.rows})
-    labels = [_label(group[0], processes) for group in groups]
     return Layout(
-        rows=tuple(zip(labels, drawn, strict=True)),
+        rows=tuple(
+            (_label(group[0], processes), _cells(group, steps, width))
+            for group in groups
+        ),
         more=more,
-        first=found,
+        first=place,
         each=heat_map.width * width,
         steps=heat_map.steps,
     )
@@ -123,78 +123,68 @@ def _grouped(rows: tuple[HeatRow, ...], most: int) -> tuple[_Grouped, int]:
     Paths are cut as little as gives `most` groups. Where no cut does, those that differ first
     stay."""
     places = [
-        (
-            row.process,
-            row.kind,
-            *(row.module.split(".", PARTS)[:PARTS] if row.module else ()),
-        )
+        (row.process, row.kind, *filter(None, row.module.split(".", PARTS)[:PARTS]))
         for row in rows
     ]
     depth = deepest_fitting(places, most) or 0
-    found: dict[tuple[str, ...], list[HeatRow]] = {}
+    by_place: dict[tuple[str, ...], list[HeatRow]] = {}
     for row, place in zip(rows, places, strict=True):
         cut = place[: 2 + depth]
-        found.setdefault(cut, []).append(replace(row, module=".".join(cut[2:])))
-    groups = list(found.values())
-    shown = sorted(sorted(groups, key=_starts)[:most], key=groups.index)
-    return shown, len(groups) - len(shown)
+        shorter = replace(row, module=".".join(cut[2:]))
+        by_place.setdefault(cut, []).append(shorter)
+    groups = list(by_place.values())
+    first = sorted(groups, key=_starts)[:most]
+    return sorted(first, key=groups.index), len(groups) - len(first)
 
 
 def _starts(group: list[HeatRow]) -> int:
     """Return the first column in which any row of the group differs."""
-    return min(
-        (
-            at
-            for row in group
-            for at, cell in enumerate(row.cells)
-            if cell not in (SAME, ABSENT)
-        ),
-        default=_NEVER,
-    )
+    cells = (at for row in group for at in _differing(row.cells))
+    return min(cells, default=_NEVER)
+
+
+def _differing(cells: str) -> list[int]:
+    return [at for at, cell in enumerate(cells) if cell not in (SAME, ABSENT)]
 
 
 def _label(row: HeatRow, processes: int) -> str:
-    whole = " ".join(
-        part
-        for part in (row.process if processes > 1 else "", row.kind, row.module)
-        if part
-    )
-    return for_terminal(whole, _LABEL)
+    parts = (row.process if processes > 1 else "", row.kind, row.module)
+    return for_terminal(" ".join(filter(None, parts)), _LABEL)
 
 
 def _cells(group: list[HeatRow], steps: int, width: int) -> str:
     """Return the cells of several rows as those of one, `width` columns in each but the first."""
-    each = [
+    every = [
         worst("".join(row.cells[at : at + 1] or ABSENT for row in group))
         for at in range(steps + 1)
     ]
-    later = (worst("".join(each[at : at + width])) for at in range(1, steps + 1, width))
-    return "".join((*each[:1], *later))
+    later = (
+        worst("".join(every[at : at + width])) for at in range(1, steps + 1, width)
+    )
+    return "".join((*every[:1], *later))
 
 
 def _first(
     heat_map: HeatMap, groups: _Grouped, first: Divergence | None
 ) -> tuple[int, int] | None:
-    """Group and column of the first divergence."""
+    """Return group and column of the first divergence."""
     if first is not None:
         place = place_of((first.process, first.kind, first.name), heat_map.depth)
         column = column_of(first.step, heat_map.steps, heat_map.width)
         rows = (number for number, group in enumerate(groups) if _holds(group, place))
-        return next(((number, column) for number in rows), None)
-    column, number = min(
-        (_starts(group), number) for number, group in enumerate(groups)
-    )
-    return (number, column) if column < _NEVER else None
+    else:
+        column = min(map(_starts, groups), default=_NEVER)
+        rows = (at for at, group in enumerate(groups) if _starts(group) == column)
+    number = next(rows, None)
+    return None if number is None or column == _NEVER else (number, column)
 
 
 def _holds(group: list[HeatRow], place: tuple[str, str, str]) -> bool:
     """Return whether a row of this place is in the group; the modules of one are cut alike."""
     head = group[0]
-    return (head.process, head.kind) == place[:2] and (
-        place[2] == head.module
-        or place[2].startswith(f"{head.module}.")
-        or not head.module
-    )
+    path = head.module and f"{head.module}."
+    is_below = f"{place[2]}.".startswith(path)
+    return (head.process, head.kind) == place[:2] and is_below
 
 
 def text_map(heat_map: HeatMap, first: Divergence | None = None) -> str:
@@ -208,19 +198,17 @@ def text_map(heat_map: HeatMap, first: Divergence | None = None) -> str:
         return ""
     indent = max(len(name) for name, _ in drawn.rows)
     row, column = drawn.first or (-1, 0)
-    lines = []
+    lines = [] if row < 0 else [" " * (indent + 4 + column) + "↓ first divergence"]
     for number, (name, cells) in enumerate(drawn.rows):
         shades = "".join(_look(cell)[2] for cell in cells)
         arrow = "→" if number == row else " "
         lines.append(f"{arrow} {name:<{indent}}  {shades}".rstrip())
-    if drawn.first is not None:
-        lines.insert(0, " " * (indent + 4 + column) + "↓ first divergence")
     if drawn.more:
         lines.append(f"  {and_more(drawn.more, 'row' if drawn.more == 1 else 'rows')}")
-    ruler = (
-        f"left column: before the first step; then steps 0 to {max(drawn.steps - 1, 0):,}"
-        + (f", {drawn.each} a column" * (drawn.each > heat_map.width))
-    )
+    last = max(drawn.steps - 1, 0)
+    ruler = f"left column: before the first step; then steps 0 to {last:,}"
+    if drawn.each > heat_map.width:
+        ruler += f", {drawn.each} a column"
     return "\n".join([*lines, "", ruler, _LEGEND])
 
 
@@ -228,26 +216,26 @@ def maps(report: Report, rows: int) -> list[dict[str, object]]:
     """Return the heat map of the deterministic pair; and of the default pair, if that diverges."""
     pair = report.determinism
     floor = report.noise_floor
-    drawn = []
+    drawn: list[dict[str, object]] = []
     if pair is not None:
-        said = "every cell is bitwise identical" if pair.identical else growth(pair)
+        note = "every cell is bitwise identical" if pair.identical else growth(pair)
         opened = not pair.identical or floor is None or floor.identical
-        drawn.append(_map("With the flags", said, pair, rows, opened=opened))
+        drawn += _map("With the flags", note, pair, rows, opened=opened)
     if floor is not None and not floor.identical:
         note = (
             "Two runs without the flags (`default`): how the training varies by itself. Distances "
             "are measured at the end only."
         )
         opened = pair is not None and pair.identical
-        drawn.append(_map("Without the flags", note, floor, rows, opened=opened))
-    return [item for item in drawn if item is not None]
+        drawn += _map("Without the flags", note, floor, rows, opened=opened)
+    return drawn
 
 
 def _map(
     title: str, note: str, pair: Comparison | NoiseFloor, rows: int, *, opened: bool
-) -> dict[str, object] | None:
+) -> Iterator[dict[str, object]]:
     if pair.heat_map is None or not pair.heat_map.rows:
-        return None
+        return
     measured = len(pair.growth) if isinstance(pair, Comparison) else 0
     # as many that at least half of them have a distance
     most = max(_FEWEST, 2 * measured) if measured else _COLUMNS
@@ -265,15 +253,20 @@ def _map(
         notes.append(f"{and_more(drawn.more, 'rows')} are not drawn.")
     columns = max(len(cells) for _, cells in drawn.rows)
     cell = max(4.0, min(28.0, _WIDTH / max(columns, 1)))
-    return {
+    yield {
         "title": title,
         "layout": drawn,
         "columns": columns,
         "cell": cell,
-        "tick": max(
-            1, round(60 / cell)
-        ),  # columns from one number of the axis to the next
-        "runs": [(name, [*_neighbours(drawn, cells)]) for name, cells in drawn.rows],
+        # columns from one number of the axis to the next
+        "tick": max(1, round(60 / cell)),
+        "runs": [
+            (
+                name,
+                [*_neighbours(drawn, cells)],
+            )
+            for name, cells in drawn.rows
+        ],
         "table": [_summary(drawn, name, cells) for name, cells in drawn.rows],
         "notes": notes,
         "open": opened,
@@ -282,9 +275,9 @@ def _map(
 
 def _summary(drawn: Layout, name: str, cells: str) -> tuple[str, ...]:
     """Return a row of the table that says the same as the drawing."""
-    differing = [at for at, cell in enumerate(cells) if cell not in (ABSENT, SAME)]
-    recorded = sum(cell != ABSENT for cell in cells)
+    differing = _differing(cells)
     begin = drawn.steps_of(differing[0], differing[0]) if differing else ""
+    recorded = len(cells) - cells.count(ABSENT)
     return name, begin, f"{len(differing):,} of {recorded:,}", _far(worst(cells))
 
 
@@ -292,25 +285,21 @@ def growth(pair: Comparison) -> str:
     """Return whether two runs begin a rounding apart, or are another training at once; empty where
     the map does not show it."""
     rows = () if pair.heat_map is None else pair.heat_map.rows
-    columns = (
-        worst("".join(cells))
-        for cells in zip(*(row.cells for row in rows), strict=False)
-    )
-    apart = [cell for cell in columns if cell not in (ABSENT, SAME)]
-    if not apart or apart[0] == UNKNOWN:
+    columns = zip(*(row.cells for row in rows), strict=False)
+    cells = [worst("".join(column)) for column in columns]
+    differing = [cells[at] for at in _differing("".join(cells))]
+    if not differing or differing[0] == UNKNOWN:
         return ""
-    first = LEVELS.index(apart[0])
-    last = max(LEVELS.index(cell) for cell in apart if cell != UNKNOWN)
+    first = LEVELS.index(differing[0])
+    last = max(LEVELS.index(cell) for cell in differing if cell != UNKNOWN)
     if first > _ROUNDING:
         return (
             f"Where the runs first diverge they are about 2^{first} ULP apart: that is no "
             "rounding, but another training."
         )
-    grows = ""
+    grows = ", and stays there" if last <= _ROUNDING else ""
     if last > first + 2:
         grows = f", and grows to 2^{last}"
-    elif last <= _ROUNDING:
-        grows = ", and stays there"
     return f"The divergence begins as rounding, about 2^{first} ULP apart{grows}."
 
 
@@ -319,17 +308,17 @@ def _neighbours(drawn: Layout, cells: str) -> Iterator[dict[str, object]]:
     at = 0
     for (kind, colour, *_), run in groupby(cells, key=_look):
         group = "".join(run)
-        last = at + len(group) - 1
+        end = at + len(group)
         if kind:
             yield {
                 "at": at,
                 "count": len(group),
                 "kind": kind,
                 "colour": colour,
-                "steps": drawn.steps_of(at, last),
+                "steps": drawn.steps_of(at, end - 1),
                 "far": _far(worst(group)),
             }
-        at = last + 1
+        at = end
 
 
 def _look(cell: str) -> tuple[str, str, str, str]:
@@ -343,6 +332,5 @@ def _far(cell: str) -> str:
     if cell not in LEVELS:
         return _look(cell)[-1]
     power = LEVELS.index(cell)
-    return (
-        f"about {2**power:,} ULP apart" if power < 20 else f"about 2^{power} ULP apart"
-    )
+    distance = f"{2**power:,}" if power < 20 else f"2^{power}"
+    return f"about {distance} ULP apart"

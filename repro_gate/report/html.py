@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -23,8 +23,9 @@ from repro_gate.report.model import PLAIN, Report, Subject, View
 from repro_gate.report.sections import Code, Items, Section, Table, sections
 
 MAX_BYTES = 1024 * 1024
-_ROWS = (200, 60, 15)  # rows of a list; fewer where the page would be too large
-_TEXT = (600, 300, 120)  # characters of one name; a sentence has four times as many
+# rows of a list and characters of one name, fewer where the page would be too large; a sentence has
+# four times as many
+_SIZES = ((200, 600), (60, 300), (15, 120))
 _LONGEST = 8_000  # characters of any text
 _CAUSES = 4  # whose lines are shown
 
@@ -38,7 +39,7 @@ _BOTTOM = 154
 def render(report: Report, view: View = PLAIN) -> str:
     """Return the page as text, in at most MAX_BYTES of UTF-8: what is too large is drawn coarser
     and cut shorter, and the page says so."""
-    for rows, characters in zip(_ROWS, _TEXT, strict=True):
+    for rows, characters in _SIZES:
         page = _rendered(report, view, rows, characters)
         if len(page.encode()) <= MAX_BYTES:
             return page
@@ -49,7 +50,7 @@ def render(report: Report, view: View = PLAIN) -> str:
         seconds=0.0,
         subject=Subject(spec="", command="", commit=None),
     )
-    return _rendered(bare, PLAIN, _ROWS[-1], _TEXT[-1])
+    return _rendered(bare, PLAIN, *_SIZES[-1])
 
 
 @cache
@@ -61,22 +62,18 @@ def _environment(characters: int) -> Environment:
 
     def prose(text: object) -> Markup:
         """Return a sentence; what its author set between `backticks` is code."""
-        parts = re.split("`([^`]+)`", for_terminal(str(text), 4 * characters))
-        marked = [
-            Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
-            for place, part in enumerate(parts)
-        ]
-        return Markup("").join(marked)
+        parts = str(escape(for_terminal(str(text), 4 * characters)))
+        return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", parts))  # noqa: S704  escaped
 
-    def shown(value: object) -> str:
-        return (
-            value if isinstance(value, Markup) else for_terminal(str(value), _LONGEST)
-        )
+    def on_one_line(value: object) -> str:
+        if isinstance(value, Markup):
+            return value
+        return for_terminal(str(value), _LONGEST)
 
     environment = Environment(
         loader=PackageLoader("repro_gate.report", "templates"),
         autoescape=True,
-        finalize=shown,
+        finalize=on_one_line,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -92,56 +89,40 @@ def _environment(characters: int) -> Environment:
 
 
 def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
-    cause = report.diagnosis
+    why = report.diagnosis
+    causes = (why, *why.also) if why else ()
     # what the headline, the cause and its remedy tell
     known = [
-        item
-        for item in report.reasons
-        if cause is not None and not findings.says_more(item, cause)
+        item for item in report.reasons if why and not findings.says_more(item, why)
     ]
     parts = sections(report, rows, known=known)
-    context: dict[str, object] = {
-        "report": report,
-        "headline": wording.headline(report),
-        "why": [] if cause is None else findings.why(cause),
-        "excerpts": _excerpts(report, view),
-        "remedy": None
-        if cause is None
-        else (cause.remedy, findings.page_of(cause.cause)),
-        "glance": [item for item in parts if item.kind == "answer"],
-        "maps": heat_map.maps(report, rows // 5),
-        "growth": _growth(report),
-        "cost": None if report.cost is None else _price(report.cost),
-        "colours": heat_map.COLOURS,
-        "below": [item for item in parts if item.kind in ("", "cost")],
-        "run_url": for_address(view.run_url)
-        if view.run_url.startswith("https://")
-        else "",
-        "shortened": rows != _ROWS[0],
-    }
-    page = _environment(characters).get_template("page.html.j2").render(context)
+    address = for_address(view.run_url)
+    page = (
+        _environment(characters)
+        .get_template("page.html.j2")
+        .render(
+            report=report,
+            headline=wording.headline(report),
+            why=findings.why(why) if why else (),
+            causes=[item for item in causes if item.file][:_CAUSES],
+            place=findings.place,
+            address=partial(findings.address, report, view),
+            page_of=findings.page_of,
+            glance=[item for item in parts if item.kind == "answer"],
+            maps=heat_map.maps(report, rows // 5),
+            growth=_growth(report),
+            cost=report.cost and _price(report.cost),
+            colours=heat_map.COLOURS,
+            below=[item for item in parts if item.kind in ("", "cost")],
+            run_url=address if address.startswith("https://") else "",
+            shortened=rows != _SIZES[0][0],
+        )
+    )
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _anchor(item: Section) -> str:
     return re.sub("[^a-z]+", "-", item.title.lower())
-
-
-def _excerpts(report: Report, view: View) -> list[dict[str, object]]:
-    """Return the lines around each cause, with the address of its line at the commit where that is
-    known."""
-    cause = report.diagnosis
-    causes = () if cause is None else (cause, *cause.also)
-    return [
-        {
-            "place": findings.place(item),
-            "link": findings.address(report, view, item),
-            "lines": item.excerpt,
-            "line": item.line,
-        }
-        for item in causes[:_CAUSES]
-        if item.file
-    ]
 
 
 def _growth(report: Report) -> dict[str, object]:
@@ -160,24 +141,23 @@ def _growth(report: Report) -> dict[str, object]:
     weights = [
         (item.step, item.weight_l2) for item in points if item.weight_l2 is not None
     ]
-    last = max([0, *(step for step, _ in (*losses, *noise, *weights))])
-    columns = [
-        _by_step(series, last // _POINTS + 1) for series in (losses, noise, weights)
-    ]
+    steps = [step for step, _ in (*losses, *noise, *weights)]
+    last = max([0, *steps])
+    each = last // _POINTS + 1
+    columns = [_by_step(series, each) for series in (losses, noise, weights)]
     # measured at the end alone
     end = floor.weight_l2 if floor is not None and weights else None
+    flat = {0: end, last: end} if end else {}
     curves = (
         _curve("Loss gap", columns[0], columns[1], last),
-        _curve(
-            "Weight distance (L2)", columns[2], {0: end, last: end} if end else {}, last
-        ),
+        _curve("Weight distance (L2)", columns[2], flat, last),
     )
     table = [
         (
             f"{step:,}",
             *(numbers.small(item[step]) if step in item else "" for item in columns),
         )
-        for step in sorted({step for item in columns for step in item})
+        for step in sorted(set().union(*columns))
     ]
     return {"curves": [item for item in curves if item is not None], "table": table}
 

@@ -198,16 +198,16 @@ def determinism(results: Sequence[SeedResult], **measured: Any) -> Determinism |
     """Return the answer of all seeds (`measured`: further fields); None if nothing was compared."""
     if not results:
         return None
-    shown = next(
+    chosen = next(
         (item for item in results if not item.comparison.identical), results[0]
     )
-    whole = shown.comparison.identical and not shown.failed
+    whole = chosen.comparison.identical and not chosen.failed
     return Determinism(
-        **vars(shown.comparison),
-        seed=shown.seed,
-        runs=shown.runs,
-        failed=shown.failed,
-        bound_pct=round(excluded(shown.runs), 1) if whole else None,
+        **vars(chosen.comparison),
+        seed=chosen.seed,
+        runs=chosen.runs,
+        failed=chosen.failed,
+        bound_pct=round(excluded(chosen.runs), 1) if whole else None,
         seeds=tuple(map(_totals, results)),
         **measured,
     )
@@ -369,8 +369,7 @@ class View:
     """Where a report is shown. Every renderer is one function of a Report and a View that returns
     text, and takes from it what it needs."""
 
-    # of a comment in characters, of a job's summary in bytes; None: what GitHub takes
-    limit: int | None = None
+    limit: int = 65_536  # characters (code points) of a comment: what GitHub takes
     run_url: str = ""  # page of the workflow run
     # the run was another one's, such as a fork's: what else it left is not to be opened in a
     # browser

@@ -14,8 +14,8 @@ def excluded(runs: int) -> float:
 
 
 def percent(value: float, *, signed: bool = True) -> str:
-    """`12.4` -> `+12.4%`, never to be torn apart at a line's end. One decimal below 100, none from
-    there on, and from 10,000 on 1e+04%."""
+    """Return `12.4` as `+12.4%`, never to be torn apart at a line's end. One decimal below 100,
+    none from there on, and from 10,000 on 1e+04%."""
     if not math.isfinite(value):
         return f"{value}%"
     if abs(value) >= 9999.5:
@@ -31,7 +31,7 @@ def budget(value: float) -> str:
 
 
 def interval(bounds: tuple[float, float]) -> str:
-    """`(10.1, 14.6)` -> `+10.1% to +14.6%`."""
+    """Return `+10.1% to +14.6%` for `(10.1, 14.6)`."""
     return f"{percent(bounds[0])} to {percent(bounds[1])}"
 
 
@@ -47,7 +47,7 @@ def milliseconds(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as `0.42 s`, `12.3 s`, `4 min 05 s` or `1 h 02 min`."""
+    """Return seconds as `0.42 s`, `12.3 s`, `4 min 05 s` or `1 h 02 min`."""
     if not math.isfinite(seconds):
         return f"{seconds} s"
     if seconds < 9.995:
@@ -62,7 +62,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in binary units: `512 B`, `64.0 MiB`."""
+    """Return bytes in binary units: `512 B`, `64.0 MiB`."""
     if abs(count) < 1024:
         return f"{count} B"
     amount = count / 1024
@@ -79,24 +79,25 @@ def small(value: float) -> str:
 
 
 def ulps(value: int) -> str:
-    """`3` -> `3 ULP`, with thousands set apart; from 2^32 on, which only float64 can reach, `about
-    2^62 ULP`."""
+    """Return `3 ULP` for `3`, with thousands set apart; from 2^32 on, which only float64 can
+    reach, `about 2^62 ULP`."""
     return (
         f"{value:,} ULP" if value < 1 << 32 else f"about 2^{value.bit_length() - 1} ULP"
     )
 
 
-def count(number: int, one: str, many: str = "") -> str:
-    """`count(1, "step")` -> `1 step`, `count(1200, "step")` -> `1,200 steps`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def count(number: int, one: str) -> str:
+    """Return `1 step` or `1,200 steps`, `2 losses`."""
+    end = "es" if one.endswith(("ch", "ss")) else "s"
+    return f"{number:,} {one}{'' if number == 1 else end}"
 
 
 def of(part: int, whole: int) -> str:
-    """`14 of 202`."""
+    """Return `14 of 202`."""
     return f"{part:,} of {whole:,}"
 
 
 def shape(sizes: Sequence[int]) -> str:
-    """`(64, 32)` -> `[64, 32]`; the shape of a scalar is `[]`."""
+    """Return `[64, 32]` for `(64, 32)`; the shape of a scalar is `[]`."""
     more = ", …" * (len(sizes) > 12)
     return f"[{', '.join(map(str, sizes[:12]))}{more}]"

@@ -73,10 +73,9 @@ class Lines(Watch):
         self._steps = steps or self._known
         self._name = name
         self._said = self._began = time.monotonic()
-        self._line(
-            f"{'::group::' if self._github else ''}run {number} of {total}: {name}"
-            + (f", {steps} steps" if steps else "")
-        )
+        group = "::group::" if self._github else ""
+        bound = f", {steps} steps" if steps else ""
+        self._line(f"{group}run {number} of {total}: {name}{bound}")
         if self._github:
             self._token = secrets.token_hex(16)
             self._line(f"::stop-commands::{self._token}")
@@ -85,29 +84,24 @@ class Lines(Watch):
         """Print a line now and then: step, loss, time left, and how the run compares."""
         if self._name and time.monotonic() - self._said > self._every:
             self._said = time.monotonic()
-            parts = [f"step {step}" + (f" of {self._steps}" if self._steps else "")]
-            parts += [f"loss {loss:.6g}"] if loss is not None else []
+            text = f"  {self._name}: step {step}"
+            text += f" of {self._steps}" if self._steps else ""
+            text += f", loss {loss:.6g}" if loss is not None else ""
             if self._steps and (left := self._steps - step - 1) > 0:
-                parts.append(
-                    "about "
-                    f"{duration(max(round((self._said - self._began) / (step + 1) * left), 1))} "
-                    "left"
-                )
-            parts += [self._state] if self._state else []
-            self._progress(f"  {self._name}: {', '.join(parts)}")
+                each = (self._said - self._began) / (step + 1)
+                text += f", about {duration(max(round(each * left), 1))} left"
+            self._progress(text + (f", {self._state}" if self._state else ""))
 
     def compared(self, divergence: Divergence | None) -> None:
-        """Shown with the next line, and with the one at the run's end."""
-        self._state = (
-            "identical so far"
-            if divergence is None
-            else f"diverged at step {divergence.step}"
-        )
-        if divergence is not None and divergence.step < 0:
-            self._state = "diverged at the start"
+        """Keep how the run compares for the next line and the one at its end."""
+        self._state = "identical so far"
+        if divergence is not None:
+            step = divergence.step
+            place = "at the start" if step < 0 else f"at step {step}"
+            self._state = f"diverged {place}"
 
     def diverged(self, divergence: Divergence) -> None:
-        """At once."""
+        """Print it at once."""
         self._foreign(f"  diverged: {sentence(divergence)}")
 
     def run_ended(self, run: RunResult) -> None:
@@ -116,12 +110,11 @@ class Lines(Watch):
         if run.outcome == "finished" and run.request.arm.steps is None:
             self._known = run.steps
         self._foreign(f"  {ended(run)}" + (f"; {self._state}" if self._state else ""))
-        if run.log_matters and run.ended.tail:
-            for line in run.ended.tail[-60:]:
-                self._foreign(f"  | {for_terminal(line, 2000)}")
+        for line in run.ended.tail[-60:] if run.log_matters else ():
+            self._foreign(f"  | {for_terminal(line, 2000)}")
         self.close()
-        if remaining(run, *self._numbered):
-            self._line(remaining(run, *self._numbered))
+        if rest := remaining(run, *self._numbered):
+            self._line(rest)
 
     def close(self) -> None:
         """Close the group where one is open; the runner obeys commands again."""
@@ -163,26 +156,21 @@ def sentence(divergence: Divergence) -> str:
 
 
 def remaining(run: RunResult, number: int, total: int) -> str:
-    """After the first whole run, about how long the others will take; empty where that is not
-    known."""
-    first = number == 1 or run.request.name == "deterministic-1"
+    """Return, after the first whole run, about how long the others will take; empty where that is
+    not known."""
+    is_first = number == 1 or run.request.name == "deterministic-1"
     others = total - number
-    if not first or not others or not run.good or run.request.arm.name == "reseeded":
+    if not (is_first and others and run.good) or run.request.arm.name == "reseeded":
         return ""
-    return (
-        "about "
-        f"{duration(max(round(run.ended.seconds * others), 1))} for the other {others} runs"
-    )
+    left = duration(max(round(run.ended.seconds * others), 1))
+    return f"about {left} for the other {others} runs"
 
 
 def ended(run: RunResult) -> str:
     """Return how a run ended, in one line that is safe to print."""
     text = f"{run.outcome} after {run.steps} steps, {duration(run.ended.seconds)}"
-    return (
-        text
-        if run.good or not run.problem
-        else f"{text}: {for_terminal(run.problem, 1000)}"
-    )
+    is_bad = run.problem and not run.good
+    return f"{text}: {for_terminal(run.problem, 1000)}" if is_bad else text
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def schema_text() -> str:
 
 
 def _number_schema(kind: type) -> dict[str, Any]:
-    """NaN and infinities are the texts `nan`, `inf` and `-inf`."""
+    """Return the schema of a number: NaN and infinities are the texts `nan`, `inf` and `-inf`."""
     made: dict[str, Any] = {"type": ["number", "string"], "pattern": "^(nan|inf|-inf)$"}
     return {**made, "minimum": 0} if kind.__name__ == "Amount" else made
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeAlias
 
 from repro_gate.checks.interface import CheckResult
@@ -21,9 +20,8 @@ from repro_gate.escape import and_more, clip, listed
 from repro_gate.report import comparisons, findings, numbers, wording
 from repro_gate.report.findings import DIVERGED
 from repro_gate.report.heat_map import text_map
-from repro_gate.report.model import Reason, Report
+from repro_gate.report.model import Reason, Report, Subject
 from repro_gate.report.wording import Phrase, phrase, say
-from repro_gate.trace import notebook
 
 WHOLE = 5  # from this rank on a section is shown only where the whole report is
 MAP = 4  # rank of the heat map, the first to go of what a reviewer acts on
@@ -32,6 +30,7 @@ _LINE = 200  # characters of a line of a log
 _COMMAND = 4_000  # characters of a command: half a command is none
 _FARTHEST = 4  # tensors that are farthest apart at the end
 _SEEN = 5  # weakened checks that a comment shows
+_SAME = {True: "same", False: "differ"}
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ class Code:
 
 
 Block: TypeAlias = Facts | Items | Table | Code
+_Row = tuple[str, int, str, Sequence[Block]]  # a section's title, rank, kind, blocks
 
 
 @dataclass(frozen=True)
@@ -81,82 +81,113 @@ class Section:
 
 
 def sections(
-    report: Report, rows: int, *, whole: bool = True, known: Sequence[Reason] = ()
+    report: Report,
+    rows: int,
+    *,
+    whole: bool = True,
+    known: Sequence[Reason] = (),
 ) -> list[Section]:
     """Return what there is to say, at most `rows` entries in a list; without `whole` what a
-    reviewer acts on. Reasons that are `known` were told above."""
-    found = report.determinism
-    differs = None if found is None or found.identical else found
+    reviewer acts on. Reasons that are `known` stand above already."""
     reasons = [item for item in report.reasons if item not in known]
-    compared = [Facts(tuple(_differs(report, rows)))]
-    title = "What differs and how far" if differs else "What was compared"
-    first = 0 if whole else 1  # the comment says the first line in its table
-    checks = "Checklist" if whole else "Checks that did not pass"
-    checklist = list(_checklist(report.checklist, rows, whole))
-    told = [reason_items(reasons, rows, report.diagnosis if whole else None)]
-    without = _map(report.noise_floor) if differs is None else []
-    command = [Code(report.reproduce, "sh")]
-    baseline: tuple[Phrase, ...] = ()
-    if (entry := report.baseline) is not None:
-        lines = comparisons.baseline_lines(entry, rows)
-        baseline = (*lines[first:], *_remedy(entry.remedy))
-    against: tuple[Phrase, ...] = ()
-    if report.against is not None:
-        against = comparisons.against_lines(report.against, rows)[first:]
-    made: tuple[tuple[str, int, str, Sequence[Block]], ...] = (
-        ("Weakened checks", 0, "answer", _weakened(report, rows if whole else _SEEN)),
-        ("", 1, "drawn", _source(report.diagnosis)),
-        ("", 2, "answer", _logs(report, rows, 5 if whole else 1)),
-        (title, WHOLE + 2, "answer", compared),
-        ("Reasons and what to do", 2, "answer", told),
-        ("How the cause was found", WHOLE + 1, "", _background(report.diagnosis, rows)),
-        ("Where they differ, by module and step", MAP, "drawn", _map(differs)),
-        ("Without the flags, by module and step", WHOLE + 2, "drawn", without),
-        ("Resume", 3, "", [Items(tuple(_legs(report.resume)))]),
-        ("Equivalent ways", 3, "", [Items(tuple(_ways(report.equivalences)))]),
-        ("Against the baseline", 3, "answer", [_lines(baseline)]),
-        ("Against another ref", 3, "answer", [_lines(against)]),
-        ("Noise and cost", WHOLE, "cost", [Facts(tuple(_figures(report)))]),
-        (checks, 3, "", checklist),
-        ("Config hash", WHOLE + 3, "", _config_hash(report, rows)),
-        ("Worth knowing", WHOLE, "", [reason_items(report.notes, rows)]),
-        ("Runs", WHOLE + 1, "", [_runs(report, rows)]),
-        ("Environment", WHOLE + 3, "", [_named(_environment(report), rows)]),
-        ("Flags as read back", WHOLE + 3, "", [_named(_settings(report), rows)]),
-        (
-            "See it again",
-            2,
-            "answer",
-            command if 0 < len(report.reproduce) <= _COMMAND else [],
-        ),
-    )
-    filled = (
-        Section(
-            title,
-            rank,
-            tuple(block for block in blocks if isinstance(block, Code) or block.rows),
-            kind,
+    every = (
+        Section(title, rank, tuple(filter(_is_filled, blocks)), kind)
+        for title, rank, kind, blocks in (
+            *_on_divergence(report, reasons, rows, whole),
+            *_on_the_rest(report, rows, whole),
         )
-        for title, rank, kind, blocks in made
         if whole or rank < WHOLE
     )
-    return [item for item in filled if item.blocks]
+    return [item for item in every if item.blocks]
 
 
-def _lines(lines: Iterable[Phrase]) -> Block:
+def _on_divergence(
+    report: Report, reasons: Sequence[Reason], rows: int, whole: bool
+) -> Iterator[_Row]:
+    """Yield what a change weakens, what differs, and why."""
+    why = report.diagnosis
+    floor = report.noise_floor
+    title = "What was compared"
+    if wording.diverged(report):
+        title = "What differs and how far"
+        floor = None
+    map_title = "by module and step"
+    explained = why if whole else None
+    yield "Weakened checks", 0, "answer", _weakened(report, rows if whole else _SEEN)
+    source = "\n".join(source_lines(why))
+    yield "", 1, "drawn", [Code(source)]
+    yield "", 2, "answer", _logs(report, rows, 5 if whole else 1)
+    yield title, WHOLE + 2, "answer", [_comparison(report, rows)]
+    items = reason_items(reasons, rows, explained)
+    yield "Reasons and what to do", 2, "answer", [items]
+    yield "How the cause was found", WHOLE + 1, "", _background(why, rows)
+    yield f"Where they differ, {map_title}", MAP, "drawn", [_map(report.determinism)]
+    yield f"Without the flags, {map_title}", WHOLE + 2, "drawn", [_map(floor)]
+
+
+def _on_the_rest(report: Report, rows: int, whole: bool) -> Iterator[_Row]:
+    """Yield what else was compared, measured and checked, and what the runs were."""
+    yield "Resume", 3, "", [_legs(report.resume)]
+    yield "Equivalent ways", 3, "", [_ways(report.equivalences)]
+    # without `whole` the first line of either stands in the table above
+    if (entry := report.baseline) is not None:
+        lines = comparisons.baseline_lines(entry, rows)[not whole :]
+        facts = _lines(*lines, *_remedy(entry.remedy))
+        yield "Against the baseline", 3, "answer", [facts]
+    if report.against is not None:
+        lines = comparisons.against_lines(report.against, rows)[not whole :]
+        yield "Against another ref", 3, "answer", [_lines(*lines)]
+    yield "Noise and cost", WHOLE, "cost", [_figures(report)]
+    title = "Checklist" if whole else "Checks that did not pass"
+    yield title, 3, "", _checklist(report.checklist, rows, whole)
+    yield "Config hash", WHOLE + 3, "", _config_hash(report, rows)
+    yield "Worth knowing", WHOLE, "", [reason_items(report.notes, rows)]
+    yield "Runs", WHOLE + 1, "", [_runs(report, rows)]
+    environment = _values(_environment(report.subject), rows)
+    settings = _values(_settings(report), rows)
+    yield "Environment", WHOLE + 3, "", [environment]
+    yield "Flags as read back", WHOLE + 3, "", [settings]
+    if len(report.reproduce) <= _COMMAND:
+        yield "See it again", 2, "answer", [Code(report.reproduce, "sh")]
+
+
+def _is_filled(block: Block) -> bool:
+    return bool(block.text if isinstance(block, Code) else block.rows)
+
+
+def _facts(*rows: tuple[str, Phrase]) -> Facts:
+    return Facts(tuple(row for row in rows if row[1]))
+
+
+def _lines(*lines: Phrase) -> Facts:
     """Return sentences without a label."""
-    return Facts(tuple(("", line) for line in lines))
+    return _facts(*(("", line) for line in lines))
 
 
-def _remedy(words: str) -> list[Phrase]:
-    return (
-        [phrase("{figure} {message}", figure="Remedy:", message=words)] if words else []
-    )
+def _items(entries: Iterable[Iterable[Phrase]], left: int = 0) -> Items:
+    """Return entries without their empty lines, and how many more there are."""
+    every = []
+    for lines in (*entries, [_more(left)]):
+        filled = tuple(filter(None, lines))
+        if filled:
+            every.append(filled)
+    return Items(tuple(every))
 
 
-def _left(count: int) -> list[Phrase]:
-    more = and_more(count)
-    return [say(f"{more}, all in the JSON report")] if more else []
+def _cells(roles: str, *texts: object) -> tuple[Phrase, ...]:
+    """Return a row of a table: a text for each role."""
+    pairs = zip(roles.split(), texts, strict=True)
+    return tuple(say(str(text), role) for role, text in pairs)
+
+
+def _remedy(words: str) -> tuple[Phrase, ...]:
+    line = phrase("{figure} {message}", figure="Remedy:", message=words)
+    return (line,) if words else ()
+
+
+def _more(left: int) -> Phrase:
+    more = and_more(left)
+    return say(more and f"{more}, all in the JSON report")
 
 
 def _weakened(report: Report, rows: int) -> list[Block]:
@@ -164,32 +195,26 @@ def _weakened(report: Report, rows: int) -> list[Block]:
     base = report.base
     if base is None or not base.weakened:
         return []
-    lines = [comparisons.weakening(item) for item in base.weakened[:rows]]
-    lines += _left(len(base.weakened) - rows)
+    lines = [[comparisons.weakening(item)] for item in base.weakened[:rows]]
     judge = phrase(
         "{}. {figure} say in the pull request why the weaker check is enough, or take it back.",
         comparisons.base_policy(base),
         figure="What to do:",
     )
-    return [Items(tuple((line,) for line in lines)), _lines([judge])]
+    return [_items(lines, len(base.weakened) - rows), _lines(judge)]
 
 
-def source_lines(diagnosis: Diagnosis) -> list[str]:
+def source_lines(diagnosis: Diagnosis | None) -> list[str]:
     """Return the cause's line, marked, and those around it, with their numbers."""
-    digits = max((len(str(number)) for number, _ in diagnosis.excerpt), default=0)
+    excerpt = diagnosis.excerpt if diagnosis else ()
+    line_numbers = [str(number) for number, _ in excerpt]
+    digits = max(map(len, line_numbers), default=0)
+    cause = diagnosis and diagnosis.line
     return [
-        f"{'>' if number == diagnosis.line else ' '} {number:>{digits}} | "
+        f"{'>' if number == cause else ' '} {number:>{digits}} | "
         + clip(text.expandtabs(4).replace("\n", " "), 120)
-        for number, text in diagnosis.excerpt
+        for number, text in excerpt
     ]
-
-
-def _source(diagnosis: Diagnosis | None) -> list[Block]:
-    return (
-        [Code("\n".join(source_lines(diagnosis)))]
-        if diagnosis is not None and diagnosis.excerpt
-        else []
-    )
 
 
 def _logs(report: Report, rows: int, most: int) -> list[Block]:
@@ -198,8 +223,8 @@ def _logs(report: Report, rows: int, most: int) -> list[Block]:
     blocks: list[Block] = []
     for run in ended[:most]:
         title = phrase("End of the log of {name}:", name=run.name)
-        log = "\n".join(clip(line, _LINE) for line in run.log_tail[-rows:])
-        blocks += [_lines([title]), Code(log)]
+        lines = [clip(line, _LINE) for line in run.log_tail[-rows:]]
+        blocks += [_lines(title), Code("\n".join(lines))]
     return blocks
 
 
@@ -207,40 +232,45 @@ def reason_items(
     reasons: Sequence[Reason], rows: int, why: Diagnosis | None = None
 ) -> Items:
     """Return id, message and remedy of each reason; the cause below the first that it explains."""
-    items: list[tuple[Phrase, ...]] = []
+    entries: list[Sequence[Phrase]] = []
     for item in reasons[:rows]:
-        behind: tuple[Phrase, ...] = ()
+        cause: tuple[Phrase, ...] = ()
         if why is not None and item.id in DIVERGED:
-            behind = findings.why(why)
+            cause = findings.why(why)
             why = None
-        first = phrase("{id} {message}", id=item.id, message=item.message)
-        items.append((first, *behind, *_remedy(item.remedy)))
-    return Items((*items, *((line,) for line in _left(len(reasons) - rows))))
+        line = phrase("{id} {message}", id=item.id, message=item.message)
+        entries.append((line, *cause, *_remedy(item.remedy)))
+    return _items(entries, len(reasons) - rows)
 
 
-def _differs(report: Report, rows: int) -> Iterator[tuple[str, Phrase]]:
-    found = report.determinism
-    if found is not None and not found.identical:
-        if found.first_divergence is not None:
-            yield "diverges at", wording.where(found.first_divergence)
-            yield "", wording.how_far(found.first_divergence)
-        yield "differing", wording.spread(found)
-        yield "", say(wording.kinds(found), "message")
+def _comparison(report: Report, rows: int) -> Facts:
+    """Return what two runs differ in and how far, or what equal runs were compared in."""
+    facts: list[tuple[str, Phrase]] = []
+    pair = report.determinism
+    if pair is not None and not pair.identical:
+        facts += [
+            ("diverges at", wording.where(pair.first_divergence)),
+            ("", wording.how_far(pair.first_divergence)),
+            ("differing", wording.spread(pair)),
+            ("", say(wording.kinds(pair), "message")),
+        ]
         most = min(rows, _FARTHEST)
-        for index, item in enumerate(found.weights[:most]):
-            far = ", ".join(wording.apart(item)) or "distance not measured"
-            line = phrase(f"{{name}}: {far}", name=item.name)
-            yield "at the end" if index == 0 else "", line
-        yield from (("", line) for line in _left(len(found.weights) - most))
-    if wording.compared(report):
-        yield "compared", say(wording.compared(report))
-        yield "runs", say(wording.bound(report))
-    if found is not None and len(found.seeds) > 1:
-        yield "seeds", say(wording.seeds(report))
-    if report.base is not None and not report.base.weakened:
-        yield "base", comparisons.base_policy(report.base)
-    if lost := wording.non_finite(report):
-        yield "loss", phrase("not finite: {message}", message=lost)
+        label = "at the end"
+        for item in pair.weights[:most]:
+            far = ", ".join(wording.distances(item)) or "distance not measured"
+            facts.append((label, phrase(f"{{name}}: {far}", name=item.name)))
+            label = ""
+        facts.append(("", _more(len(pair.weights) - most)))
+    base = report.base
+    lost = wording.non_finite(report)
+    return _facts(
+        *facts,
+        ("compared", say(wording.compared(report))),
+        ("runs", say(wording.bound(report))),
+        ("seeds", say(wording.seeds(report))),
+        ("base", comparisons.base_policy(base) if base and not base.weakened else ()),
+        ("loss", phrase("not finite: {message}", message=lost) if lost else ()),
+    )
 
 
 def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
@@ -248,203 +278,208 @@ def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
     if diagnosis is None:
         return []
     operators = tuple(
-        (
-            say(item.name, "name"),
-            say(item.phase, "message"),
-            _place(item.file, item.line),
-            say("same" if item.same_inputs else "differ"),
-            say("same") if item.same_outputs else say("differ", "figure"),
+        _cells(
+            f"name message name say {'say' if item.same_outputs else 'figure'}",
+            item.name,
+            item.phase,
+            findings.place(item),
+            _SAME[item.same_inputs],
+            _SAME[item.same_outputs],
         )
         for item in diagnosis.operators[:rows]
     )
     uses = tuple(
-        (
-            say(item.factor, "message"),
-            say(item.call, "name"),
-            _place(item.file, item.line),
-            say(f"{item.count:,}"),
-            say("differ", "figure") if item.differs else say("same"),
+        _cells(
+            f"message name name say {'figure' if item.differs else 'say'}",
+            item.factor,
+            item.call,
+            findings.place(item),
+            f"{item.count:,}",
+            _SAME[not item.differs],
         )
         for item in diagnosis.uses[:rows]
     )
     return [
-        Items(tuple((line,) for line in findings.background(diagnosis))),
+        _items([line] for line in findings.background(diagnosis)),
         Table(("operator", "phase", "line", "inputs", "outputs"), operators),
         Table(("factor", "call", "line", "times", "answers"), uses),
     ]
 
 
-def _place(file: str, line: int) -> Phrase:
-    return say(notebook.place(file, line), "name") if file else ()
-
-
-def _map(pair: Comparison | NoiseFloor | None) -> list[Block]:
+def _map(pair: Comparison | NoiseFloor | None) -> Code:
     if pair is None or pair.identical or pair.heat_map is None:
-        return []
-    text = text_map(pair.heat_map, pair.first_divergence)
-    return [Code(text)] if text else []
+        return Code("")
+    return Code(text_map(pair.heat_map, pair.first_divergence))
 
 
-def _legs(found: Resumption | None) -> Iterator[tuple[Phrase, ...]]:
-    """Yield each leg of a training that went on, and what it did not get back."""
-    for leg in found.legs if found else ():
-        words = "leg {figure}, steps {message}: "
-        words += "bitwise identical" if leg.identical else "another training"
-        lines = [
-            phrase(
-                words, figure=str(leg.number), message=f"{leg.begins} to {leg.ends - 1}"
-            )
-        ]
-        lines += [
+def _legs(resumption: Resumption | None) -> Items:
+    """Return each leg of a training that went on, and what it did not get back."""
+    entries = []
+    for leg in resumption.legs if resumption else ():
+        words = "bitwise identical" if leg.identical else "another training"
+        steps = f"{leg.begins} to {leg.ends - 1}"
+        line = phrase(
+            f"leg {{figure}}, steps {{message}}: {words}",
+            figure=str(leg.number),
+            message=steps,
+        )
+        missing = [
             phrase("{id} {message}", id=item.component, message=item.message)
             for item in leg.not_restored
         ]
-        if leg.first_divergence:
-            lines.append(phrase("diverges at {}", wording.where(leg.first_divergence)))
-        yield tuple(lines)
+        first = wording.where(leg.first_divergence)
+        entries.append(
+            [line, *missing, phrase("diverges at {}", first) if first else ()]
+        )
+    return _items(entries)
 
 
-def _ways(found: Sequence[Equivalence]) -> Iterator[tuple[Phrase, ...]]:
-    """Yield each other way to the same training, how far it is apart at most, and why."""
-    for item in found:
+def _ways(ways: Sequence[Equivalence]) -> Items:
+    """Return each other way to the same training, how far it is apart at most, and why."""
+    entries = []
+    for item in ways:
         words = "the same training" if item.equivalent else "another training"
-        lines = [phrase(f"{{id}} {words}, compared {item.compare}", id=item.name)]
-        if item.detail:
-            lines.append(say(item.detail, "message"))
-        lines.append(phrase("steps compared: {figure}", figure=str(item.steps)))
-        for label, apart in (("first", item.first), ("farthest", item.worst)):
+        lines = [
+            phrase(f"{{id}} {words}, compared {item.compare}", id=item.name),
+            say(item.detail, "message"),
+            phrase("steps compared: {figure}", figure=str(item.steps)),
+        ]
+        places = {"first": item.first, "farthest": item.worst}
+        for label, apart in places.items():
             if apart is not None:
-                place = Divergence(step=apart.step, kind=apart.kind, name=apart.name)
+                place = Divergence(
+                    step=apart.step,
+                    kind=apart.kind,
+                    name=apart.name,
+                )
                 count = apart.roundings
                 far = "" if count is None else f": {wording.roundings(count)}"
                 lines.append(phrase(f"{label}: {{}}{far}", wording.where(place)))
-        if item.likely:
-            lines.append(say(item.likely, "message"))
-        yield tuple(lines)
+        entries.append([*lines, say(item.likely, "message")])
+    return _items(entries)
 
 
-def check_items(results: Iterable[CheckResult]) -> Items:
+def check_items(results: Iterable[CheckResult], left: int = 0) -> Items:
     """Return each check with its message and evidence; of what warns or fails, what to do."""
-    items: list[tuple[Phrase, ...]] = []
+    entries = []
     for item in results:
-        words = "{status} {id} {message}"
-        line = phrase(words, status=item.status, id=item.id, message=item.message)
-        below = [say(str(entry), "seen") for entry in item.evidence[:_EVIDENCE]]
-        if more := and_more(len(item.evidence) - _EVIDENCE):
-            below.append(say(more))
-        below += _remedy(item.remedy) if item.status in ("warn", "fail") else []
-        items.append((line, *below))
-    return Items(tuple(items))
-
-
-def _checklist(
-    checklist: Sequence[CheckResult], rows: int, whole: bool
-) -> Iterator[Block]:
-    shown = ("fail", "warn", "waived", "skip") if whole else ("fail", "warn")
-    if whole and checklist:
-        counted = (
-            (category, say(numbers.of(passed, made) if made else "nothing checked"))
-            for category, passed, made in wording.coverage(checklist)
+        line = phrase(
+            "{status} {id} {message}",
+            status=item.status,
+            id=item.id,
+            message=item.message,
         )
-        yield Facts(tuple(counted))
-    listed_here = [
+        evidence = [say(str(entry), "seen") for entry in item.evidence]
+        more = say(and_more(len(evidence) - _EVIDENCE))
+        remedy = _remedy(item.remedy) if item.status in ("warn", "fail") else ()
+        entries.append([line, *evidence[:_EVIDENCE], more, *remedy])
+    return _items(entries, left)
+
+
+def _checklist(checklist: Sequence[CheckResult], rows: int, whole: bool) -> list[Block]:
+    undeclared = [item for item in checklist if wording.is_undeclared(item)]
+    statuses = ("fail", "warn", "waived", "skip") if whole else ("fail", "warn")
+    results = [
         item
         for item in wording.worst_first(checklist)
-        if item.status in shown and not wording.is_undeclared(item)
+        if item.status in statuses and item not in undeclared
     ]
-    left = ((line,) for line in _left(len(listed_here) - rows))
-    yield Items((*check_items(listed_here[:rows]).rows, *left))
-    named = {
-        "passed": [item.id for item in checklist if item.status == "pass"],
-        "not declared": [item.id for item in checklist if wording.is_undeclared(item)],
-    }
-    for label, ids in named.items():
-        if whole and ids:
-            more = _left(len(ids) - rows)
-            listing = [say(name, "id") for name in ids[:rows]]
-            yield Facts(((label, wording.joined([*listing, *more])),))
+    items = check_items(results[:rows], len(results) - rows)
+    if not whole or not checklist:
+        return [items]
+    coverage = (
+        (category, say(numbers.of(passed, made) if made else "nothing checked"))
+        for category, passed, made in wording.coverage(checklist)
+    )
+    passed = [item for item in checklist if item.status == "pass"]
+    others = (
+        _facts((label, _ids(group, rows)))
+        for label, group in (("passed", passed), ("not declared", undeclared))
+    )
+    return [_facts(*coverage), items, *others]
 
 
-def _figures(report: Report) -> Iterator[tuple[str, Phrase]]:
-    yield "noise floor", wording.noise(report.noise_floor)
-    yield "cost", comparisons.cost(report.cost)
-    if (price := report.cost) is not None:
-        flags = numbers.milliseconds(price.deterministic_step_ms)
-        none = numbers.milliseconds(price.default_step_ms)
-        timed = numbers.count(price.timed_steps, "step")
-        times = f"{flags} a step against {none} where runs are fastest, {timed} timed"
-        yield "", say(times)  # of the fastest fortieth of each run
-        yield "", say(comparisons.memory(price))
-        yield from (("", line) for line in comparisons.doubts(price))
-    if spent := comparisons.times_spent(report):
-        yield "time", say(spent)
+def _ids(results: Sequence[CheckResult], rows: int) -> Phrase:
+    ids = [say(item.id, "id") for item in results[:rows]]
+    more = _more(len(results) - rows)
+    return wording.joined([*ids, more] if more else ids)
+
+
+def _figures(report: Report) -> Facts:
+    cost = report.cost
+    times = ""
+    if cost is not None:
+        with_flags = numbers.milliseconds(cost.deterministic_step_ms)
+        without = numbers.milliseconds(cost.default_step_ms)
+        steps = numbers.count(cost.timed_steps, "step")
+        # of the fastest fortieth of each run
+        times = f"{with_flags} a step against {without} where runs are fastest, {steps} timed"
+    return _facts(
+        ("noise floor", wording.noise(report.noise_floor)),
+        ("cost", comparisons.cost(cost)),
+        ("", say(times)),
+        ("", say(comparisons.memory(cost))),
+        ("", comparisons.doubt(cost)),
+        ("time", say(comparisons.times_spent(report))),
+    )
 
 
 def _config_hash(report: Report, rows: int) -> list[Block]:
-    found = report.config_hash
-    if found is None:
+    hashed = report.config_hash
+    if hashed is None:
         return []
-    named = tuple((name, say(root, "name")) for name, root in comparisons.roots(found))
-    inputs = tuple(
-        (say(root), say(name, "name"), say(value, "name"))
-        for root, name, value in islice(comparisons.inputs(found), rows)
-    )
-    left = _left(sum(len(inputs) for _, _, inputs in found.roots()) - rows)
-    return [
-        Facts(named),
-        Table(("root", "input", "value"), inputs),
-        _lines(left),
-    ]
+    roots = [("config hash", say(hashed.config_hash, "name"))]
+    for root, digest, _ in hashed.roots():
+        roots.append((root, say(digest, "name")))
+    inputs = [_cells("say name name", *item) for item in comparisons.inputs(hashed)]
+    table = Table(("root", "input", "value"), tuple(inputs[:rows]))
+    more = _more(len(inputs) - rows)
+    return [_facts(*roots), table, _lines(more)]
 
 
-def _runs(report: Report, rows: int) -> Block:
+def _runs(report: Report, rows: int) -> Table:
     lines = tuple(
-        (
-            say(run.name, "name"),
-            say(str(run.seed)),
-            say(f"{run.steps:,}"),
-            say(f"{run.processes:,}"),
-            say(numbers.duration(run.seconds)),
-            say(
-                wording.outcome(run),
-                "fault" if wording.ended_badly(run) else "message",
-            ),
+        _cells(
+            f"name say say say say {'fault' if wording.ended_badly(run) else 'message'}",
+            run.name,
+            run.seed,
+            f"{run.steps:,}",
+            f"{run.processes:,}",
+            numbers.duration(run.seconds),
+            wording.outcome(run),
         )
         for run in report.runs[:rows]
     )
     return Table(("run", "seed", "steps", "processes", "time", "ended"), lines)
 
 
-def _environment(report: Report) -> dict[str, object]:
+def _environment(subject: Subject) -> Mapping[str, object]:
     """Return what was gated and on what. Names of ours are not taken over by what the training
     reported."""
-    subject = report.subject
-    facts: dict[str, object] = {
+    ours = {
         "spec": subject.spec,
         "command": subject.command,
         "commit": subject.commit or "not in git",
         "sandbox": subject.sandbox,
+        "uncommitted changes": listed(subject.uncommitted, 10),
     }
-    if subject.uncommitted:
-        facts["uncommitted changes"] = listed(subject.uncommitted, 10)
-    return {**dict(sorted(subject.versions.items())), **facts}
+    if not subject.uncommitted:
+        del ours["uncommitted changes"]
+    return {**dict(sorted(subject.versions.items())), **ours}
 
 
-def _settings(report: Report) -> dict[str, object]:
+def _settings(report: Report) -> Mapping[str, object]:
     """Return the flags as read back; of runs that were not compared those of the first."""
-    if report.determinism is not None:
-        return dict(sorted(report.determinism.determinism_settings.items()))
     ended_well = (
-        run
+        run.settings
         for run in report.runs
         if run.arm == "deterministic" and not wording.ended_badly(run)
     )
-    return next((dict(sorted(run.settings.items())) for run in ended_well), {})
+    pair = report.determinism
+    settings = pair.determinism_settings if pair else next(ended_well, {})
+    return dict(sorted(settings.items()))
 
 
-def _named(values: Mapping[str, object], rows: int) -> Block:
-    lines = tuple(
-        (say(name, "name"), say(str(value), "name"))
-        for name, value in islice(values.items(), rows)
-    )
-    return Table(("name", "value"), lines)
+def _values(values: Mapping[str, object], rows: int) -> Table:
+    cells = [_cells("name name", *item) for item in values.items()]
+    return Table(("name", "value"), tuple(cells[:rows]))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
 from rich.console import Group, RenderableType
+from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -19,8 +20,8 @@ from repro_gate.checks.interface import STATUSES, CheckResult
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, for_terminal, listed
 from repro_gate.report import glance, numbers, wording
-from repro_gate.report.document import plain, to_text
-from repro_gate.report.glance import Row
+from repro_gate.report.document import jsonable, to_text
+from repro_gate.report.glance import Row, row
 from repro_gate.report.model import PLAIN, Report, RunSummary, View
 from repro_gate.report.sections import (
     Block,
@@ -73,73 +74,57 @@ def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> s
     most = MOST_OF_A_PASS if report.verdict == "pass" else MOST
     # the noise floor has a line of its own
     headline = wording.headline(replace(report, noise_floor=None))
-    head = Row(label=report.verdict, lines=(headline,), rank=0, form="verdict")
+    head = row(report.verdict, 0, headline, form="verdict")
     answer = glance.answer_rows(report)
-    if report.diagnosis is not None:
-        answer[1:1] = _source(report.diagnosis)
+    answer[1:1] = _source(report.diagnosis)
     further = glance.further_rows(report)
-    last = _last(report, written)
     groups = [
-        [row for row in rows if row.lines]
-        for rows in (answer, _log(report), further, last)
+        [item for item in rows if item.lines]
+        for rows in ([head], answer, _log(report), further, _last(report, written))
     ]
-    return printed(view, *fitted([[head], *groups], width, most))
+    return printed(view, *fitted(groups, width, most))
 
 
-def _source(why: Diagnosis) -> Iterator[Row]:
+def _source(why: Diagnosis | None) -> Iterator[Row]:
     """Return the lines around the cause; its own line stays where there is no room."""
     for line in source_lines(why):
-        here = line.startswith(">")
-        source = say(line, "name") if here else say(line, "seen")
-        yield Row(label="", lines=(source,), rank=2 if here else EXTRA, form="cut")
+        if line.startswith(">"):
+            yield row("", 2, say(line, "name"), form="cut")
+        else:
+            yield row("", EXTRA, say(line, "seen"), form="cut")
 
 
 def _log(report: Report) -> Iterator[Row]:
     """Return the runs that ended badly, and not because the gate had seen enough of them, and the
     end of the log of the first."""
-    inconclusive = report.verdict == "inconclusive"
-    ended = [
-        run
-        for run in report.runs
-        if wording.ended_badly(run) and (run.log_tail or inconclusive)
-    ]
-    if inconclusive and ended:
+    ended = [run for run in report.runs if wording.ended_badly(run)]
+    if report.verdict == "inconclusive":
         more = say(and_more(len(ended) - _FEW, "runs"))
-        lines = (*map(_ended, ended[:_FEW]), *([more] if more else []))
-        yield Row(label="ended", lines=lines, rank=2, most=4)
-    for run in [run for run in ended if run.log_tail][: int(report.verdict != "pass")]:
-        yield Row(
-            label="",
-            lines=(phrase("end of the log of {name}:", name=run.name),),
-            rank=2,
-        )
+        yield row("ended", 2, *map(_ended, ended[:_FEW]), more, most=4)
+    logged = [run for run in ended if run.log_tail and report.verdict != "pass"]
+    for run in logged[:1]:
+        yield row("", 2, phrase("end of the log of {name}:", name=run.name))
         tail = (line.expandtabs(4) for line in run.log_tail if line.strip())
-        logged = tuple(phrase("| {message}", message=line) for line in tail)
-        yield Row(label="", lines=logged, rank=2, most=_LOG, form="cut")
+        lines = (phrase("| {message}", message=line) for line in tail)
+        yield row("", 2, *lines, most=_LOG, form="cut")
 
 
 def _ended(run: RunSummary) -> Phrase:
-    after = (
-        f" after {numbers.count(run.steps, 'step')}, {numbers.duration(run.seconds)}"
-    )
-    return phrase(
-        f"{{name}}: {{message}}{after}", name=run.name, message=wording.outcome(run)
-    )
+    after = f"{numbers.count(run.steps, 'step')}, {numbers.duration(run.seconds)}"
+    words = f"{{name}}: {{message}} after {after}"
+    return phrase(words, name=run.name, message=wording.outcome(run))
 
 
 def _last(report: Report, written: Sequence[str]) -> Iterator[Row]:
     """Return how many checks passed, how to see it again, and where the rest of the report is."""
     yield glance.checks_row(report)
-    if report.reproduce:
-        command = say(report.reproduce, "command")
-        yield Row(label="reproduce", lines=(command,), rank=0, form="whole")
+    command = say(report.reproduce, "command")
+    yield row("reproduce", 0, command, form="whole")
     more = say("`-v`, or `repro-gate show -v REPORT.json`, prints the rest")
     if written:
-        names = [for_terminal(name, 200) for name in written]
-        more = phrase(
-            "`-v` prints the rest; written: {message}", message=listed(names, _FILES)
-        )
-    yield Row(label="more", lines=(more,), rank=0, most=1)
+        names = listed([for_terminal(name, 200) for name in written], _FILES)
+        more = phrase("`-v` prints the rest; written: {message}", message=names)
+    yield row("more", 0, more, most=1)
 
 
 def parts(report: Report) -> Iterator[RenderableType]:
@@ -149,19 +134,18 @@ def parts(report: Report) -> Iterator[RenderableType]:
     head.add_row(badge, text(wording.headline(report), "bold"))
     yield head
     for item in sections(report, _ROWS):
-        if item.blocks[0] == Code(
-            report.reproduce, "sh"
-        ):  # on one line, so that it can be copied
+        # on one line, so that it can be copied
+        if item.blocks[0] == Code(report.reproduce, "sh"):
+            command = f"  {for_terminal(report.reproduce)}"
             yield from section(item.title, None)
-            yield Text(
-                "  " + for_terminal(report.reproduce), style="bold", no_wrap=True
-            )
+            yield Text(command, style="bold", no_wrap=True)
         else:
             yield from section(item.title, Group(*map(laid_out, item.blocks)))
 
 
 def laid_out(block: Block) -> RenderableType:
     """Return a block of a section as lines of a terminal."""
+    table = grid(None)
     match block:
         case Facts(facts) if not any(label for label, _ in facts):
             return Group(*(text(phrase) for _, phrase in facts))
@@ -169,28 +153,25 @@ def laid_out(block: Block) -> RenderableType:
             table = grid(12, None)
             for label, line in facts:
                 table.add_row(Text(label, style="dim"), text(line))
-            return table
         case Items(items):
-            table = grid(None)
             for first, *below in items:
                 table.add_row(text(first))
                 for line in below:
                     table.add_row(indented(text(line)))
-            return table
         case Code(code):
-            lines = (
-                text(say(line.expandtabs(4), "message")) for line in code.split("\n")
-            )
-            return indented(Group(*lines))
+            lines = code.expandtabs(4).split("\n")
+            return indented(Group(*(text(say(line, "message")) for line in lines)))
         case Table(head, rows):
             table = Grid(
-                box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False
+                *(Column(title, overflow="fold") for title in head),
+                box=None,
+                padding=(0, 2, 0, 0),
+                header_style="dim",
+                pad_edge=False,
             )
-            for title in head:
-                table.add_column(title, overflow="fold")
-            for row in rows:
-                table.add_row(*map(text, row))
-            return table
+            for cells in rows:
+                table.add_row(*map(text, cells))
+    return table
 
 
 def render_checklist(
@@ -235,12 +216,12 @@ def checklist_json(
         "checklist": [asdict(item) for item in results],
         "need_training": list(need_training),
     }
-    return to_text(plain(document))
+    return to_text(jsonable(document))
 
 
 def _summary(results: Sequence[CheckResult], waiting: int) -> Text:
-    """`checklist: 3 failed, 2 warn, 9 passed, 4 need training (repro-gate run)`; of what there is
-    none, only `passed` is said."""
+    """Return `checklist: 3 failed, 2 warn, 9 passed, 4 need training (repro-gate run)`; of what
+    there is none, only `passed` is said."""
     statuses = Counter(item.status for item in results)
     counts = [
         f"{statuses[status]:,} {word}"
@@ -248,15 +229,10 @@ def _summary(results: Sequence[CheckResult], waiting: int) -> Text:
         if statuses[status] or status == "pass"
     ]
     if waiting:
-        counts.append(
-            f"{waiting:,} {'needs' if waiting == 1 else 'need'} training (repro-gate run)"
-        )
-    style = (
-        "bold red"
-        if statuses["fail"]
-        else "bold yellow"
-        if statuses["warn"]
-        else "bold green"
-    )
+        need = "needs" if waiting == 1 else "need"
+        counts.append(f"{waiting:,} {need} training (repro-gate run)")
+    colours = {"fail": "red", "warn": "yellow"}
+    colour = next((colours[name] for name in colours if statuses[name]), "green")
+    style = f"bold {colour}"
     # one line, so that a log can be searched for it
     return Text(f"checklist: {', '.join(counts)}", style=style, no_wrap=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -83,7 +85,7 @@ def printed(view: View, *parts: RenderableType) -> str:
         highlight=False,
         legacy_windows=False,
     )
-    with console.capture() as kept:
+    with console.capture() as capture:
         for part in parts:
             # a command to copy, a line to search for
             unbroken = isinstance(part, Text) and part.no_wrap
@@ -92,11 +94,10 @@ def printed(view: View, *parts: RenderableType) -> str:
                 width=min(view.width, _RULE) if isinstance(part, Rule) else None,
                 soft_wrap=bool(unbroken),
             )
-    found = "\n".join(line.rstrip(" ") for line in kept.get().split("\n"))
-    return for_encoding(
-        found if unicode(view) else found.replace("─", "-").replace("…", ELLIPSIS),
-        view.encoding,
-    )
+    output = "\n".join(line.rstrip(" ") for line in capture.get().split("\n"))
+    if not unicode(view):
+        output = output.replace("─", "-").replace("…", ELLIPSIS)
+    return for_encoding(output, view.encoding)
 
 
 def unicode(view: View) -> bool:
@@ -131,7 +132,7 @@ def indented(line: RenderableType) -> Padding:
 
 
 def grid(*widths: int | None) -> Table:
-    """Columns without lines: a fixed width each, None for the one that takes the rest."""
+    """Return columns without lines: a fixed width each, None for the one that takes the rest."""
     table = Table.grid(padding=(0, 2, 0, 0), expand=False)
     for width in widths:
         table.add_column(width=width, no_wrap=False, overflow="fold")
@@ -151,31 +152,34 @@ def section(title: str, body: RenderableType | None) -> Iterator[RenderableType]
 def fitted(groups: Sequence[Sequence[Row]], width: int, most: int) -> list[Text]:
     """Return the rows as lines of a terminal, a blank line between two groups, `most` lines in all
     unless rows of rank 0 alone take more."""
-    found: list[Text] = []
+    lines: list[Text] = []
     for lowest, limit in ((EXTRA, most), (1, _SHORT)):
-        laid = [[(row, _drawn(row, width, limit)) for row in group] for group in groups]
-        while (excess := len(found := _joined(laid)) - most) > 0:
-            rank = max((row.rank for group in laid for row, _ in group), default=0)
+        laid = [
+            (number, row, _drawn(row, width, limit))
+            for number, group in enumerate(groups)
+            for row in group
+        ]
+        while (excess := len(lines := _joined(laid)) - most) > 0:
+            ranks = [row.rank for _, row, _ in laid]
+            rank = max(ranks)
             if rank < lowest:
                 break
-            group = [item for item in laid if any(row.rank == rank for row, _ in item)][
-                -1
-            ]
-            at = max(index for index, (row, _) in enumerate(group) if row.rank == rank)
-            row, lines = group.pop(at)
-            if row.form == "fold" and excess < len(lines):
-                group.insert(at, (row, _shortened(lines, len(lines) - excess, width)))
+            at = len(ranks) - 1 - ranks[::-1].index(rank)
+            number, row, drawn = laid.pop(at)
+            if row.form == "fold" and excess < len(drawn):
+                shortened = _shortened(drawn, len(drawn) - excess, width)
+                laid.insert(at, (number, row, shortened))
         else:
             break
-    return found
+    return lines
 
 
-def _joined(laid: Sequence[Sequence[tuple[Row, list[Text]]]]) -> list[Text]:
-    found: list[Text] = []
-    for group in laid:
-        lines = [line for _, drawn in group for line in drawn]
-        found += [Text(""), *lines] if found and lines else lines
-    return found
+def _joined(laid: Sequence[tuple[int, Row, list[Text]]]) -> list[Text]:
+    lines: list[Text] = []
+    for _, group in groupby(laid, key=itemgetter(0)):
+        lines += [Text("")] if lines else []
+        lines += chain.from_iterable(drawn for _, _, drawn in group)
+    return lines
 
 
 def _drawn(row: Row, width: int, limit: int) -> list[Text]:
@@ -213,11 +217,10 @@ def _shortened(lines: Sequence[Text], most: int, width: int) -> list[Text]:
 def _folded(lines: Sequence[Text], room: int, most: int) -> list[Text]:
     """Return the first lines that a terminal of that width would make of these."""
     console = Console(width=room, file=io.StringIO())
-    found = list[Text]()
+    folded = list[Text]()
     for line in lines:
-        for part in (
-            line.wrap(console, room, overflow="fold") if len(found) < most else ()
-        ):
-            part.rstrip()
-            found.append(part)
-    return found
+        if len(folded) < most:
+            folded += line.wrap(console, room, overflow="fold")
+    for line in folded:
+        line.rstrip()
+    return folded

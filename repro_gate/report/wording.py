@@ -8,8 +8,10 @@ in its own way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from string import Formatter
+from typing import Any
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CATEGORIES, CheckResult
@@ -55,21 +57,27 @@ def say(words: str, role: str = "say") -> Phrase:
     return ((role, words),) if words else ()
 
 
+def plain_text(line: Phrase) -> str:
+    """Return the words of a phrase."""
+    return "".join(words for _, words in line)
+
+
 # the others are called as they are
 _KIND_WORDS = {
     "rng": "random state",
     "gradient": "gradient of",
     "optimizer": "optimizer state of",
 }
+# what equal runs are compared in, by kind
 _COUNTED = {
-    "parameter": ("parameter",),
-    "gradient": ("gradient",),
-    "batch": ("batch", "batches"),
-    "loss": ("loss", "losses"),
-    "buffer": ("buffer",),
-    "artifact": ("artifact",),
-    "optimizer": ("optimizer state",),
-    "rng": ("generator state",),
+    "parameter": "parameter",
+    "gradient": "gradient",
+    "batch": "batch",
+    "loss": "loss",
+    "buffer": "buffer",
+    "artifact": "artifact",
+    "optimizer": "optimizer state",
+    "rng": "generator state",
 }
 _UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
 _ENDED_WELL = ("finished", "stopped")
@@ -79,19 +87,19 @@ _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 def headline(report: Report) -> Phrase:
     """Return the verdict's one sentence. The only texts from outside are a proven cause's line and
     the name of what diverges without the flags."""
-    found = report.determinism
+    pair = report.determinism
     if report.verdict == "inconclusive":
         return say("the question could not be answered")
-    if found is None:
+    if pair is None:
         return say("the runs were not compared")
-    if not found.identical:
-        return _differing_headline(report, found)
-    seeds = len(found.seeds)
+    if not pair.identical:
+        return _diverging_headline(report, pair)
+    seeds = len(pair.seeds)
     same = (
-        f"bitwise identical: {numbers.count(found.tensors, 'tensor')}, "
-        f"{numbers.count(found.steps, 'step')}, "
+        f"bitwise identical: {numbers.count(pair.tensors, 'tensor')}, "
+        f"{numbers.count(pair.steps, 'step')}, "
     )
-    same += f"seed {found.seed}" if seeds <= 1 else numbers.count(seeds, "seed")
+    same += f"seed {pair.seed}" if seeds <= 1 else numbers.count(seeds, "seed")
     if report.baseline is not None and drifted(report):
         names = joined([say(part, "name") for part in report.baseline.unlike[:3]])
         drift = "two runs agree, but not with the baseline: same inputs, other results"
@@ -109,14 +117,9 @@ def headline(report: Report) -> Phrase:
 def drifted(report: Report) -> bool:
     """Return whether two runs that agree are not what the baseline recorded for the same inputs,
     and that is why it fails."""
-    found = report.determinism
-    same = found is not None and found.identical
-    return (
-        same
-        and report.verdict == "fail"
-        and report.baseline is not None
-        and report.baseline.status == "drift"
-    )
+    pair = report.determinism
+    failed = report.verdict == "fail" and pair is not None and pair.identical
+    return failed and report.baseline is not None and report.baseline.status == "drift"
 
 
 def diverged(report: Report) -> bool:
@@ -124,63 +127,53 @@ def diverged(report: Report) -> bool:
     return report.determinism is not None and not report.determinism.identical
 
 
-def _differing_headline(report: Report, compared: Determinism) -> Phrase:
-    first = compared.first_divergence
+def _diverging_headline(report: Report, pair: Determinism) -> Phrase:
+    first = pair.first_divergence
     if report.verdict == "pass":
         return say("not bitwise identical, but within the tolerance of the spec")
-    two = f"two runs with seed {compared.seed}"
-    seeds = sum(not item.identical for item in compared.seeds)
-    of_seeds = (
-        f" ({numbers.of(seeds, len(compared.seeds))} seeds)"
-        if len(compared.seeds) > 1
-        else ""
-    )
-    if first is not None and _differs_in_length(first):
-        so = phrase(
-            f"{two} end differently{of_seeds}: {{message}}", message=first.detail
-        )
+    two = f"two runs with seed {pair.seed}"
+    of_seeds = ""
+    if len(pair.seeds) > 1:
+        count = sum(not item.identical for item in pair.seeds)
+        of_seeds = f" ({numbers.of(count, len(pair.seeds))} seeds)"
+    if first is None:
+        line = say(f"{two} diverge{of_seeds}")
+    elif _differs_in_length(first):
+        words = f"{two} end differently{of_seeds}: {{message}}"
+        line = phrase(words, message=first.detail)
     else:
-        place = "" if first is None else f" {moment(first, compared.steps)}"
-        so = say(f"{two} diverge{place}{of_seeds}")
+        line = say(f"{two} diverge {moment(first, pair.steps)}{of_seeds}")
     why = report.diagnosis
     if why is None or not (why.confirmed or why.observed):
-        return so
+        return line
     if why.file:
         because = "because of" if why.confirmed else "after other input at"
-        so = phrase(
-            f"{{}} {because} {{name}}", so, name=notebook.place(why.file, why.line)
-        )
-    return phrase(
-        "{}{}", so, say(f" ({why.cause}{'' if why.confirmed else ', observed'})")
-    )
+        place = notebook.place(why.file, why.line)
+        line = phrase(f"{{}} {because} {{name}}", line, name=place)
+    return phrase(f"{{}} ({why.cause}{'' if why.confirmed else ', observed'})", line)
 
 
 def moment(divergence: Divergence, steps: int) -> str:
-    """When, in a run of `steps` steps: they count from 0, -1 is before them and `steps` after
-    them."""
+    """Return when, in a run of `steps` steps: they count from 0, -1 is before them and `steps`
+    after them."""
     if divergence.step < 0:
         return "before the first step"
-    return (
-        f"at step {divergence.step}"
-        if divergence.step < steps
-        else "after the last step"
-    )
+    if divergence.step >= steps:
+        return "after the last step"
+    return f"at step {divergence.step}"
 
 
 def place_of(divergence: Divergence, steps: int) -> str:
-    """When and in what, as a clause: `at step 3 (gradient of fc.weight)`. The name is as the
+    """Return when and in what, as a clause: `at step 3 (gradient of fc.weight)`. The name is as the
     training gave it: the printer escapes it."""
     if divergence.kind == "artifact":
         return f"in artifact {divergence.name}"
     if _differs_in_length(divergence):
         return f"in how they end ({divergence.detail})"
-    word = _KIND_WORDS.get(divergence.kind, divergence.kind)
-    named = (
-        divergence.kind
-        if divergence.name == divergence.kind
-        else f"{word} {divergence.name}"
-    )
-    return f"{moment(divergence, steps)} ({named})"
+    label = f"{_KIND_WORDS.get(divergence.kind, divergence.kind)} {divergence.name}"
+    if divergence.name == divergence.kind:
+        label = divergence.kind
+    return f"{moment(divergence, steps)} ({label})"
 
 
 def _differs_in_length(divergence: Divergence) -> bool:
@@ -189,8 +182,10 @@ def _differs_in_length(divergence: Divergence) -> bool:
     return (divergence.kind, divergence.name) == ("optimizer", STEPS)
 
 
-def where(divergence: Divergence) -> Phrase:
-    """Return step, kind, name and process of a divergence."""
+def where(divergence: Divergence | None) -> Phrase:
+    """Return step, kind, name and process of a divergence; empty if there is none."""
+    if divergence is None:
+        return ()
     step = "before the first step" if divergence.step < 0 else f"step {divergence.step}"
     word = _KIND_WORDS.get(divergence.kind, divergence.kind)
     if divergence.name == divergence.kind:
@@ -203,86 +198,75 @@ def where(divergence: Divergence) -> Phrase:
     return phrase("{} in process {name}", place, name=divergence.process)
 
 
-def how_far(divergence: Divergence) -> Phrase:
+def how_far(divergence: Divergence | None) -> Phrase:
     """Return type, shape and distances of a divergence; empty if nothing is known."""
+    if divergence is None:
+        return ()
     parts: list[Phrase] = []
     if divergence.dtype is not None:
-        shape = (
-            "" if divergence.shape is None else f" {numbers.shape(divergence.shape)}"
-        )
-        parts.append(say(divergence.dtype + shape, "name"))
+        shape = divergence.shape
+        sizes = "" if shape is None else f" {numbers.shape(shape)}"
+        parts.append(say(divergence.dtype + sizes, "name"))
     if divergence.values is not None:
-        first, second = (
+        one, other = (
             value if isinstance(value, str) else repr(value)
             for value in divergence.values
         )
-        parts.append(phrase("{name} against {name2}", name=first, name2=second))
-    parts.extend(say(text, "figure") for text in apart(divergence))
-    if divergence.detail:
-        parts.append(say(divergence.detail, "message"))
+        parts.append(phrase("{name} against {name2}", name=one, name2=other))
+    parts += [say(text, "figure") for text in distances(divergence)]
+    parts.append(say(divergence.detail, "message"))
     return joined(parts)
 
 
-def apart(divergence: Divergence) -> list[str]:
+def distances(divergence: Divergence) -> list[str]:
     """Return the distances that exist, each with its name."""
-    far = divergence
-    values = {
-        "max abs ": far.max_abs,
-        "": None if far.max_ulp is None else numbers.ulps(far.max_ulp),
-        "L2 ": far.l2,
-        "relative L2 ": far.relative_l2,
-    }
-    return [
-        name + (value if isinstance(value, str) else numbers.small(value))
-        for name, value in values.items()
-        if value is not None
-    ]
+    small, ulps = numbers.small, numbers.ulps
+    figures: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
+        ("max abs ", divergence.max_abs, small),
+        ("", divergence.max_ulp, ulps),
+        ("L2 ", divergence.l2, small),
+        ("relative L2 ", divergence.relative_l2, small),
+    )
+    return [name + form(value) for name, value, form in figures if value is not None]
 
 
 def spread(comparison: Comparison) -> Phrase:
     """Return how much of what was compared differs, and in how many steps."""
-    text = (
-        f" tensor{'s' * (comparison.tensors != 1)} "
-        f"differ{'s' * (1 in (comparison.differing, comparison.tensors))}"
-    )
+    few = 1 in (comparison.differing, comparison.tensors)
+    text = f" tensor{'s' * (comparison.tensors != 1)} differ{'s' * few}"
     first = comparison.first_divergence
-    text += (
-        f" up to step {first.step}"
-        if first is not None and _differs_in_length(first) and not comparison.differing
-        else ""
-    )
+    if first and _differs_in_length(first) and not comparison.differing:
+        text += f" up to step {first.step}"
     if steps := comparison.differing_steps:
         text += f", in {numbers.of(steps, max(comparison.steps, steps))} steps"
-    return phrase(
-        f"{{figure}}{text}", figure=numbers.of(comparison.differing, comparison.tensors)
-    )
+    share = numbers.of(comparison.differing, comparison.tensors)
+    return phrase(f"{{figure}}{text}", figure=share)
 
 
 def kinds(comparison: Comparison) -> str:
-    """`gradient 14 of 20, loss 1 of 1`: the kinds that differ. Empty where the tallies are not
-    there."""
-    differing = (
+    """Return `gradient 14 of 20, loss 1 of 1`: the kinds that differ. Empty where the tallies are
+    not there."""
+    tallies = ((kind, comparison.by_kind.get(kind)) for kind in KINDS)
+    return ", ".join(
         f"{kind} {numbers.of(tally.differing, tally.tensors)}"
-        for kind in KINDS
-        if (tally := comparison.by_kind.get(kind)) is not None and tally.differing
+        for kind, tally in tallies
+        if tally and tally.differing
     )
-    return ", ".join(differing)
 
 
 def compared(report: Report) -> str:
-    """`10 parameters, 10 gradients, 2 batches, 4 artifacts`: what equal runs were compared in;
-    empty where they differ."""
-    found = report.determinism
-    if found is None or not found.identical:
+    """Return `10 parameters, 10 gradients, 2 batches, 4 artifacts`: what equal runs were compared
+    in; empty where they differ."""
+    pair = report.determinism
+    if pair is None or not pair.identical:
         return ""
-    counts = {kind: tally.tensors for kind, tally in found.by_kind.items()}
-    if counts.get("artifact"):
-        counts["artifact"] = (
-            max((run.artifacts for run in report.runs), default=0) or counts["artifact"]
-        )
+    counts = {kind: tally.tensors for kind, tally in pair.by_kind.items()}
+    files = max((run.artifacts for run in report.runs), default=0)
+    if files and counts.get("artifact"):
+        counts["artifact"] = files
     return ", ".join(
-        numbers.count(counts[kind], *words)
-        for kind, words in _COUNTED.items()
+        numbers.count(counts[kind], name)
+        for kind, name in _COUNTED.items()
         if counts.get(kind)
     )
 
@@ -290,26 +274,29 @@ def compared(report: Report) -> str:
 def bound(report: Report) -> str:
     """Return what equal runs exclude at 95 %, as `3 of 3 identical; …`, or how many ended badly;
     empty where they differ."""
-    if (found := report.determinism) is None or not found.identical:
+    if (pair := report.determinism) is None or not pair.identical:
         return ""
-    counted = f"{numbers.of(found.runs, found.runs + found.failed)} identical"
-    if found.bound_pct is None:
-        return f"{counted}, {found.failed} ended badly"
-    least = f"{found.bound_pct:.0f} %"
+    counted = f"{numbers.of(pair.runs, pair.runs + pair.failed)} identical"
+    if pair.bound_pct is None:
+        return f"{counted}, {pair.failed} ended badly"
+    least = f"{pair.bound_pct:.0f} %"
     return (
         f"{counted}; a fault in more than {least} of runs would have shown (95 % sure)"
     )
 
 
 def non_finite(report: Report) -> str:
-    """`nan at step 7, inf at step 8`: the losses that are not finite."""
+    """Return `nan at step 7, inf at step 8`: the losses that are not finite."""
     lost = () if report.determinism is None else report.determinism.non_finite
     return listed([f"{value} at step {step}" for step, value in lost], 10)
 
 
 def seeds(report: Report) -> str:
-    """`1 same, 2 differs`: each seed, and whether its runs are bitwise identical."""
+    """Return `1 same, 2 differs`: each seed, and whether its runs are bitwise identical; empty if
+    there is one."""
     seeds = () if report.determinism is None else report.determinism.seeds
+    if len(seeds) < 2:
+        return ""
     each = [f"{item.seed} {'same' if item.identical else 'differs'}" for item in seeds]
     return listed(each, 20)
 
@@ -327,63 +314,60 @@ def noise(floor: NoiseFloor | None) -> Phrase:
         when = place_of(first, first.step + 1)
     elif step is not None:
         when = "before the first step" if step < 0 else f"from step {step} on"
-    start = phrase("two runs without flags diverge {message}", message=when)
-    measured = {
-        "loss gap {}": floor.loss_gap,
-        "weights {} apart (L2)": floor.weight_l2,
-        "relative {}": floor.weight_relative_l2,
-    }
-    figures = [
-        words.format(numbers.small(value))
-        for words, value in measured.items()
-        if value is not None
-    ]
-    return (
-        phrase("{}: {figure}", start, figure=", ".join(figures)) if figures else start
+    measured = (
+        ("loss gap {}", floor.loss_gap),
+        ("weights {} apart (L2)", floor.weight_l2),
+        ("relative {}", floor.weight_relative_l2),
     )
+    figures = ", ".join(
+        words.format(numbers.small(value))
+        for words, value in measured
+        if value is not None
+    )
+    words = "two runs without flags diverge {message}"
+    if figures:
+        words += ": {figure}"
+    return phrase(words, message=when, figure=figures)
 
 
-def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ...]:
-    """(category, checks that passed, checks that were made) in the design's order. A skipped check
-    was not made."""
+def coverage(checklist: Sequence[CheckResult]) -> list[tuple[str, int, int]]:
+    """Return (category, checks that passed, checks that were made) in the design's order. A skipped
+    check was not made."""
 
-    def tally(category: str) -> tuple[str, int, int]:
+    rows = []
+    for category in CATEGORIES:
         made = [
-            item
+            item.status
             for item in checklist
             if item.category == category and item.status != "skip"
         ]
-        return category, sum(item.status == "pass" for item in made), len(made)
-
-    return tuple(tally(category) for category in CATEGORIES)
+        rows.append((category, made.count("pass"), len(made)))
+    return rows
 
 
 def checks(checklist: Sequence[CheckResult]) -> Phrase:
     """Return how many checks passed, the ids of those that did not, and what was never declared;
     empty if none was made."""
-    made = [item for item in checklist if item.status != "skip"]
+    statuses = Counter(item.status for item in checklist)
+    made = statuses.total() - statuses["skip"]
     if not made:
         return ()
-    passed = sum(item.status == "pass" for item in made)
-    counted = phrase("{figure} passed", figure=numbers.of(passed, len(made)))
+    line = phrase("{figure} passed", figure=numbers.of(statuses["pass"], made))
     for status in ("fail", "warn", "waived"):
-        ids = [for_terminal(item.id, 60) for item in made if item.status == status]
+        ids = [for_terminal(item.id, 60) for item in checklist if item.status == status]
         if ids:
             more = f"{{}}; {len(ids):,} {{status}}: {{message}}"
-            counted = phrase(more, counted, status=status, message=listed(ids, 6))
+            line = phrase(more, line, status=status, message=listed(ids, 6))
     missing = undeclared(checklist).partition(" (")[0]
-    return phrase(f"{{}}; {missing}", counted) if missing else counted
+    return phrase(f"{{}}; {missing}", line) if missing else line
 
 
 def undeclared(checklist: Sequence[CheckResult]) -> str:
-    """`not declared: image, lockfile (https://…)`; empty where everything is declared that a check
-    asks for."""
+    """Return `not declared: image, lockfile (https://…)`; empty where everything is declared
+    that a check asks for."""
     words = sorted(_UNDECLARED[item.id] for item in checklist if is_undeclared(item))
-    return (
-        f"not declared: {', '.join(words)} ({DOCS_URL}/checks/README.md)"
-        if words
-        else ""
-    )
+    page = f"{DOCS_URL}/checks/README.md"
+    return f"not declared: {', '.join(words)} ({page})" if words else ""
 
 
 def is_undeclared(item: CheckResult) -> bool:
@@ -405,27 +389,24 @@ def ended_badly(run: RunSummary) -> bool:
 
 def outcome(run: RunSummary) -> str:
     """Return how a run ended, with its exit code where it says more."""
-    return (
-        run.outcome
-        if run.exit_code in (0, None) or not ended_badly(run)
-        else f"{run.outcome} (exit {run.exit_code})"
-    )
+    is_code = run.exit_code not in (0, None) and ended_badly(run)
+    return f"{run.outcome} (exit {run.exit_code})" if is_code else run.outcome
 
 
 def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:
-    """Phrases in a row."""
+    """Return phrases in a row, without the empty ones."""
     parts: list[Part] = []
-    for phrase in phrases:
+    for phrase in filter(None, phrases):
         parts.extend([("say", separator), *phrase] if parts else phrase)
     return tuple(parts)
 
 
-def resume(found: Resumption | None) -> str:
+def resume(pair: Resumption | None) -> str:
     """Return how a training that was stopped went on, in a line; empty if that was not looked
     at."""
-    if found is None:
+    if pair is None:
         return ""
-    stops = ", ".join(str(leg.ends) for leg in found.legs[:-1])
+    stops = ", ".join(str(leg.ends) for leg in pair.legs[:-1])
     return f"bitwise identical, stopped after {stops} steps"
 
 

@@ -15,7 +15,7 @@ from tests.support.gates import training
 
 
 def test_every_format_is_written_and_an_older_file_removed(tmp_path: Path) -> None:
-    for form in FORMATS:
+    for form in FORMATS.values():
         path = tmp_path / "report"
         assert show(reports.FAIL, [(form, path)], verbose=False)
         assert path.read_text(encoding="utf-8") == rendered(reports.FAIL, form)
@@ -26,7 +26,7 @@ def test_every_format_is_written_and_an_older_file_removed(tmp_path: Path) -> No
     target.write_text("{}")
     os.mkfifo(pipe)
     link.symlink_to(target)
-    remove([(FORMATS[0], path) for path in (old, pipe, link, tmp_path / "none")])
+    remove([("json", path) for path in (old, pipe, link, tmp_path / "none")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe", "target"]
 
 

@@ -25,7 +25,6 @@ from repro_gate.report.exports import (
     MESSAGE,
     MOST_CASES,
     MOST_OF_A_LEVEL,
-    Annotation,
     command,
     junit,
     sarif,
@@ -60,22 +59,20 @@ def test_no_text_of_an_annotation_becomes_a_command_or_a_property() -> None:
         "100%",
         "\u2028::error::",
     ):
-        line = command(Annotation("error", text, text, Location(text, 3)))
+        line = command("error", text, text, Location(text, 3))
         name, properties, data = command_of(line)
         assert name == "error" and properties.keys() == {"title", "file", "line"}
         assert properties["line"] == "3"
         assert line.isprintable() and data == "\n".join(
             part.replace("\r", "\\r").replace("\u2028", "\\u2028") for part in text.split("\n")
         )
-    assert command(Annotation("notice", "", "x")) == "::notice::x"
-    assert command(Annotation(level="notice", title="x", message="")) == "::notice title=x::x"
+    assert command("notice", "", "x") == "::notice::x"
+    assert command("notice", "x", "") == "::notice title=x::x"
 
 
 def test_messages_and_documents_are_cut_to_what_their_readers_keep() -> None:
     for char in ("x", "%", "\n", "\u202e", "\U0001f600", "é"):
-        data = command_of(
-            command(Annotation(level="error", title="t", message=char * 5000 + "end"))
-        )[2]
+        data = command_of(command("error", "t", char * 5000 + "end"))[2]
         assert (
             len(data.encode("utf-16-le")) // 2 <= MESSAGE and "…" in data and data.endswith("end")
         )

@@ -62,7 +62,7 @@ def test_a_comment_leaves_to_the_page_what_nobody_acts_on_and_shows_the_log_of_a
         assert words not in text and words in whole, words
     assert "<details>" not in whole and whole.count("<details open>") > text.count("<details>") >= 3
     assert "Shortened" not in whole
-    assert "Shortened" in markdown.summary(reports.FAIL, View(limit=1_500))
+    assert "Shortened" in markdown.summary(reports.FAIL, limit=1_500)
     crashed = replace(reports.INCONCLUSIVE, runs=reports.INCONCLUSIVE.runs * 2)
     text = markdown.comment(crashed)
     assert text.count("ValueError: boom") == _unfolded(text).count("ValueError: boom") == 1
@@ -134,7 +134,7 @@ def test_the_limit_always_holds_the_verdict_goes_last_and_what_is_weakened_is_sa
             reports.enormous(tensors=50, name=10_000),
             reports.WEAKENED,
         ):
-            text = markdown.summary(report, View(limit=limit))
+            text = markdown.summary(report, limit=limit)
             assert len(text.encode()) <= limit and report.verdict[:limit] in text
 
 
@@ -145,7 +145,7 @@ def _folded(text: str, title: str) -> str:
 
 def test_large_reports_fit_and_a_command_is_shown_whole_or_not() -> None:
     text = markdown.comment(reports.enormous())
-    assert len(text) <= markdown.LIMIT
+    assert len(text) <= View().limit
     assert "fail" in text.splitlines()[0] and "12.4% slower" in _unfolded(text)
     assert "10,000 weakened" in text or "and 9,995 more, all in the JSON report" in text
     assert "See it again" not in markdown.comment(replace(reports.FAIL, reproduce="x" * 5_000))

@@ -137,7 +137,7 @@ WRITTEN = f"""{TRAIN}
 import glob, json, resource, signal, time
 one()
 config = json.load(open(os.environ["REPRO_GATE_PROBE"]))
-[path] = [item for item in glob.glob(config["traces"] + "/*.jsonl") if os.path.basename(item).startswith("%d-" % os.getpid())]
+[path] = [item for item in glob.glob(config["traces"] + "/*.jsonl") if item.endswith("-%d.trace.jsonl" % os.getpid())]
 def append(content):
     with open(path, "ab") as file:
         file.write(content)
