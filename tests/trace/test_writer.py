@@ -18,7 +18,7 @@ from repro_gate.trace.writer import Later, TraceFailed, TraceWriter
 NONCE = "ab" * 16
 HELLO = {"nonce": NONCE, "pid": 7, "argv": ["python", "train.py"], "forked": False}
 STEP = (("loss", 0), ("gradient", 0), ("gradient", 1))
-ROWS = (("fc.weight", "float32", (2, 8)), ("blocks.0.café\n", "bfloat16", ()))
+ROWS = (("fc.weight", "float32", (2, 8)), ("blocks.0.café\n\U0001f600", "bfloat16", ()))
 
 
 def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
@@ -51,7 +51,8 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("loaders", workers=0, base_seed=None)
     writer.event("variables", values={"OMP_NUM_THREADS": "2"})
     writer.event("unmoved", rows=[["module", "EMA", "ab" * 16]])
-    writer.event("notes", rows=[["state-not-kept", "too little room"]])
+    # half of a surrogate pair, which can be encoded nowhere
+    writer.event("notes", rows=[["state-not-kept", "too little\udc80room"]])
     writer.event("end", reason="exit", steps=steps)
     return writer
 
@@ -98,7 +99,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         "spawned": [Spawned(12, "train.py", 4)],
         "loaders": [LoaderSeen(2, -5), LoaderSeen(0, None)],
         "variables": {"OMP_NUM_THREADS": "2"},
-        "notes": [("state-not-kept", "too little room")],
+        "notes": [("state-not-kept", "too little?room")],
         "unmoved": [("module", "EMA", "ab" * 16)],
     }
     assert {name: getattr(trace, name) for name in wanted} == wanted
