@@ -49,7 +49,7 @@ def _rows(root: Any, names: Names, budget: list[int]) -> Iterator[Row]:
     usual = vars(torch.nn.Module())
     tensors = parameters(root)
     for _, module in modules(root):
-        tensors += filter(None.__ne__, module._buffers.values())
+        tensors += [item for item in module._buffers.values() if item is not None]
     if tensors and _readable(tensors, names, budget):
         yield "module", label[:MAX_NAME], _digest(digest_all(tensors))
     for path, module in modules(root):

@@ -3,8 +3,6 @@ from the lines before it."""
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from . import format as fmt
 from . import model as on
 from .blocks import Block
@@ -32,9 +30,6 @@ def add(trace: Trace, event: Event) -> None:
             _check_steps(trace, event.step)
             trace.settings[event.flags]
             trace.steps.append(event)
-        case on.Distance():
-            for row in event.rows:
-                trace.distances.append(replace(row, step=event.step))
         case on.Stopped() | on.End() | on.Resumed() | on.Preempted():
             _check_steps(trace, event.steps)
             trace.stopped = trace.stopped or isinstance(event, on.Stopped)
@@ -42,8 +37,6 @@ def add(trace: Trace, event: Event) -> None:
             if isinstance(event, on.Preempted):
                 trace.preempted = event.checkpoint
         case on.Distributions():
-            if trace.distributions is not None:
-                raise ValueError("they are written once")
             trace.distributions = event.versions
         case on.Variables():
             trace.variables = event.values

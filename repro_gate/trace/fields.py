@@ -78,7 +78,7 @@ class Measured(
     l2: Figure
     reference_l2: Figure
     largest: Figure = None  # of the reference's absolute values
-    step: Step = -1  # that of its event
+    step: Step = -1
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

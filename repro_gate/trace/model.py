@@ -187,9 +187,8 @@ class Undone(Seen):
     late: bool = False
 
 
-class Distance(Event):
-    step: Step
-    rows: Annotated[tuple[Measured, ...], Meta(max_length=fmt.MAX_ROWS)]
+class Distances(Seen):
+    rows: tuple[Measured, ...]
 
 
 class Network(Seen):
