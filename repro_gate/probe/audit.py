@@ -7,7 +7,6 @@ original, least of all to root.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from typing import Any, Callable
@@ -16,8 +15,8 @@ from . import flags, session
 from .entropy import Draws
 from .opened import Opened, purpose
 
-# event -> how many of its arguments are paths that change
-_REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.rename": 2, "shutil.rmtree": 1}
+# among their arguments are the paths that change
+_REPLACE = ("os.remove", "os.rmdir", "os.rename", "shutil.rmtree")
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 _RANDOM = ("/dev/urandom", "/dev/random")
 _REFUSAL = "repro-gate: declared data is read-only; write to a path of your own"
@@ -25,7 +24,11 @@ _DATAGRAM = 2  # SOCK_DGRAM; the module is not imported for it
 Args = tuple[Any, ...]
 
 
-def install(config: dict[str, Any], files: Opened, draws: Draws) -> None:
+def install(
+    config: dict[str, Any],
+    files: Opened,
+    draws: Draws,
+) -> None:
     """Add the audit hook of this process; it cannot be taken off again. `files` and `draws` are
     told what is opened.
 
@@ -54,17 +57,38 @@ def install(config: dict[str, Any], files: Opened, draws: Draws) -> None:
 def _handlers(
     files: Opened, draws: Draws, protected: tuple[str, ...]
 ) -> dict[str, Callable[[Args], None]]:
+    def refuse(path: Any) -> None:
+        if protected and isinstance(path, (str, bytes, os.PathLike)):
+            real = os.path.realpath(os.fsdecode(path))
+            below = real + os.sep
+            if any(below.startswith(item + os.sep) for item in protected):
+                raise PermissionError(13, _REFUSAL, real)
+
+    def opening(args: Args) -> None:
+        path, mode, flags = args[:3]
+        existing, writes = purpose(mode, flags)
+        if not writes:
+            files.read(path)
+            if path in _RANDOM:
+                draws.device(path)
+            return
+        refuse(path)
+        if existing:
+            reads = "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR)
+            files.changes(path, reads)
+
     def loading(args: Args) -> None:
         if os.sep in os.fsdecode(args[0]):
             files.read(args[0])
 
-    def replacing(count: int, args: Args) -> None:
-        for path in args[:count]:
-            if not os.path.islink(path):  # a link itself may go
-                _refuse(path, protected)
+    def replacing(args: Args) -> None:
+        for path in args:
+            # a link itself may go
+            if isinstance(path, (str, bytes, os.PathLike)) and not os.path.islink(path):
+                refuse(path)
 
-    handlers: dict[str, Callable[[Args], None]] = {
-        "open": lambda args: _opening(args, files, draws, protected),
+    return {
+        "open": opening,
         # the file of an extension module
         "import": lambda args: files.read(args[1]) if args[1] else None,
         "ctypes.dlopen": loading,
@@ -77,35 +101,9 @@ def _handlers(
         "socket.connect": _connected,
         "socket.sendto": _sent,
         "socket.sendmsg": _sent,
+        "os.truncate": lambda args: refuse(args[0]),
+        **dict.fromkeys(_REPLACE if protected else (), replacing),
     }
-    if protected:
-        for event, count in _REPLACE.items():
-            handlers[event] = functools.partial(replacing, count)
-        handlers["os.truncate"] = lambda args: _refuse(args[0], protected)
-    return handlers
-
-
-def _opening(
-    args: Args, files: Opened, draws: Draws, protected: tuple[str, ...]
-) -> None:
-    path, mode, flags = args[:3]
-    existing, writes = purpose(mode, flags)
-    if not writes:
-        files.read(path)
-        if path in _RANDOM:
-            draws.device(path)
-        return
-    _refuse(path, protected)
-    if existing:
-        reads = "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR)
-        files.changes(path, reads)
-
-
-def _refuse(path: Any, protected: tuple[str, ...]) -> None:
-    if protected and isinstance(path, (str, bytes, os.PathLike)):
-        real = os.path.realpath(os.fsdecode(path))
-        if any(real == item or real.startswith(item + os.sep) for item in protected):
-            raise PermissionError(13, _REFUSAL, real)
 
 
 def _connected(args: Args) -> None:

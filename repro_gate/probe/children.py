@@ -27,28 +27,39 @@ def pass_on(inject: str) -> None:
     def restore(
         environment: Mapping[Any, Any], command: Sequence[Any]
     ) -> tuple[dict[str, str], Sequence[Any]]:
-        names = map(os.fsdecode, environment)
-        values = map(os.fsdecode, environment.values())
-        restored = dict(zip(names, values))
+        restored = {}
+        for name, value in environment.items():
+            restored[os.fsdecode(name)] = os.fsdecode(value)
         entries = restored.get("PYTHONPATH", "").split(os.pathsep)
-        entries = [entry for entry in entries if entry not in ("", inject)]
+        others = [entry for entry in entries if entry not in ("", inject)]
+        path = os.pathsep.join([inject, *others])
         more, command = factors.for_child(restored, command)
-        restored.update(more, PYTHONPATH=os.pathsep.join([inject, *entries]))
-        restored[CONFIG_VARIABLE] = config
-        return restored, command
+        own = {"PYTHONPATH": path, CONFIG_VARIABLE: config}
+        return {**restored, **more, **own}, command
 
-    def fork_exec(original: Any, argv: Any, *args: Any) -> Any:
+    def fork_exec(
+        original: Any,
+        argv: Any,
+        *args: Any,
+    ) -> Any:
         """Pass on what it is called with. The sixth argument of all, the environment, is None
         (inherit: this process may have changed its own) or a list of b"NAME=value"."""
         pairs: Any = os.environb
         if args[4] is not None:
-            pairs = dict(item.partition(b"=")[::2] for item in args[4])
+            pairs = {}
+            for item in args[4]:
+                name, _, value = item.partition(b"=")
+                pairs[name] = value
         restored, command = restore(pairs, argv)
         encoded = [os.fsencode(f"{name}={value}") for name, value in restored.items()]
         return _spawned(original(command, *args[:4], encoded, *args[5:]))
 
     def with_mapping(
-        original: Any, path: Any, argv: Any, env: Any, **options: Any
+        original: Any,
+        path: Any,
+        argv: Any,
+        env: Any,
+        **options: Any,
     ) -> Any:
         """Pass on what they are called with; `env` None: inherit, from Python 3.13 on."""
         restored, command = restore(os.environ if env is None else env, argv)
@@ -72,16 +83,18 @@ def pass_on(inject: str) -> None:
 
 def _spawned(pid: int) -> int:
     """Note the line of the workspace that started a process, and return the pid as it came."""
-    try:
-        file, line = source_line.nearest(sys._getframe(1))
-    except Exception:
-        return pid  # the training gets its child all the same
+    file, line = source_line.nearest(sys._getframe(1))
     if file:
         session.current().notice("spawned", pid=pid, file=file, line=line)
     return pid
 
 
-def _close_before(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+def _close_before(
+    original: Any,
+    path: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Close the trace before another program takes this process's place, which writes one of its
     own; go on with it if nothing took its place."""
     # `execvp` tries each folder on PATH

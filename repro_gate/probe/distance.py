@@ -90,7 +90,8 @@ def keep(session: Session, label: str, kind: str, items: Iterable[Item]) -> None
         path = f"{stem}.{name}"
         step = session.step - 1 if label == "final" else session.step
         if os.path.exists(path):
-            session.event("distance", step=step, rows=_measured(path, kind, tensors))
+            rows = [[*row, step] for row in _measured(path, kind, tensors)]
+            session.event("distances", rows=rows)
 
 
 def perturb(items: Iterable[Item], lost: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..trace.format import MAX_UNMOVED, MAX_UNMOVED_NAME
+from ..trace.format import MAX_NAME, MAX_UNMOVED
 from .digest import digest_all, in_memory, local
 from .names import Names, modules, parameters, roots
 
@@ -49,12 +49,12 @@ def _rows(root: Any, names: Names, budget: list[int]) -> Iterator[Row]:
     usual = vars(torch.nn.Module())
     tensors = parameters(root)
     for _, module in modules(root):
-        tensors += filter(None.__ne__, module._buffers.values())
+        tensors += [item for item in module._buffers.values() if item is not None]
     if tensors and _readable(tensors, names, budget):
-        yield "module", label[:MAX_UNMOVED_NAME], _digest(digest_all(tensors))
+        yield "module", label[:MAX_NAME], _digest(digest_all(tensors))
     for path, module in modules(root):
         for key, value in list(vars(module).items()):
-            name = ".".join(filter(None, (label, path, key)))[:MAX_UNMOVED_NAME]
+            name = ".".join(filter(None, (label, path, key)))[:MAX_NAME]
             if key in usual:
                 continue
             if isinstance(value, torch.Tensor):

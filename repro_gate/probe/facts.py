@@ -40,8 +40,8 @@ def main(request: str) -> None:
     interpreter as one JSON object; without torch, those that hold without it. Unlike a trace, it
     starts CUDA. `extension` is the file of the gate's own xxhash extension."""
     with open(request, encoding="utf-8") as file:
-        asked = json.load(file)
-    EXTENSION[:] = [asked["extension"]]
+        fields = json.load(file)
+    EXTENSION[:] = [fields["extension"]]
     answers = {}
     try:
         import torch
@@ -49,18 +49,17 @@ def main(request: str) -> None:
         PROCESS.torch = torch
         if torch.cuda.is_available():
             torch.cuda.init()
-    except ModuleNotFoundError:
-        pass
-    # a torch that is there and broken must not look like none
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        sys.stderr.write(f"torch or CUDA cannot be started: {why}\n")
+        # a torch that is there and broken must not look like none
+        if not isinstance(error, ModuleNotFoundError):
+            why = f"{type(error).__name__}: {error}"
+            sys.stderr.write(f"torch or CUDA cannot be started: {why}\n")
     for name, question in facts().items():
         try:
             answers.update(read({name: question}))
         except Exception as error:
             sys.stderr.write(f"{name} cannot be read: {error}\n")
-    with open(asked["answer"], "w", encoding="ascii") as file:
+    with open(fields["answer"], "w", encoding="ascii") as file:
         file.write(json.dumps(answers) + "\n")
 
 
@@ -72,12 +71,9 @@ def facts() -> Facts:
     cuda = torch.cuda
     version = torch.version.cuda
     cudnn = torch.backends.cudnn
-
-    def isa() -> str | None:
-        """Return the vector instructions that torch's own kernels use: `AVX2`, `DEFAULT`. The
-        training may have removed what says it."""
-        read = getattr(torch.backends.cpu, "get_cpu_capability", None)
-        return None if read is None else str(read())
+    # the vector instructions that torch's own kernels use: `AVX2`, `DEFAULT`; the training may have
+    # removed what says it
+    isa = getattr(torch.backends.cpu, "get_cpu_capability", lambda: None)
 
     def device() -> str:
         return f"cuda: {cuda.get_device_name()}" if started() else f"cpu: {isa() or ''}"
@@ -86,20 +82,23 @@ def facts() -> Facts:
         known = hasattr(torch._C, "_nccl_version")
         return ".".join(map(str, cuda.nccl.version())) if known else "none"
 
-    def gpu(form: str) -> Callable[[], Any]:
-        def of_current() -> str:
-            return form.format(cuda.get_device_properties(cuda.current_device()))
-
-        return lambda: of_current() if started() else None
+    def gpu(form: str) -> Callable[[], str]:
+        return lambda: form.format(cuda.get_device_properties(cuda.current_device()))
 
     def driver_api() -> str | None:
-        """Return the newest CUDA that the driver speaks, `12.8`; None where CUDA was not
-        started."""
-        if not started() or not hasattr(torch._C, "_cuda_getDriverVersion"):
+        """Return the newest CUDA that the driver speaks, `12.8`."""
+        if not hasattr(torch._C, "_cuda_getDriverVersion"):
             return None
         version = int(torch._C._cuda_getDriverVersion())  # 1000 * major + 10 * minor
         return f"{version // 1000}.{version % 1000 // 10}"
 
+    of_gpu: Facts = {
+        "gpu-model": gpu("{0.name}"),
+        "gpu-sm-count": gpu("{0.multi_processor_count}"),
+        "gpu-memory-bytes": gpu("{0.total_memory}"),
+        "gpu-capability": gpu("{0.major}.{0.minor}"),
+        "cuda-driver-api": driver_api,
+    }
     return {
         **BASIC,
         "torch": lambda: torch.__version__,
@@ -113,12 +112,8 @@ def facts() -> Facts:
         "threads": torch.get_num_threads,
         "processors": _processors,
         "cpu-isa": isa,
-        "gpu-model": gpu("{0.name}"),
-        "gpu-sm-count": gpu("{0.multi_processor_count}"),
-        "gpu-memory-bytes": gpu("{0.total_memory}"),
-        "gpu-capability": gpu("{0.major}.{0.minor}"),
-        "cuda-driver-api": driver_api,
         "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START else None,
+        **(of_gpu if started() else {}),
     }
 
 

@@ -58,7 +58,11 @@ class _Fault:
 
         wrap(tensors.Tensors, "record", self.tensors)
 
-    def rng(self, original: Callable[[Any], None], current: Any) -> None:
+    def rng(
+        self,
+        original: Callable[[Any], None],
+        current: Any,
+    ) -> None:
         """Call around the recording of the generators' states."""
         if self.what in ("draw", "flag") and self._due():
             if self.what == "draw":
@@ -77,7 +81,11 @@ class _Fault:
             self._change(items)
         original(tensors, kind, items, *label)
 
-    def leaves(self, original: Any, items: list[tuple[str, Any]]) -> Any:
+    def leaves(
+        self,
+        original: Any,
+        items: list[tuple[str, Any]],
+    ) -> Any:
         """Call around the digests of a batch, and of what the training itself records."""
         of_a_loader = sys._getframe(2).f_code.co_name == "batch"  # of `Hooks`
         concerned = self.kind == "batch" or not of_a_loader
@@ -91,13 +99,12 @@ class _Fault:
 
     def _change(self, items: Sequence[tuple[str, Any]]) -> None:
         torch = sys.modules.get("torch")
-        numpy = sys.modules.get("numpy")
-        value = next((value for name, value in items if name == self.name), None)
+        value = dict(items).get(self.name)
         if torch is not None and isinstance(value, torch.Tensor):
             change = race if self.what == "race" else flip
             with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
                 self._did(change(torch, local(value).data))
-        elif self.what == "flip" and numpy and isinstance(value, numpy.ndarray):
+        elif self.what == "flip" and type(value).__module__ == "numpy":
             self._did(flip_array(value))
 
     def _did(self, text: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from ..trace.format import MAX_NAME
 from . import factors, facts, session, source_line
 from .patch import wrap
+from .process import distributed
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
 WARN_ONLY = "torch.use_deterministic_algorithms.warn_only"
@@ -124,7 +125,12 @@ def variable_set(name: Any, value: Any = None) -> None:
         _undone(flag, text, source_line.nearest(sys._getframe(1)), _was_read(flag))
 
 
-def _undone(flag: str, value: str, site: tuple[str, int], late: bool) -> None:
+def _undone(
+    flag: str,
+    value: str,
+    site: tuple[str, int],
+    late: bool,
+) -> None:
     current = session.current()
     place = {"file": site[0][:MAX_NAME], "line": site[1], "step": current.step}
     current.notice("undone", flag=flag, value=value[:200], late=late, **place)
@@ -141,10 +147,7 @@ def _was_read(variable: str) -> bool:
         return "torch._inductor.config" in sys.modules
     if variable == "CUBLAS_WORKSPACE_CONFIG":
         return stepped and facts.started()
-    distributed: Any = sys.modules.get("torch.distributed")
-    if not (variable.startswith("NCCL_") and stepped and distributed):
-        return False
-    return bool(distributed.is_available() and distributed.is_initialized())
+    return variable.startswith("NCCL_") and stepped and distributed() is not None
 
 
 def _set(
@@ -169,12 +172,11 @@ def _set(
 def _caller(home: str) -> tuple[str, int]:
     """Return the nearest line of the workspace on the stack; else the nearest one outside torch."""
     frame: FrameType | None = sys._getframe(3)
-    file, line = source_line.nearest(frame)
     own = (home + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
-    while frame is not None and not file:
+    site = source_line.nearest(frame)
+    while frame is not None and not site[0]:
         real = os.path.realpath(frame.f_code.co_filename)
         if not real.startswith(own):
-            file = real
-            line = frame.f_lineno
+            site = real, frame.f_lineno
         frame = frame.f_back
-    return file, line
+    return site

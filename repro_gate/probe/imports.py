@@ -34,25 +34,20 @@ class _Finder:
         finally:
             _LOOKING.discard(name)
         if spec is None or spec.loader is None:
-            return None
+            return spec
         run = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:
             run(module)
-            # only now: a look-up need not be followed by an import, an import may fail
-            waiting = _WAITING.pop(name, ())
+            # a lazy loader's class does not yet give what the module's own `__getattr__` does
             kind = type(module)
-            try:
-                # a lazy loader's: it does not yet give what the module's own `__getattr__` does
-                if kind is not types.ModuleType:
-                    object.__setattr__(module, "__class__", types.ModuleType)
-                for callback in waiting:
-                    # a failure is the probe's, and no failed import
-                    with session.current().own_time():
-                        callback(module)
-            finally:
-                if kind is not types.ModuleType:
-                    object.__setattr__(module, "__class__", kind)
+            object.__setattr__(module, "__class__", types.ModuleType)
+            # only now: a look-up need not be followed by an import, an import may fail
+            for callback in _WAITING.pop(name, ()):
+                # a failure is the probe's, and no failed import
+                with session.current().own_time():
+                    callback(module)
+            object.__setattr__(module, "__class__", kind)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

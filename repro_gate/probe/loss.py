@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
@@ -21,50 +21,34 @@ def watch(main: Any) -> None:
     """Put the hooks (`torch_hooks.Hooks`; `main` are the main thread's) between the training and
     autograd, once in each process."""
     compiling = torch.compiler.is_compiling
-    # not -1 inside a backward pass: what it calls is part of it
     task = torch._C._current_graph_task_id
 
-    def backward(original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        if hasattr(tensors, "__next__"):
-            tensors = tuple(tensors)
-        hooks = main.of_thread()
-        if task() != -1:
-            with contextlib.suppress(Exception):
-                hooks.manual.nests(unwrapped(tensors))
-            return original(tensors, *args, **kwargs)
-        session = hooks.session
-        if session.live:
-            with session.own_time():
-                _before_backward(hooks, unwrapped(tensors))
-        elif hooks.manual.by and not hooks.manual.over:
-            session.insist()
-        result = original(tensors, *args, **kwargs)
-        if session.live:
-            with session.own_time():
-                hooks.manual.left()
-        return result
+    def around(before: Callable[..., Any]) -> Callable[..., Any]:
+        def call(original: Any, *args: Any, **kwargs: Any) -> Any:
+            if before is _before_grad and (compiling() or task() != -1):
+                return original(*args, **kwargs)
+            args = tuple(map(_readable_twice, args))
+            kwargs = {name: _readable_twice(item) for name, item in kwargs.items()}
+            hooks = main.of_thread()
+            # inside a backward pass, what it calls is part of it
+            if task() != -1:
+                with contextlib.suppress(Exception):
+                    hooks.manual.nests(unwrapped(args[0]))
+                return original(*args, **kwargs)
+            session = hooks.session
+            after = None
+            if session.live:
+                with session.own_time():
+                    after = before(hooks, *args, **kwargs)
+            elif hooks.manual.by and not hooks.manual.over:
+                session.insist()
+            result = original(*args, **kwargs)
+            if after is not None and session.live:
+                with session.own_time(), bare():
+                    after(unwrapped(result))
+            return result
 
-    def grad(
-        original: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        if compiling() or task() != -1:
-            return original(outputs, inputs, *args, **kwargs)
-        if hasattr(inputs, "__next__"):  # `net.parameters()` can be read once
-            inputs = tuple(inputs)
-        hooks = main.of_thread()
-        left = None
-        session = hooks.session
-        if session.live:
-            with session.own_time():
-                graph = args[2] if len(args) > 2 else kwargs.get("create_graph")
-                left = _before_grad(hooks, outputs, inputs, bool(graph))
-        elif session.stopped and hooks.manual.by == GRAD and not hooks.manual.over:
-            session.insist()
-        result = original(outputs, inputs, *args, **kwargs)
-        if left is not None and session.live:
-            with session.own_time(), bare():
-                left(unwrapped(result))
-        return result
+        return call
 
     def scale(original: Any, scaler: Any, outputs: Any) -> Any:
         scaled = original(scaler, outputs)
@@ -72,25 +56,44 @@ def watch(main: Any) -> None:
             scaled._repro_gate_loss = outputs.detach()
         return scaled
 
-    for name, around in (("backward", backward), ("grad", grad)):
+    for name, before in (("backward", _before_backward), ("grad", _before_grad)):
         # a graph that is being compiled may take gradients
-        del wrap(torch.autograd, name, around)._torchdynamo_disable
+        del wrap(torch.autograd, name, around(before))._torchdynamo_disable
     wrap(torch.amp.GradScaler, "scale", scale)
 
 
-def _before_backward(hooks: Any, roots: list[Any]) -> None:
+def _readable_twice(argument: Any) -> Any:
+    """Return the argument; of an iterator (`net.parameters()`), what it gives."""
+    return tuple(argument) if hasattr(argument, "__next__") else argument
+
+
+def _before_backward(
+    hooks: Any,
+    tensors: Any,
+    *_: Any,
+    **__: Any,
+) -> Any:
+    """Record what goes into `backward()`; return what records the gradients that it leaves."""
     manual = hooks.manual
-    leaves = []
-    if not manual.over:
-        if works_for_a_pool():
-            return
-        leaves = list(leaves_of(roots))
-    manual.enters(BACKWARD, leaves)
+    roots = unwrapped(tensors)
+    if not manual.over and works_for_a_pool():
+        return None
+    manual.enters(BACKWARD, [] if manual.over else list(leaves_of(roots)))
     _record(hooks, roots)
     manual.uncompared(roots)
+    return manual.left
 
 
-def _before_grad(hooks: Any, outputs: Any, inputs: Any, create_graph: bool) -> Any:
+def _before_grad(
+    hooks: Any,
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: Any = None,
+    create_graph: bool = False,
+    *_: Any,
+    **__: Any,
+) -> Any:
     """Record what goes into `autograd.grad`, which torch.func's transforms call too: it is a step
     if nothing else is one. Return what records the gradients that come out; None: nothing does."""
     manual = hooks.manual
@@ -118,23 +121,17 @@ def _record(hooks: Any, roots: list[Any]) -> None:
     if session.live:
         session.trains()
         with session.own_time(), bare():
-            losses = []
-            for root in roots:
-                is_scalar = root.numel() == 1 and root.is_floating_point()
-                if is_scalar and in_memory(root):
-                    losses.append(getattr(root, "_repro_gate_loss", root).detach())
+            scalars = [it for it in roots if it.numel() == 1 and it.is_floating_point()]
+            losses = [
+                getattr(root, "_repro_gate_loss", root).detach()
+                for root in filter(in_memory, scalars)
+            ]
             if session.wants():
                 session.rng()
             if losses:
-                rows = [
-                    (
-                        f"loss.{index}" if losses[1:] else "loss",
-                        describe("", item)[1],
-                        (),
-                    )
-                    for index, item in enumerate(losses)
-                ]
-                session.block("loss", tuple(rows), Losses(losses))
+                numbered = [f"loss.{index}" for index in range(len(losses))]
+                labels = numbered if losses[1:] else ["loss"]
+                session.block("loss", [*map(describe, labels, losses)], Losses(losses))
 
 
 class Losses(Later):

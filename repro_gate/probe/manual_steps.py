@@ -25,7 +25,6 @@ GRAD = "autograd.grad"
 _NODES = 100_000  # of one graph that are looked at
 _SCANS = 20  # searches for the names of new parameters
 _WATCHED = 16  # leaves that are looked at for a change
-_SAMPLE = 16_384  # elements of each of them that are looked at
 _BESIDE = 8  # calls of autograd.grad that are recorded in one step
 
 
@@ -41,37 +40,45 @@ class ManualSteps:
         # an optimizer steps, or the script says itself what a step is
         self.over = False
         self.steps = self._scans = 0
-        self.items: list[
-            tuple[str, Any]
-        ] = []  # the leaves of the call in progress, by name
+        # the leaves of the call in progress, by name
+        self.items: list[tuple[str, Any]] = []
         self.calls = 0  # of `backward()`
         self._fresh = False  # each call is given new tensors
         self._changed = False  # an update without an optimizer was seen
         self._watched: list[Any] = []  # leaves that an update changes
-        self._before: tuple[bytes, list[int]] = b"", []  # their state at the last call
+        self._before = b""  # their digests at the last call
         self._searched: list[Any] = []  # what the last search for names was made for
         # of torch.func's transforms, the lowest that took a gradient
         self._level = 1 << 30
         # leaves of the last look that belong to no module
         self._unnamed = WeakByIdentity()
+        # leaves that passes inside the pass in progress reach
+        self._nested = WeakByIdentity()
         self._extra = -1, 0  # calls of autograd.grad in a step that an optimizer makes
-        self._nested: dict[int, Any] = {}
 
-    def of_the_input(self, leaves: Sequence[Any], roots: Sequence[Any]) -> bool:
+    def of_the_input(
+        self,
+        leaves: Sequence[Any],
+        roots: Sequence[Any],
+    ) -> bool:
         """Return whether gradients are taken of what goes into a model, and of none of its
         parameters: a saliency map, an attack, a force."""
         if any(isinstance(leaf, Parameter) for leaf in leaves):
             return False
         return any(isinstance(leaf, Parameter) for leaf in leaves_of(roots))
 
-    def enters(self, by: str, leaves: Sequence[Any]) -> None:
+    def enters(
+        self,
+        by: str,
+        leaves: Sequence[Any],
+    ) -> None:
         """Note that a gradient is about to be taken. If the leaves were updated since the last
         call, the step in progress ends here. Raises StopTraining after the last wanted one."""
         session = self.session
         tensors = self.tensors
         self.over = self.over or session.explicit
-        leaves = [*leaves, *self._nested.values()]
-        self._nested = {}
+        leaves = [*leaves, *self._nested]
+        self._nested = WeakByIdentity()
         is_beside = by == GRAD and self.by == BACKWARD
         if self.over or not leaves or is_beside or self._sharded(leaves):
             return
@@ -98,7 +105,7 @@ class ManualSteps:
         if self.over or not self.items or not session.live:
             return
         known = {id(leaf) for _, leaf in self.items}
-        more = [leaf for place, leaf in self._nested.items() if place not in known]
+        more = [leaf for leaf in self._nested if id(leaf) not in known]
         self.items = self.items + self._by_name(more)
         session.recorded()  # a step is owed, which the next call closes, an optimizer, or the end
         if session.wants() and (self._changed or not self.tensors.made):
@@ -108,10 +115,14 @@ class ManualSteps:
     def nests(self, roots: Sequence[Any]) -> None:
         """Note a pass inside a pass, as reentrant checkpoints make: the graph from outside does not
         show the leaves that it reaches."""
-        if not self.over:
-            self._nested.update((id(leaf), leaf) for leaf in leaves_of(roots))
+        for leaf in () if self.over else leaves_of(roots):
+            self._nested.add(leaf)
 
-    def record_extra(self, inputs: Sequence[Any], grads: Sequence[Any]) -> None:
+    def record_extra(
+        self,
+        inputs: Sequence[Any],
+        grads: Sequence[Any],
+    ) -> None:
         """Record `autograd.grad` beside steps of another kind: a model may be trained by it."""
         session = self.session
         step, count = self._extra
@@ -124,8 +135,8 @@ class ManualSteps:
                 self._gradients(grads)
 
     def _gradients(self, grads: Sequence[Any]) -> None:
-        names = [name for name, _ in self.items]
-        items = [item for item in zip(names, grads) if item[1] is not None]
+        pairs = zip(self.items, grads)
+        items = [(name, grad) for (name, _), grad in pairs if grad is not None]
         self.tensors.record("gradient", items)
 
     def uncompared(self, roots: Sequence[Any]) -> None:
@@ -153,10 +164,13 @@ class ManualSteps:
         if not self.over:
             self.over = True
             self.items = []
-            self._nested = {}
             self._watched = []
 
-    def outermost(self, inputs: Any, create_graph: bool) -> bool:
+    def outermost(
+        self,
+        inputs: Any,
+        create_graph: bool,
+    ) -> bool:
         """Return whether a call of `autograd.grad` can be a step: not one that only makes a graph,
         nor one inside another of torch.func's. What `torch.func.vjp` returns makes a graph too, of
         inputs that are still in its transform's wrappers."""
@@ -173,47 +187,34 @@ class ManualSteps:
         """Return what the report says of the steps; empty if an optimizer made them all."""
         if not self.by or (self.over and not self.steps):
             return ""
+        text = f"steps are calls of {self.by}: {self.why}"
         if self.over:
-            return (
+            text = (
                 f"{self.steps} steps before an optimizer's first are calls of {self.by}"
             )
-        text = f"steps are calls of {self.by}: {self.why}"
-        if self._fresh and not self.session.stopped:
+        elif self._fresh and not self.session.stopped:
             text += "; the last update is compared only in capture.artifacts"
         return text
 
     def _sharded(self, leaves: Sequence[Any]) -> bool:
         """Return whether a model is sharded (FSDP): its leaves stand in for the parameters during a
         pass, and lose their memory after it."""
+        if any(getattr(leaf, "_is_flat_param", False) for leaf in leaves):
+            return True
         updated = itertools.chain.from_iterable(map(updated_by, self.tensors.made))
-        return any(getattr(leaf, "_is_flat_param", False) for leaf in leaves) or any(
-            hasattr(item, "_local_tensor") for item in updated
-        )
+        return any(hasattr(item, "_local_tensor") for item in updated)
 
     def _updated(self, leaves: Sequence[Any]) -> bool:
         """Return whether the parameters were updated since the last call, in place or by new
         tensors in their stead; watch these from now on."""
-        own = [leaf for leaf in leaves if isinstance(leaf, Parameter)]
         before = self._before
         then = self._watched
-        changed = self._state(then) != before
+        changed = digest_all(then) != before
+        own = [leaf for leaf in leaves if isinstance(leaf, Parameter)]
         self._watched = (own or list(leaves))[:_WATCHED]
-        self._before = self._state(self._watched)
+        self._before = digest_all(self._watched)
         renewed = then and not set(map(id, then)) & set(map(id, self._watched))
-        return changed or bool(renewed and self._before[0] != before[0])
-
-    def _state(self, leaves: Sequence[Any]) -> tuple[bytes, list[int]]:
-        """Return the digests of the beginnings of leaves (a tensor of a kind of its own is taken
-        whole), and their versions, which count changes in place wherever they are (`.data` is
-        outside of it)."""
-        parts = []
-        for leaf in leaves:
-            is_simple = type(leaf) in (torch.Tensor, Parameter)
-            if is_simple and leaf.layout is torch.strided and leaf.numel() > _SAMPLE:
-                leaf = leaf.detach().reshape(-1)[:_SAMPLE]
-            parts.append(leaf)
-        versions = [getattr(leaf, "_version", 0) for leaf in leaves]
-        return digest_all(parts), versions
+        return changed or bool(renewed and self._before != before)
 
     def _new(self, leaves: Sequence[Any]) -> list[Any]:
         """Return the leaves that have no name yet."""

@@ -8,16 +8,16 @@ only pass a model on (DDP, FSDP, torch.compile) leave no mark in a name.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import gc
-import inspect
 import itertools
+import pathlib
 import types
-from collections import Counter, OrderedDict, UserDict
+from collections import UserDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..trace.format import MAX_NAME
-from . import source_line
 
 _WRAPPERS = {
     "DistributedDataParallel",
@@ -27,7 +27,18 @@ _WRAPPERS = {
 }
 _WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 _LEAVES = 100_000
-SCALARS = (str, bytes, int, float, complex, bool, type(None))
+SCALARS = (
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    range,
+    dt.date,
+    dt.timedelta,
+    pathlib.PurePath,
+)
 _DEPTH = 8  # of nesting in a batch
 _HEAP = 1 << 9  # of `type.__flags__`: a class that Python made
 
@@ -45,23 +56,20 @@ class Names:
         """Return whether all parameters of an optimizer have a name."""
         return all(id(item) in self.by_id for item in updated_by(optimizer))
 
-    def add(self, name: str, parameter: Any) -> None:
+    def add(
+        self,
+        name: str,
+        parameter: Any,
+    ) -> None:
         """Name a parameter that has no name yet."""
         if id(parameter) not in self.by_id:
             name = self.by_id[id(parameter)] = name[:MAX_NAME]
             self.parameters.append((name, parameter))
 
-    def add_model(self, root: Any, prefix: str) -> None:
-        """Name the parameters of a model, and remember what holds its buffers."""
-        for path, module in modules(root):
-            for key, parameter in _present(module._parameters):
-                self.add(_unwrapped(_join(prefix + path, key)), parameter)
-            self.holders.append((prefix + path, module._buffers))
-
     def buffers(self) -> list[tuple[str, Any]]:
         """Return the buffers that there are now; a module may get one at any time."""
         return [
-            (_unwrapped(_join(path, key)), buffer)
+            (_join(path, key), buffer)
             for path, holder in self.holders
             for key, buffer in _present(holder)
         ]
@@ -71,11 +79,14 @@ def _present(holder: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(key, item) for key, item in holder.items() if item is not None]
 
 
-def modules(root: Any) -> Iterator[tuple[str, Any]]:
+def modules(
+    root: Any,
+    name: str = "",
+) -> Iterator[tuple[str, Any]]:
     """Yield (path, module) of a module and those in it, each once, in the order of `named_modules`;
     as torch holds them, since a class may have a `parameters` of its own that wants arguments."""
     known: set[int] = set()
-    waiting = [("", root)]
+    waiting = [(name, root)]
     while waiting:
         path, module = waiting.pop()
         if id(module) not in known:
@@ -111,9 +122,10 @@ def living_modules() -> list[Any]:
 
 def parameters(root: Any) -> list[Any]:
     """Return the parameters of a module and of those in it."""
-    return [
-        item for _, module in modules(root) for _, item in _present(module._parameters)
-    ]
+    items: list[Any] = []
+    for _, module in modules(root):
+        items += [item for _, item in _present(module._parameters)]
+    return items
 
 
 def updated_by(optimizer: Any) -> Iterator[Any]:
@@ -144,19 +156,25 @@ def name_tensors(optimizers: list[Any]) -> Names:
             for index, parameter in enumerate(group["params"]):
                 places.append((f"{prefix}param_groups.{at}.{index}", parameter))
     names = Names()
-    models = _models({id(item): index for index, (_, item) in enumerate(places)})
-    counts: Counter[str] = Counter()
-    for model in models:
-        label = type(model).__name__
-        counts[label] += 1
-        suffix = f"#{counts[label]}" if counts[label] > 1 else ""
-        names.add_model(model, f"{label}{suffix}." if len(models) > 1 else "")
+    items = [id(item) for _, item in places]
+    models = _models(dict(zip(items, range(len(items)))))
+    labels = [type(model).__name__ for model in models]
+    for number, (label, model) in enumerate(zip(labels, models)):
+        count = labels[: number + 1].count(label)
+        prefix = f"{label}#{count}" if count > 1 else label
+        for path, module in modules(model, prefix if models[1:] else ""):
+            for key, parameter in _present(module._parameters):
+                names.add(_join(path, key), parameter)
+            names.holders.append((path, module._buffers))
     for name, parameter in places:
         names.add(name, parameter)
     return names
 
 
-def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(
+    value: Any,
+    name: str = "",
+) -> Iterator[tuple[str, Any]]:
     """Return (name, leaf) for what a batch or an optimizer's state holds: through mappings,
     sequences, sets and objects.
 
@@ -177,10 +195,10 @@ def _leaves(
         yield name, type(value).__name__  # not the value: its text may hold an address
     elif isinstance(value, (set, frozenset)):  # it has no order of its own
         kind: Any = set if isinstance(value, set) else frozenset
-        texts = [
-            repr(item) if isinstance(item, SCALARS) else type(item).__name__
-            for item in kind.__iter__(value)
-        ]
+        texts = []
+        for item in kind.__iter__(value):
+            is_scalar = isinstance(item, SCALARS)
+            texts.append(repr(item) if is_scalar else type(item).__name__)
         yield name, repr(sorted(texts))
     elif id(value) not in known:
         if not isinstance(value, (dict, list, tuple)):
@@ -190,12 +208,8 @@ def _leaves(
 
 
 def is_array(value: Any) -> bool:
-    """Return whether a value has a dtype, as arrays and tensors have; a class of the training's own
-    may run code of its own to tell it."""
-    member = inspect.getattr_static(type(value), "dtype", None)
-    code = getattr(getattr(member, "fget", None), "__code__", None)
-    is_own = code is not None and source_line.inside(code.co_filename)
-    return member is not None and not is_own
+    """Return whether a value is an array or a tensor; no code of its class runs to tell it."""
+    return hasattr(type(value), "dtype") and hasattr(type(value), "__array__")
 
 
 def entries(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -204,12 +218,11 @@ def entries(value: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, UserDict):
         value = vars(value).get("data", {})
     if isinstance(value, dict):
-        ordered = isinstance(value, OrderedDict)
-        return list((OrderedDict if ordered else dict).items(value))
+        return list(dict.items(value))
     if isinstance(value, (list, tuple)):
         kind: Any = list if isinstance(value, list) else tuple
         return enumerate(kind.__iter__(value))
-    if callable(value) or isinstance(value, types.ModuleType):
+    if isinstance(value, (type, types.ModuleType, types.FunctionType)):
         return ()
     fields = {}
     is_python = type(value).__flags__ & _HEAP
@@ -223,37 +236,36 @@ def entries(value: Any) -> Iterable[tuple[Any, Any]]:
     return list(fields.items())
 
 
-def _join(name: str, key: Any) -> str:
-    return (f"{name.rstrip('.')}.{key}" if name else str(key))[:MAX_NAME]
-
-
-def _unwrapped(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in _WRAPPED)
+def _join(
+    name: str,
+    key: Any,
+) -> str:
+    if key in _WRAPPED:
+        return name
+    return (f"{name}.{key}" if name else str(key))[:MAX_NAME]
 
 
 def _models(places: dict[int, int]) -> list[Any]:
     """Return the models that hold one of some parameters (identity -> its place), in the order of
     these."""
-    holders = []
+    holders: list[tuple[Any, set[int], Any]] = []
     for module in roots():
-        own = {places[id(item)] for item in parameters(module) if id(item) in places}
+        own = places.keys() & set(map(id, parameters(module)))
         if own:
-            order = min(own), -len(own), type(module).__name__
-            holders.append((order, own, _unwrap(module)))
+            first = min(map(places.__getitem__, own))
+            order = first, -len(own), type(module).__name__, len(holders)
+            holders.append((order, own, module))
     covered: set[int] = set()
     models = []
     # two holders of one model (a wrapper kept in a list, say): the first names it
-    for _, own, module in sorted(holders, key=lambda holder: holder[0]):
+    for _, own, module in sorted(holders):
         if own - covered:
-            models.append(module)
+            models.append(_unwrap(module))
             covered |= own
     return models
 
 
 def _unwrap(module: Any) -> Any:
-    while type(module).__name__ in _WRAPPERS:
-        children = _present(module._modules)
-        if len(children) != 1:
-            break
-        module = children[0][1]
+    while type(module).__name__ in _WRAPPERS and len(_present(module._modules)) == 1:
+        [(_, module)] = _present(module._modules)
     return module

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ..trace.dispatch import ASIDE, form, gives_unwritten, is_view, mode
+from ..trace import dispatch
 from ..trace.format import MAX_DISPATCHED, MAX_OPERATORS, REFUSAL
 from . import session, source_line
 from .digest import digest_all
@@ -24,18 +24,18 @@ from .digest import digest_all
 _EARLY = 20  # steps
 
 
-def watching(config: dict[str, Any]) -> Watching | None:
-    """Return who watches the operators of this run; None if nobody asked."""
+def watching(config: dict[str, Any]) -> Watching:
+    """Return who watches the operators of this run; if nobody asked, one who watches no step."""
     if config.get("operators"):
         return Operators(**config["operators"])
     if "refused" in config:
         return Refused(config["refused"])
-    return Dispatched(config["dispatched"]) if "dispatched" in config else None
+    return Dispatched(config.get("dispatched", -2))  # -2: none
 
 
 class Watching:
-    """Sees every operator that torch dispatches from `begin` to `end`, and whose it is. `step` is
-    the last step that is watched.
+    """Sees every operator that torch dispatches in the steps that it includes, and whose it is.
+    `step` is the last step that is watched.
 
     `eager`: no compiled graph runs meanwhile, for it dispatches nothing.
     """
@@ -50,34 +50,33 @@ class Watching:
 
     def at(self, step: int) -> None:
         """Watch the step in progress (-1: before the first), or do not."""
-        if step > self.step:
-            self.end()
-        elif self.includes(step):
-            self.begin()
+        if step > self.step and self._mode is not None:
+            mode = self._mode
+            self._mode = None
+            mode.__exit__(None, None, None)
+            self.over()
+        elif step <= self.step and self._mode is None and self.includes(step):
+            stance = getattr(torch.compiler, "set_stance", None)
+            if stance is not None and self.eager:
+                stance("force_eager")
+            self._mode = dispatch.mode(torch, self.dispatched, aside=not self.eager)
+            self._mode.__enter__()
 
     def includes(self, step: int) -> bool:
         """Return whether a step up to the last is watched."""
         return True
 
-    def dispatched(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def over(self) -> None:
+        """Write what was collected, after the last step."""
+
+    def dispatched(
+        self,
+        function: Any,
+        args: Any,
+        kwargs: Any,
+    ) -> Any:
         """Take note of an operator and call it; return what it gives."""
         raise NotImplementedError
-
-    def begin(self) -> None:
-        """Watch from here on."""
-        if self._mode is None:
-            stance = getattr(torch.compiler, "set_stance", None)
-            if stance is not None and self.eager:
-                stance("force_eager")
-            self._mode = mode(torch, self.dispatched, aside=not self.eager)
-            self._mode.__enter__()
-
-    def end(self) -> None:
-        """Watch no more."""
-        if self._mode is not None:
-            mode = self._mode
-            self._mode = None
-            mode.__exit__(None, None, None)
 
     def whose(self) -> tuple[str, str, tuple[str, int]]:
         """Return (phase, backward node, line) of the operator being dispatched: one of the backward
@@ -88,16 +87,15 @@ class Watching:
             return "backward", node.name(), line
         frame: Any = sys._getframe(3)
         site = source_line.nearest(frame)
-        phase = "forward"
-        while frame is not None and phase == "forward":
+        while frame is not None:
             code = frame.f_code
             steps = code.co_name in ("step", "_optimizer_step_code")
             if steps and "/optim/" in code.co_filename:
-                phase = "optimizer"
+                return "optimizer", "", site
             frame = frame.f_back
-        if phase == "forward" and len(self._lines) < MAX_OPERATORS:
+        if len(self._lines) < MAX_OPERATORS:
             self._lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, site)
-        return phase, "", site
+        return "forward", "", site
 
 
 class Operators(Watching):
@@ -119,10 +117,19 @@ class Operators(Watching):
         """Return whether this is the step, or it is an early one."""
         return step == self.step or self.step <= _EARLY
 
-    def dispatched(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def dispatched(
+        self,
+        function: Any,
+        args: Any,
+        kwargs: Any,
+    ) -> Any:
         name = str(function)
         current = session.current()
-        if name.startswith(ASIDE) or current.step > self.step or not current.live:
+        if (
+            name.startswith(dispatch.ASIDE)
+            or current.step > self.step
+            or not current.live
+        ):
             return function(*args, **kwargs)
         is_mutable = function._schema.is_mutable
         target = _addresses(args[:1])
@@ -142,12 +149,12 @@ class Operators(Watching):
         result = function(*args, **kwargs)
         if ".empty" in name or ".new_empty" in name:
             self._unwritten |= _addresses(result)
-        elif not is_view(function):
+        elif not dispatch.is_view(function):
             self._unwritten -= _addresses(result) | target
         with current.own_time():
-            outputs = [] if gives_unwritten(name) else _digests(result)
-            if is_mutable and not gives_unwritten(name):
-                outputs += _digests((args, kwargs))
+            outputs = _digests((result, (args, kwargs) if is_mutable else ()))
+            if dispatch.gives_unwritten(name):
+                outputs = []
             current.event(
                 "operators",
                 op=name[:200],
@@ -158,7 +165,8 @@ class Operators(Watching):
                 line=line,
                 inputs=inputs[:100],
                 outputs=outputs[:100],
-                simple=torch.Tag.pointwise in function.tags or is_view(function),
+                simple=torch.Tag.pointwise in function.tags
+                or dispatch.is_view(function),
                 **more,
             )
         return result
@@ -183,41 +191,38 @@ def _digests(value: Any) -> list[str]:
     return [digests[at : at + 8].hex() for at in range(0, len(digests), 16)]
 
 
-def _replay(function: Any, args: Any, kwargs: Any, times: int) -> dict[str, int]:
+def _replay(
+    function: Any,
+    args: Any,
+    kwargs: Any,
+    times: int,
+) -> dict[str, int]:
     """Return how many distinct outputs `times` executions on copies of the same inputs gave,
     for each way to run it; 0: it raised."""
     enabled = torch.are_deterministic_algorithms_enabled()
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
     threads = torch.get_num_threads()
     counts = {}
-    try:
-        for name, on, count in (
-            ("as-trained", enabled, threads),
-            ("one-thread", enabled, 1),
-            ("deterministic", True, threads),
-            ("default", False, threads),
-        ):
-            torch.set_num_threads(count)
-            torch.use_deterministic_algorithms(on, warn_only=warn and on)
-            counts[name] = _distinct(function, args, kwargs, times)
-    finally:
-        torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(enabled, warn_only=warn)
+    for name, on, count in (
+        ("as-trained", enabled, threads),
+        ("one-thread", enabled, 1),
+        ("deterministic", True, threads),
+        ("default", False, threads),
+    ):
+        distinct = set()
+        torch.set_num_threads(count)
+        torch.use_deterministic_algorithms(on, warn_only=warn and on)
+        with contextlib.suppress(Exception):
+            for _ in range(times):
+                copies = tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
+                result = function(*copies[0], **copies[1])
+                written = copies[0] if function._schema.is_mutable else ()
+                distinct.add(tuple(_digests((result, written))))
+            counts[name] = len(distinct)
+        counts.setdefault(name, 0)
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(enabled, warn_only=warn)
     return counts
-
-
-def _distinct(function: Any, args: Any, kwargs: Any, times: int) -> int:
-    distinct = set()
-    try:
-        for _ in range(times):
-            copies = tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
-            result = function(*copies[0], **copies[1])
-            if function._schema.is_mutable:
-                result = (result, copies[0])
-            distinct.add(tuple(_digests(result)))
-    except Exception:
-        return 0
-    return len(distinct)
 
 
 class Dispatched(Watching):
@@ -236,14 +241,17 @@ class Dispatched(Watching):
         compiled = utils is not None and utils.counters["frames"]["total"]
         return step == self.step and not compiled
 
-    def end(self) -> None:
+    def over(self) -> None:
         """Write the counts."""
-        if self._mode is not None:
-            super().end()
-            rows = [[*key, count] for key, count in self._counts.items()]
-            session.current().event("dispatched", rows=rows)
+        rows = [[*key, count] for key, count in self._counts.items()]
+        session.current().event("dispatched", rows=rows)
 
-    def dispatched(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def dispatched(
+        self,
+        function: Any,
+        args: Any,
+        kwargs: Any,
+    ) -> Any:
         """Count an operator, unless it is the probe's own."""
         current = session.current()
         if current.live and not current.at_work():
@@ -253,7 +261,12 @@ class Dispatched(Watching):
             # the first floating-point tensor, else the first
             tensors.sort(key=lambda it: not (it.is_floating_point() or it.is_complex()))
             dtype = str(tensors[0].dtype).replace("torch.", "") if tensors else ""
-            key = str(function)[:200], dtype, phase, form(function, args, kwargs)
+            key = (
+                str(function)[:200],
+                dtype,
+                phase,
+                dispatch.form(function, args, kwargs),
+            )
             if key in self._counts or len(self._counts) < MAX_DISPATCHED:
                 self._counts[key] = self._counts.get(key, 0) + 1
         return function(*args, **kwargs)
@@ -268,7 +281,12 @@ class Refused(Watching):
         super().__init__(step)
         self._known: set[tuple[str, str, tuple[str, int]]] = set()
 
-    def dispatched(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def dispatched(
+        self,
+        function: Any,
+        args: Any,
+        kwargs: Any,
+    ) -> Any:
         """Call an operator, without the flag if torch refuses it."""
         phase, _, site = self.whose()
         try:
@@ -277,13 +295,13 @@ class Refused(Watching):
             refusal = re.search(REFUSAL, str(error))
             if refusal is None:
                 raise
-        op = refusal.group(1)
-        if (op, phase, site) not in self._known:
-            self._known.add((op, phase, site))
+        noted = refusal.group(1), phase, site
+        if noted not in self._known:
+            self._known.add(noted)
+            file, line = site
             current = session.current()
-            (file, line) = site
             place = {"file": file, "line": line, "step": current.step}
-            current.event("refused", op=op, phase=phase, **place)
+            current.event("refused", op=noted[0], phase=phase, **place)
         setter: Any = torch._C._set_deterministic_algorithms
         # the probe notes what the training switches off
         setter = getattr(setter, "__wrapped__", setter)

@@ -14,9 +14,9 @@ sys.modules.pop("resource", None)
 
 def process_key() -> str:
     """Return which of the run's processes this is: `main`, `rank1`, `SpawnProcess-2`."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    if getattr(distributed, "is_available", bool)() and distributed.is_initialized():
-        return f"rank{distributed.get_rank()}"
+    ranks = distributed()
+    if ranks is not None:
+        return f"rank{ranks.get_rank()}"
     rank = os.environ.get("RANK", "")
     if rank.isdecimal():
         return "rank" + rank[:10]
@@ -25,16 +25,23 @@ def process_key() -> str:
     return "main" if name == "MainProcess" else str(name)[:200]
 
 
+def distributed() -> Any:
+    """Return `torch.distributed`, once this process has joined a group; None before."""
+    module: Any = sys.modules.get("torch.distributed")
+    joined = getattr(module, "is_available", bool)() and module.is_initialized()
+    return module if joined else None
+
+
 def prepares_data() -> bool:
     """Return whether this process is a DataLoader's worker, or still imports the script of the
     process that started it: never one that trains."""
     if not started_by_multiprocessing():
         return False
     worker = sys.modules.get("torch.utils.data._utils.worker")
+    if getattr(worker, "_worker_info", None) is not None:
+        return True
     process: Any = sys.modules["multiprocessing.process"]
-    return getattr(worker, "_worker_info", None) is not None or hasattr(
-        process.current_process(), "_inheriting"
-    )
+    return hasattr(process.current_process(), "_inheriting")
 
 
 def started_by_multiprocessing() -> bool:
@@ -56,8 +63,7 @@ def works_for_a_pool() -> bool:
 def arguments() -> list[str]:
     """Return the command line, as text that can be encoded."""
     # sys.argv is not set yet during start-up
-    argv = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))
-    return [str(item).encode("utf-8", "replace").decode() for item in argv]
+    return list(map(str, getattr(sys, "orig_argv", None) or getattr(sys, "argv", [])))
 
 
 def resident_peak() -> int:
@@ -69,9 +75,12 @@ def resident_peak() -> int:
 
 def imported_files() -> list[tuple[str, str]]:
     """Return name and file of each module that this process has imported from one."""
-    modules = list(sys.modules.items())
-    files = [(name, getattr(module, "__file__", None)) for name, module in modules]
-    return [(name, file) for name, file in files if isinstance(file, str)]
+    files = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            files.append((name, file))
+    return files
 
 
 def mapped_files() -> list[str]:
@@ -82,7 +91,8 @@ def mapped_files() -> list[str]:
             lines = os.fsdecode(file.read()).split("\n")
     except OSError:
         return []
-    return list(dict.fromkeys(line[line.index("/") :] for line in lines if "/" in line))
+    paths = [line[line.index("/") :] for line in lines if "/" in line]
+    return list(dict.fromkeys(paths))
 
 
 def printable(text: str) -> str:

@@ -74,8 +74,7 @@ class Session:
     def renew(self) -> None:
         """Forget which thread is in a hook: it does not live on in a forked child. Each session has
         a lock of its own: what one thread does in a hook may wait for another thread's training."""
-        self._lock = _thread.RLock()
-        self._owner = 0  # the thread that came in last
+        self._lock: Any = _thread.RLock()
 
     def start(self, forked: bool = False) -> None:
         """Open the trace."""
@@ -127,13 +126,11 @@ class Session:
         try:
             with self._guard():
                 self._clock.enter(began)
-            try:
-                with self._guard():
-                    yield
-            finally:
-                with self._guard():
-                    self._clock.leave()
+            with self._guard():
+                yield
         finally:
+            with self._guard():
+                self._clock.leave()
             self._inside = False
             self._lock.release()
             PROCESS.deliver()
@@ -141,14 +138,13 @@ class Session:
     def _acquire(self) -> bool:
         """Wait until no other thread is in a hook; if that lasts too long, end the recording."""
         if self._lock.acquire(timeout=0 if self.broken else _PATIENCE):
-            self._owner = _thread.get_ident()
             return True
         self._ended(f"another thread kept the probe for {_PATIENCE} seconds")
         return False
 
     def at_work(self) -> bool:
         """Return whether the calling thread is in a hook of the probe's."""
-        return self._inside and self._owner == _thread.get_ident()
+        return bool(self._inside and self._lock._is_owned())
 
     def block(
         self,
@@ -169,8 +165,8 @@ class Session:
             return
         # the newest batches matter: the first step takes one of them
         if len(self._held) >= _HELD:
-            kinds = [item[1] for item in self._held]
-            del self._held[kinds.index("batch") if "batch" in kinds else -1]
+            batches = [item for item in self._held if item[1] == "batch"]
+            self._held.remove((batches[:1] or self._held[-1:])[0])
         self._held.append((step, kind, rows, digests, values))
 
     def rng(self) -> None:
@@ -243,12 +239,12 @@ class Session:
     def _preempted(self) -> None:
         """Write which checkpoint was made or changed since a leg began that is to be stopped, once
         it has done its steps; then wait to be killed."""
-        wanted = self.config.get("preempt")
-        if not wanted or self._steps < wanted["after"]:
+        leg = self.config.get("preempt")
+        if not leg or self._steps < leg["after"]:
             return
-        found = newest(self.config["cwd"], wanted["checkpoint"], self.config["started"])
-        if found:
-            self.event("preempted", steps=self._steps, checkpoint=found[:MAX_NAME])
+        path = newest(self.config["cwd"], leg["checkpoint"], self.config["started"])
+        if path:
+            self.event("preempted", steps=self._steps, checkpoint=path[:MAX_NAME])
             self._writer.write(wait=True)  # type: ignore[union-attr]
             while True:
                 _SLEEP(1.0)
@@ -278,9 +274,9 @@ class Session:
                 if count <= LIMITS.get(name, count):
                     self._counts[name] = count
                     self._writer.event(name, **fields)
-            return True
         finally:
             self._lock.release()
+        return True
 
     def close(self, reason: str) -> None:
         """Write what is left to the end and the last line. Later calls do nothing."""

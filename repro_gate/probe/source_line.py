@@ -67,9 +67,7 @@ def nearest(frame: FrameType | None) -> tuple[str, int]:
     """Return (file, line) of the first frame of the workspace from `frame` outwards; ("", 0) where
     there is none."""
     frame = nearest_frame(frame)
-    if frame is None:
-        return "", 0
-    return inside(frame.f_code.co_filename), frame.f_lineno
+    return (inside(frame.f_code.co_filename), frame.f_lineno) if frame else ("", 0)
 
 
 def nearest_frame(frame: FrameType | None) -> FrameType | None:
@@ -148,19 +146,13 @@ def largest_loop() -> str:
     this process has loaded; empty without one, and where they cannot be read."""
     import ast
 
-    largest = 0
-    place = ""
-    paths = list[str]()
-    with contextlib.suppress(Exception):
-        files = {file for _, file in imported_files() if file.endswith(".py")}
-        paths = sorted(filter(inside, files))
-    for path in paths[:_MODULES]:
+    largest = (0, "")
+    files = {file for _, file in imported_files() if file.endswith(".py")}
+    for path in sorted(filter(inside, files))[:_MODULES]:
         # not what it was when it was imported, or nested too deep
         with contextlib.suppress(Exception), open(path, "rb") as file:
             for node in ast.walk(ast.parse(file.read(_BYTES))):
                 if isinstance(node, (ast.For, ast.While)):
-                    size = len(list(ast.walk(node)))
-                    if size > largest:
-                        largest = size
-                        place = f"{inside(path)}:{node.lineno}"
-    return place
+                    size = sum(1 for _ in ast.walk(node))
+                    largest = max(largest, (size, f"{inside(path)}:{node.lineno}"))
+    return largest[1]

@@ -38,7 +38,12 @@ class StepTimes(Later):
     """The times of one step, between two marks: `ms` without what the probe took of it, in the
     pairs of marks `own`, and `probe_ms`."""
 
-    def __init__(self, began: Mark, ended: Mark, own: list[tuple[Mark, Mark]]) -> None:
+    def __init__(
+        self,
+        began: Mark,
+        ended: Mark,
+        own: list[tuple[Mark, Mark]],
+    ) -> None:
         self._began = began
         self._ended = ended
         self._own = own
@@ -49,7 +54,8 @@ class StepTimes(Later):
 
     def fields(self) -> dict[str, float]:
         elapsed = _milliseconds(self._began, self._ended)
-        own = min(sum(_milliseconds(*pair) for pair in self._own), elapsed)
+        own = sum(_milliseconds(*pair) for pair in self._own)
+        own = min(own, elapsed)
         return {"ms": round(elapsed - own, 6), "probe_ms": round(own, 6)}
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import threading
 import types
 from typing import Any, Callable
@@ -21,15 +20,14 @@ import torch
 from . import end_state, facts, flags, loss, names, sdk
 from .device_digest import WITHOUT_TRITON
 from .digest import UNREAD, bare, shapeless
-from .loaders import Loaders
 from .manual_steps import BACKWARD, ManualSteps
 from .operators import watching
-from .patch import wrap
+from .patch import WeakByIdentity, wrap
 from .session import Session
 from .shared import PROCESS
 from .tensors import Tensors
 
-_RECENT = 64  # steps after which an optimizer that no longer steps is let go
+_RECENT = 64  # optimizers that are held
 _FUNCTIONS = (
     types.FunctionType,
     types.MethodType,
@@ -44,7 +42,7 @@ def install(session: Session) -> None:
     """Seed torch, set the flags and hook in, right after `import torch`. Called once in each
     process."""
     from torch.optim import optimizer as optim
-    from torch.utils.data import DataLoader, dataloader
+    from torch.utils.data import dataloader
 
     PROCESS.torch = torch
     torch.manual_seed(session.config["seed"])  # every CUDA device's as well, lazily
@@ -53,29 +51,18 @@ def install(session: Session) -> None:
     facts.watch_cuda_start(torch)
     hooks = Hooks(session)
 
-    def before_step(optimizer: Any, args: Any, kwargs: Any) -> Any:
-        return hooks.of_thread().before_step(optimizer, args, kwargs)
+    def of_thread(name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return getattr(hooks.of_thread(), name)(*args, **kwargs)
 
-    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        hooks.of_thread().after_step(optimizer)
+        call._torchdynamo_disable = True  # type: ignore[attr-defined]
+        return call
 
-    def made(original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(optimizer, *args, **kwargs)
-        hooks.of_thread().optimizer_made(optimizer)
-        return result
-
-    def batch(original: Any, iterator: Any) -> Any:
-        return hooks.of_thread().batch(original(iterator), iterator)
-
-    def epoch(original: Any, loader: Any) -> Any:
-        return hooks.of_thread().epoch(original, loader)
-
-    before_step._torchdynamo_disable = after_step._torchdynamo_disable = True  # type: ignore[attr-defined]
-    optim.register_optimizer_step_pre_hook(before_step)
-    optim.register_optimizer_step_post_hook(after_step)
-    wrap(optim.Optimizer, "__init__", made)
-    wrap(dataloader._BaseDataLoaderIter, "__next__", batch)
-    wrap(DataLoader, "__iter__", epoch)
+    optim.register_optimizer_step_pre_hook(of_thread("before_step"))
+    optim.register_optimizer_step_post_hook(of_thread("after_step"))
+    wrap(optim.Optimizer, "__init__", of_thread("optimizer_made"))
+    wrap(dataloader._BaseDataLoaderIter, "__init__", of_thread("epoch"))
+    wrap(dataloader._BaseDataLoaderIter, "__next__", of_thread("batch"))
     loss.watch(hooks)
 
 
@@ -97,55 +84,54 @@ class Hooks:
         thread."""
         if _in_main_thread():
             return self
-        own: Hooks | None = getattr(self._local, "hooks", None)
-        if own is not None:
-            return own
         thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
-        if thread is None or isinstance(thread, threading._DummyThread):
-            return self
-        hooks = self
-        with self.session.own_time():
-            ended = [other for other in self.others if not other.thread.is_alive()]
-            same = [other for other in ended if other.thread.name == thread.name]
-            if same:
-                own = same[0]
-            else:
-                session = Session(self.session.config, thread.name[:_NAME])
-                own = Hooks(session, thread)
-                if self.session.live:
-                    self.others.append(own)
-                    PROCESS.sessions.append(session)
-                    session.start()
-                    for other in ended if len(self.others) % _THREADS == 0 else ():
-                        other.session.close("exit")
-            own.thread = thread
-            hooks = self._local.hooks = own
-        return hooks
+        own: Hooks | None = getattr(self._local, "hooks", None)
+        if not (own or thread is None or isinstance(thread, threading._DummyThread)):
+            with self.session.own_time():
+                own = self._local.hooks = self._of(thread)
+        return own or self
+
+    def _of(self, thread: Any) -> Hooks:
+        ended = [other for other in self.others if not other.thread.is_alive()]
+        for own in ended:
+            if own.thread.name == thread.name:
+                own.thread = thread
+                return own
+        session = Session(self.session.config, thread.name[:_NAME])
+        own = Hooks(session, thread)
+        if self.session.live:
+            self.others.append(own)
+            PROCESS.sessions.append(session)
+            session.start()
+            for other in ended if len(self.others) % _THREADS == 0 else ():
+                other.session.close("exit")
+        return own
 
     def serve(self, session: Session) -> None:
         """Call this session from here on, as at the beginning."""
         self.session = session
         session.hooks = self
         self.tensors.serve(session)
-        self.others: list[
-            Hooks
-        ] = []  # of the threads that train beside the main thread
+        # of the threads that train beside the main thread
+        self.others: list[Hooks] = []
         self._local = threading.local()
         self.manual = ManualSteps(self.tensors)
-        self.loaders = Loaders(session)
+        self._loaders = WeakByIdentity()  # that were written
         self._nonfinite = end_state.NonFinite()
         self._operators = watching(session.config)
         self._captured = self._at_boundary = False
         # optimizers that stepped lately, held so that their state can be kept at the end
-        self._used: dict[int, tuple[Any, int]] = {}
+        self._used: list[Any] = []
         # handles of hooks on the first forward, and of those that learn the order of gradients
         self._waiting: list[Any] = []
-        if self._operators is not None:
-            self._operators.at(session.step)
+        self._operators.at(session.step)
 
-    def optimizer_made(self, optimizer: Any) -> None:
+    def optimizer_made(
+        self, original: Any, optimizer: Any, *args: Any, **kwargs: Any
+    ) -> None:
         """Note a new optimizer, and wait for the first forward pass: the initial state is what it
         finds."""
+        original(optimizer, *args, **kwargs)
         with self.session.own_time():
             self.tensors.made.add(optimizer, self.manual.calls)
             if not self._captured and self.session.live and not self._waiting:
@@ -181,26 +167,31 @@ class Hooks:
                     hook = item.register_post_accumulate_grad_hook(self._finished)
                     self._waiting.append(hook)
 
-    def epoch(self, original: Callable[..., Any], loader: Any) -> Any:
-        """Record the generators' states before a DataLoader draws from them."""
+    def epoch(self, original: Any, iterator: Any, loader: Any) -> None:
+        """Record the generators' states before a DataLoader's iterator draws from them; and a
+        loader, with workers and seed, when its first iterator is made."""
         session = self.session
         if session.live and session.step >= 0:
             with session.own_time():
                 session.rng()
-        iterator = original(loader)
-        if session.live:
+        original(iterator, loader)
+        if session.live and not self._loaders.get(loader):
             with session.own_time():
-                self.loaders.started(loader, iterator)
-        return iterator
+                self._loaders.add(loader, True)
+                session.event(
+                    "loaders",
+                    workers=int(iterator._num_workers),
+                    base_seed=iterator._base_seed,
+                )
 
-    def batch(self, value: Any, iterator: Any) -> Any:
-        """Record a batch that a DataLoader hands out, and return it."""
+    def batch(self, original: Any, iterator: Any) -> Any:
+        """Record a batch that a DataLoader hands out."""
+        value = original(iterator)
         session = self.session
         if session.live:
             with session.own_time():
                 if self.tensors.made:
                     self.initial_state()
-                self.loaders.batch(iterator)
                 if session.wants():
                     leaves = list(names.leaves(value))
                     session.block("batch", *sdk.digest_leaves(leaves))
@@ -215,9 +206,8 @@ class Hooks:
         if not self.session.live:
             self.session.insist()
             return None
-        closure: Any = None
+        closure = _closure(args, kwargs)
         with self.session.own_time():
-            closure = _closure(optimizer, args, kwargs)
             if closure is None and self._only_updates(optimizer):
                 return None
             self.tensors.made.add(optimizer)
@@ -257,7 +247,7 @@ class Hooks:
         depends on: the calls of `backward()` are their steps. One that steps twice after a gradient
         is an optimizer like any other."""
         manual = self.manual
-        calls = self.manual.calls
+        calls = manual.calls
         updating = self.tensors.updating
         if manual.by != BACKWARD or manual.over or updating.get(optimizer) == calls:
             updating.discard(optimizer)
@@ -281,7 +271,7 @@ class Hooks:
             grads = [(name, item.grad) for name, item in items]
             self.tensors.record("gradient", [it for it in grads if it[1] is not None])
 
-    def after_step(self, optimizer: Any) -> None:
+    def after_step(self, optimizer: Any, *_: Any) -> None:
         """Record what an optimizer's step has changed, and close the step. Raises StopTraining
         after the last wanted one."""
         session = self.session
@@ -293,11 +283,8 @@ class Hooks:
             return
         with session.own_time():
             session.training_begins()
-            self._used[id(optimizer)] = (optimizer, session.step)
-            recent = session.step - _RECENT
-            self._used = {
-                key: item for key, item in self._used.items() if item[1] >= recent
-            }
+            others = [other for other in self._used if other is not optimizer]
+            self._used = [*others[-_RECENT:], optimizer]
             if session.wants():
                 tensors.name([optimizer])
                 tensors.record("parameter", tensors.parameters(optimizer))
@@ -309,8 +296,7 @@ class Hooks:
             try:
                 session.end_step()
             finally:
-                if self._operators is not None:
-                    self._operators.at(session.step)
+                self._operators.at(session.step)
 
     def read_flags(self) -> dict[str, Any]:
         """Return the determinism flags as they are now."""
@@ -332,13 +318,12 @@ class Hooks:
         tensors = self.tensors
         session.event("nonfinite", rows=self._nonfinite.lasting())
         session.note("steps", self.manual.summary())
-        optimizers = [optimizer for optimizer, _ in self._used.values()]
-        if reason != "exception" and (optimizers or self.manual.by):
+        if reason != "exception" and (self._used or self.manual.by):
             known = tensors.names.by_id
             unnamed = [item for item in self.manual.items if id(item[1]) not in known]
             tensors.record("parameter", tensors.names.parameters, "final")
             tensors.record("parameter", unnamed, "final")
-            for optimizer in optimizers:
+            for optimizer in self._used:
                 tensors.optimizer_state(optimizer)
             tensors.updating_state()
             tensors.buffers()
@@ -350,7 +335,7 @@ class Hooks:
             session.note("slow-digest", f"{text}: {why}")
         if session.config["keep"].get("final"):
             tensors.keep("parameter", tensors.names.parameters, "final")
-            for optimizer in optimizers:
+            for optimizer in self._used:
                 tensors.keep("optimizer", tensors.state_items(optimizer), "final")
 
     def _look_for_nan(self) -> None:
@@ -380,13 +365,9 @@ def _in_main_thread() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
-def _closure(optimizer: Any, args: Any, kwargs: Any) -> Any:
+def _closure(args: Any, kwargs: Any) -> Any:
     """Return the closure that an optimizer's `step` is given; None if there is none, or what
     stands in its place is something else (the model, say)."""
-    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-    if not callable(closure) or isinstance(closure, torch.nn.Module):
-        return None
-    if isinstance(closure, _FUNCTIONS) or "closure" in kwargs:
-        return closure
-    first = list(inspect.signature(type(optimizer).step).parameters)[1:2]
-    return closure if "closure" in "".join(first) else None
+    if "closure" in kwargs:
+        return kwargs["closure"]
+    return args[1] if isinstance(args[1:] and args[1], _FUNCTIONS) else None

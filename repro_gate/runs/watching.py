@@ -85,9 +85,9 @@ class Watcher:
         return self.tick(traces)
 
     def _suspect(self, alive: list[psutil.Process]) -> None:
-        traced = {name.partition("-")[0] for name in self.followers}
+        traced = {follower.trace.pid for follower in self.followers.values()}
         for process in alive:
-            if str(process.pid) in traced or process.pid in self.untraced:
+            if process.pid in traced or process.pid in self.untraced:
                 continue
             # root without CAP_SYS_PTRACE sees less than its user
             with (

@@ -3,8 +3,6 @@ in memory."""
 
 from __future__ import annotations
 
-import errno
-import os
 import tempfile
 import weakref
 from dataclasses import dataclass
@@ -13,59 +11,48 @@ from typing import NamedTuple
 from .format import DIGEST_BYTES
 from .writer import Row
 
-IN_MEMORY = 1 << 20  # bytes of digests of one run; more go to its spool
-
-
-class Nameless:
-    """A temporary file that has no name and is gone with this object."""
-
-    def __init__(self) -> None:
-        with tempfile.TemporaryFile(prefix="repro-gate-") as file:
-            self.descriptor = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self.descriptor)
-
-
-class Spooled(NamedTuple):
-    """Where some bytes lie in a file."""
-
-    file: Nameless
-    start: int
-    size: int
-
-    def read(self) -> bytes:
-        """Return the bytes. Raises OSError where they cannot be read."""
-        content = os.pread(self.file.descriptor, self.size, self.start)
-        if len(content) < self.size:
-            raise OSError("a temporary file was cut off")
-        return content
+IN_MEMORY = 1 << 20  # bytes of digests of one run; of more, all are in a file
 
 
 class Spool:
-    """Holds the digests of one run: the first in memory, later ones in a file that nothing else can
-    open. It is gone with its blocks."""
+    """The digests of one run: the first in memory, more in a file that has no name. It is gone with
+    its blocks."""
 
     def __init__(self) -> None:
         self.size = 0  # bytes put in
-        self._file: Nameless | None = None
-        self._end = 0
+        self.file = tempfile.SpooledTemporaryFile(IN_MEMORY, prefix="repro-gate-")  # noqa: SIM115  its blocks read it
+        weakref.finalize(self, self.file.close)
 
-    def put(self, content: bytes) -> bytes | Spooled:
+    def put(self, content: bytes) -> Spooled:
         """Return what stands for these bytes in a block. Raises OSError where there is no room for
         them."""
-        self.size += len(content)
-        if self.size <= IN_MEMORY:
-            return content
         try:
-            self._file = self._file or Nameless()
-            if os.pwrite(self._file.descriptor, content, self._end) < len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.file.seek(self.size)
+            self.file.write(content)
+            self.file.flush()
         except OSError as error:
             raise OSError(
                 error.errno,
                 f"no room for its digests in {tempfile.gettempdir()}: {error.strerror}",
             ) from None
-        self._end += len(content)
-        return Spooled(self._file, self._end - len(content), len(content))
+        self.size += len(content)
+        return Spooled(self, self.size - len(content), len(content))
+
+
+class Spooled(NamedTuple):
+    """Where some bytes lie in a spool."""
+
+    spool: Spool
+    start: int
+    size: int
+
+    def read(self) -> bytes:
+        """Return the bytes. Raises OSError where they cannot be read."""
+        self.spool.file.seek(self.start)
+        content = self.spool.file.read(self.size)
+        if len(content) < self.size:
+            raise OSError("a temporary file was cut off")
+        return content
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,12 @@ Short = Annotated[str, Meta(max_length=200)]
 Step = Annotated[int, Meta(ge=-1, le=fmt.MAX_STEP)]
 Count = Annotated[int, Meta(ge=0, le=fmt.MAX_STEP)]
 Line = Annotated[int, Meta(ge=0, le=1 << 31)]
-Few = Annotated[int, Meta(ge=0, le=1 << 20)]
+Signed = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # of 64 bits
+_PART = r"(?!\.{1,2}(?:/|\Z))[^/]+"  # of a path in its shortest form
+Absolute = Annotated[str, Meta(max_length=fmt.MAX_NAME, pattern=rf"\A(?:/{_PART})+\Z")]
+Place = Annotated[
+    str, Meta(max_length=fmt.MAX_NAME, pattern=rf"\A/?{_PART}(?:/{_PART})*\Z")
+]
 Milliseconds = Annotated[float, Meta(ge=0, le=1e10)]
 # of a distance; None: it does not exist
 Figure = Union[Annotated[float, Meta(ge=0, le=sys.float_info.max)], None]
@@ -28,16 +33,10 @@ Shape = Annotated[tuple[Size, ...], Meta(max_length=64)]
 Dtype = Annotated[str, Meta(max_length=100)]
 Kind = Literal["rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer"]
 Row = tuple[Name, Dtype, Shape]
-UnmovedRow = tuple[
-    Literal["module", "attribute"],
-    Annotated[str, Meta(max_length=fmt.MAX_UNMOVED_NAME)],
-    Annotated[str, Meta(max_length=32)],
-]
-Digests = Annotated[
-    tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)
-]
+UnmovedRow = tuple[Literal["module", "attribute"], Name, Short]
+Digests = Annotated[tuple[Short, ...], Meta(max_length=100)]
 DispatchedRow = tuple[Short, Dtype, Literal["forward", "backward"], Short, Count]
-Setting = Union[Name, bool, int, float, None]  # the value of a flag
+Setting = Union[Name, bool, Signed, float, None]  # the value of a flag
 
 
 @dataclass(frozen=True, order=True)
@@ -75,11 +74,11 @@ class Measured(
     dtype: Dtype
     shape: Shape
     max_abs: Figure
-    max_ulp: Annotated[int, Meta(ge=0)] | None
+    max_ulp: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None
     l2: Figure
     reference_l2: Figure
     largest: Figure = None  # of the reference's absolute values
-    step: Step = -1  # that of its event
+    step: Step = -1
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -89,10 +88,14 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     `left`: it lies outside, holds something, and was made or changed after the gate run had
     begun."""
 
-    path: Name
+    path: Place
     inside: bool
     by: Location | None = None
     left: bool = False
+
+    def __post_init__(self) -> None:
+        if self.inside == self.path.startswith("/"):
+            raise ValueError("absolute inside the workspace, or relative outside")
 
 
 class Imported(
@@ -102,5 +105,5 @@ class Imported(
     the installed copy `distribution`."""
 
     module: Name
-    path: Name
+    path: Absolute
     distribution: Short = ""

@@ -63,9 +63,7 @@ MAX_FILES = 65_536  # every forked loader worker opens one
 MAX_NAME = 4096
 MAX_ROWS = 1_000_000
 MAX_STEP = 1_000_000_000
-MAX_TABLES = 200_000
 MAX_OPENED = 20_000  # files of one process
-MAX_IMPORTS = 1_000  # of one process
 MAX_DISTRIBUTIONS = 5_000
 MAX_DRAWN = 1_000
 MAX_USES = 20_000  # of factors, in one process: one for each step, factor and line
@@ -73,11 +71,11 @@ MAX_OPERATORS = 200_000  # dispatched in the steps that are recorded
 MAX_DISPATCHED = 5_000  # operators of one step, by name, dtype and pass
 MAX_VARIABLES = 1_000
 MAX_UNMOVED = 10_000  # modules and attributes that no optimizer updates
-MAX_UNMOVED_NAME = 300
 LIMITS = {  # event -> how many of one process, or rows of them: the probe writes no more
+    "distances": MAX_ROWS,
     "dispatched": MAX_DISPATCHED,
     "drawn": MAX_DRAWN,
-    "imports": 2 * MAX_IMPORTS,
+    "imports": 2_000,
     "loaders": 1_000,
     "network": 100,
     "nonfinite": 1_000,

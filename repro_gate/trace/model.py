@@ -1,6 +1,8 @@
 """What a trace holds: every event of the format is a type here, from which msgspec decodes a line
 within the bounds of its fields."""
 
+# msgspec hands `frozen` down to the subclasses of a type; mypy does not know it.
+# mypy: disable-error-code="misc"
 from __future__ import annotations
 
 from collections import defaultdict
@@ -18,7 +20,6 @@ from .fields import (
     Count,
     Digests,
     DispatchedRow,
-    Few,
     Imported,
     Kind,
     Line,
@@ -29,6 +30,7 @@ from .fields import (
     Row,
     Setting,
     Short,
+    Signed,
     Step,
     UnmovedRow,
 )
@@ -124,7 +126,7 @@ class Event(
     """One line. A class is called as its event is, or names its tag."""
 
 
-class Hello(Event, frozen=True):
+class Hello(Event):
     format: Literal["repro-gate/trace/v3"]
     nonce: Short
     pid: Line
@@ -132,29 +134,27 @@ class Hello(Event, frozen=True):
     forked: bool
 
 
-class Facts(Event, frozen=True):
+class Facts(Event):
     facts: Annotated[dict[Short, Name], Meta(max_length=200)]
 
 
-class Table(Event, frozen=True):
+class Table(Event):
     kind: Kind
     rows: Annotated[tuple[Row, ...], Meta(max_length=fmt.MAX_ROWS)]
 
 
-class BlockLine(Event, frozen=True, tag="block"):
+class BlockLine(Event, tag="block"):
     step: Step
     table: Count
     digests: bytes
-    values: Annotated[
-        tuple[Annotated[str, Meta(max_length=40)], ...], Meta(max_length=fmt.MAX_ROWS)
-    ] = ()
+    values: Annotated[tuple[Short, ...], Meta(max_length=fmt.MAX_ROWS)] = ()
 
 
-class Flags(Event, frozen=True):
+class Flags(Event):
     settings: Annotated[dict[Short, Setting], Meta(max_length=200)]
 
 
-class StepMark(Event, frozen=True, tag="step"):
+class StepMark(Event, tag="step"):
     """The end of one optimizer step: training time and the probe's own time in milliseconds, peak
     memory in bytes, the reading of flags."""
 
@@ -165,7 +165,7 @@ class StepMark(Event, frozen=True, tag="step"):
     flags: Count
 
 
-class Seen(Event, frozen=True):
+class Seen(Event):
     """What the probe noticed beside tensors. The trace has a list under its tag, which takes the
     event, or the `rows` that it has, as many as `format.LIMITS` says."""
 
@@ -175,7 +175,7 @@ class Seen(Event, frozen=True):
         return self.file, self.line  # type: ignore[attr-defined]
 
 
-class Undone(Seen, frozen=True):
+class Undone(Seen):
     """A line of training code that gave a determinism flag another value. `late`: a variable, which
     its library had read by then."""
 
@@ -187,28 +187,27 @@ class Undone(Seen, frozen=True):
     late: bool = False
 
 
-class Distance(Event, frozen=True):
-    step: Step
-    rows: Annotated[tuple[Measured, ...], Meta(max_length=fmt.MAX_ROWS)]
+class Distances(Seen):
+    rows: tuple[Measured, ...]
 
 
-class Network(Seen, frozen=True):
-    rows: tuple[Annotated[str, Meta(max_length=300)], ...]
+class Network(Seen):
+    rows: tuple[Name, ...]
 
 
-class OpenedFiles(Seen, frozen=True, tag="opened"):
+class OpenedFiles(Seen, tag="opened"):
     rows: tuple[Opened, ...]
 
 
-class Imports(Seen, frozen=True):
+class Imports(Seen):
     rows: tuple[Imported, ...]
 
 
-class Distributions(Event, frozen=True):
+class Distributions(Event):
     versions: Annotated[dict[Short, Short], Meta(max_length=fmt.MAX_DISTRIBUTIONS)]
 
 
-class Drawn(Seen, frozen=True):
+class Drawn(Seen):
     """A draw from the operating system's entropy by a line of the workspace: `source` is the call
     (`uuid.uuid4`, `random.Random()`), with BY_LIBRARY and a module behind it where an installed
     library made it on the line's behalf."""
@@ -218,7 +217,7 @@ class Drawn(Seen, frozen=True):
     line: Line
 
 
-class Spawned(Seen, frozen=True):
+class Spawned(Seen):
     """A line of the workspace that started a process; `pid` is this process's own where the child's
     is not known (`os.system`)."""
 
@@ -227,14 +226,14 @@ class Spawned(Seen, frozen=True):
     line: Line
 
 
-class Used(Seen, frozen=True, tag="uses"):
+class Used(Seen, tag="uses"):
     """What one line got from one factor during one step: how often, and a digest of the answers.
     `call` is the call as it is written. `direct`: the line called it itself, by whatever name the
     standard library or NumPy has for it; else a library did, for its own ends. `outside`: the
     answers came from outside the process, and nothing pins them."""
 
     step: Step
-    factor: Annotated[str, Meta(max_length=32)]
+    factor: Short
     source: Short
     file: Name
     line: Line
@@ -246,7 +245,7 @@ class Used(Seen, frozen=True, tag="uses"):
     process: Short = ""  # whose trace it is, named by who compares several
 
 
-class OperatorLine(Seen, frozen=True, tag="operators"):
+class OperatorLine(Seen, tag="operators"):
     """One operator that torch dispatched. `simple`: a view or element-wise. `distinct`: outputs of
     replays, by how they were run."""
 
@@ -263,14 +262,14 @@ class OperatorLine(Seen, frozen=True, tag="operators"):
     process: Short = ""  # as in Used
 
 
-class Dispatched(Seen, frozen=True):
+class Dispatched(Seen):
     """The operators of one step: name, dtype of its first floating-point tensor, pass, form
     (`dispatch.form`), how often."""
 
     rows: tuple[DispatchedRow, ...]
 
 
-class Refused(Seen, frozen=True):
+class Refused(Seen):
     """An operator that torch refuses under the flag, by the name that its refusal has, and the line
     of its forward."""
 
@@ -281,50 +280,50 @@ class Refused(Seen, frozen=True):
     step: Step
 
 
-class LoaderSeen(Seen, frozen=True, tag="loaders"):
+class LoaderSeen(Seen, tag="loaders"):
     """One torch DataLoader, in order of first batches. `base_seed`: its first epoch's."""
 
-    workers: Few
-    base_seed: int | None
+    workers: Count
+    base_seed: Signed | None
 
 
-class Variables(Event, frozen=True):
+class Variables(Event):
     values: Annotated[dict[Short, Name], Meta(max_length=fmt.MAX_VARIABLES)]
 
 
-class Nonfinite(Seen, frozen=True):
+class Nonfinite(Seen):
     rows: tuple[tuple[Kind, Name, Step, bool], ...]
 
 
-class Unmoved(Seen, frozen=True):
+class Unmoved(Seen):
     rows: tuple[UnmovedRow, ...]
 
 
-class Notes(Seen, frozen=True):
-    rows: tuple[tuple[Annotated[str, Meta(max_length=100)], Name], ...]
+class Notes(Seen):
+    rows: tuple[tuple[Short, Name], ...]
 
 
-class Loop(Event, frozen=True):
+class Loop(Event):
     place: Name
 
 
-class Stopped(Event, frozen=True):
+class Stopped(Event):
     steps: Count
 
 
-class Preempted(Event, frozen=True):
+class Preempted(Event):
     """The process waits for its end: a checkpoint is there after as many steps as were wanted."""
 
     steps: Count
     checkpoint: Name
 
 
-class End(Event, frozen=True):
+class End(Event):
     steps: Count
     reason: Literal["steps", "exit", "exception"]
 
 
-class Resumed(Event, frozen=True):
+class Resumed(Event):
     steps: Count
 
 

@@ -20,7 +20,7 @@ def newest(folder: str, pattern: str, since: float) -> str:
     """
     parts = os.path.normpath(pattern).split(os.sep)
     parts += ["*"] if parts[-1] == "**" else []
-    found = (since, "")
+    latest = (since, "")
     left = _MOST
     # a folder, what matches so far (empty: nothing yet), and the parts that may come next
     waiting = [("", "", {0})]
@@ -33,7 +33,7 @@ def newest(folder: str, pattern: str, since: float) -> str:
             for entry in entries:
                 left -= 1
                 if left < 0:
-                    return found[1]
+                    return latest[1]
                 name = os.path.join(above, entry.name)
                 further = set() if match else _further(parts, places, entry.name)
                 matched = match or (name if len(parts) in further else "")
@@ -42,20 +42,20 @@ def newest(folder: str, pattern: str, since: float) -> str:
                         waiting.append((name, matched, further))
                 elif matched and not entry.is_symlink():
                     changed = entry.stat(follow_symlinks=False).st_mtime
-                    found = max(found, (changed, matched))
-    return found[1]
+                    latest = max(latest, (changed, matched))
+    return latest[1]
 
 
 def _further(parts: list[str], places: set[int], name: str) -> set[int]:
     """Return which parts of a glob may come after a name, of those that may stand in its place."""
-    places = set(places)
-    for place, part in enumerate(parts):
-        if place in places and part == "**":
-            places.add(place + 1)
-    return {
-        place + (parts[place] != "**")
-        for place in places
-        if place < len(parts)
-        and (parts[place].startswith(".") or not name.startswith("."))
-        and (parts[place] == "**" or fnmatch.fnmatchcase(name, parts[place]))
-    }
+    further = set[int]()
+    waiting = [place for place in places if place < len(parts)]
+    for place in waiting:
+        part = parts[place]
+        is_hidden = name.startswith(".") and not part.startswith(".")
+        if part == "**":
+            waiting.append(place + 1)
+            further |= set() if is_hidden else {place}
+        elif fnmatch.fnmatchcase(name, part) and not is_hidden:
+            further.add(place + 1)
+    return further

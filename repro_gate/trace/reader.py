@@ -7,9 +7,7 @@ takes.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,7 +19,6 @@ from .model import (
     DECODER,
     BlockLine,
     Budget,
-    Event,
     Hello,
     Resumed,
     TooLarge,
@@ -30,9 +27,6 @@ from .model import (
 )
 
 Opener = Callable[[Path], int]
-
-
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def open_plain(path: Path) -> int:
@@ -116,7 +110,11 @@ class TraceFollower:
 
     def _take(self, line: bytes) -> None:
         self.trace.budget.take(fmt.VALUE_BYTES * line.count(b","), fmt.MEMORY)
-        event = self._decoded(line)
+        try:
+            event = DECODER.decode(line)
+        except (ValueError, RecursionError) as error:  # it may quote the line
+            reason = ascii(str(error))[1:-1][:200]
+            raise self._wrong(f"is no event of the format: {reason}") from None
         if not isinstance(event, BlockLine):  # its digests are not kept in memory
             # four bytes a character
             self.trace.budget.take(
@@ -135,30 +133,8 @@ class TraceFollower:
             name = event.__struct_config__.tag
             raise self._wrong(f"`{name}` is out of place: {error}") from None
 
-    def _decoded(self, line: bytes) -> Event:
-        try:
-            return DECODER.decode(line)
-        except (ValueError, RecursionError) as error:  # it may quote the line
-            reason = ascii(str(error))[1:-1][:200]
-        escaped = _escaped(line) if _SURROGATE.search(line) else line
-        if escaped == line:
-            raise self._wrong(f"is no event of the format: {reason}")
-        return self._decoded(escaped)
-
     def _wrong(self, what: str) -> TraceError:
         return TraceError(f"{self.trace.path.name}:{max(self._line, 1)}: {what}")
-
-
-def _escaped(line: bytes) -> bytes:
-    """Return the same JSON with halves of surrogate pairs, which no report could hold, spelled out
-    in text: `\\ud800`."""
-    try:
-        text = json.dumps(json.loads(line), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return line
-    return re.sub(
-        "[\ud800-\udfff]", lambda half: f"\\\\u{ord(half[0]):04x}", text
-    ).encode()
 
 
 def read_folder(
@@ -176,8 +152,10 @@ def read_folder(
         follower = known.get(path.name) or TraceFollower(path, nonce, opener, budget)
         trace = follower.finish()
         if trace.trained and trace.end is None and not trace.stopped:
-            after = f"{trace.path.name}: truncated after step {len(trace.steps) - 1}"
-            raise TraceCutOff(f"{after}: the process ended without closing its trace")
+            raise TraceCutOff(
+                f"{path.name}: truncated after step {len(trace.steps) - 1}: the process "
+                "ended without closing its trace"
+            )
         traces.append(trace)
     return traces
 
@@ -193,9 +171,4 @@ def trace_files(folder: Path) -> list[Path]:
         raise TraceError(
             f"{folder.name}: {len(names)} trace files, {fmt.MAX_FILES} at most"
         )
-    return [folder / name for name in sorted(names, key=_start_of)]
-
-
-def _start_of(name: str) -> tuple[int, str]:
-    started = name[: -len(fmt.SUFFIX)].rpartition("-")[2]
-    return (int(started) if started.isdecimal() and len(started) < 30 else 0, name)
+    return [folder / name for name in sorted(names)]

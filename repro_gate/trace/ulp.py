@@ -23,20 +23,24 @@ def integer(torch: Any, dtype: Any) -> Any:
     return getattr(torch, name) if name else None
 
 
-def gaps(torch: Any, x: Any, y: Any) -> Any:
+def gaps(
+    torch: Any,
+    x: Any,
+    y: Any,
+) -> Any:
     """Return that of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may
     wrap. The dtype has an ULP."""
     integer, magnitude = _MAGNITUDE[str(x.dtype)]
-    places = []
-    for side in (x, y):
+
+    def places(side: Any) -> Any:
         bits = side.contiguous().view(getattr(torch, integer)).to(torch.int64)
-        places.append(torch.where(bits < 0, -(bits & magnitude), bits & magnitude))
-    return torch.maximum(*places) - torch.minimum(*places)
+        return torch.where(bits < 0, -(bits & magnitude), bits & magnitude)
+
+    first = places(x)
+    second = places(y)
+    return torch.maximum(first, second) - torch.minimum(first, second)
 
 
 def largest(gaps: Any) -> int:
-    """Return the largest of `gaps`, wrapped or not; they must not be empty."""
-    if gaps.min() >= 0:
-        return int(gaps.max())
-    # two float64 of unlike sign can be 2**63 values and more apart
-    return int(gaps[gaps < 0].max()) + 2**64
+    """Return the largest of `gaps`, which must not be empty; 2**63 - 1 if one wrapped."""
+    return int(gaps.max()) if gaps.min() >= 0 else (1 << 63) - 1

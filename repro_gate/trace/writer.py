@@ -55,16 +55,16 @@ class TraceFailed(Exception):
 
 
 class TraceWriter:
-    """One open trace file. `table()` names rows once and returns their number; `block()` appends
-    the digests of one table."""
+    """One open trace file. Rows and readings of the flags are written once, and numbered."""
 
     def __init__(self, folder: str, hello: dict[str, Any]) -> None:
         self.folder = folder
-        self.stem = f"{_OS.getpid()}-{_TIME.time_ns()}"
+        # names in alphabetical order are in that of their start
+        self.stem = f"{_TIME.time_ns()}-{_OS.getpid()}"
         self.path = os.path.join(folder, self.stem + fmt.SUFFIX)
-        self._tables: dict[tuple[str, tuple[Row, ...]], int] = {}
-        self._last_rows: dict[str, tuple[Any, int]] = {}
-        self._flags: dict[str, int] = {}
+        self._numbers: dict[str, dict[Any, int]] = {"table": {}, "flags": {}}
+        # kind -> the rows of its last block, and their number
+        self._last: dict[str, tuple[Any, int]] = {}
         self._waiting: deque[tuple[Later | None, dict[str, Any]]] = deque()
         try:
             self._file = _OS.open(self.path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
@@ -100,8 +100,11 @@ class TraceWriter:
     def _append(self, event: dict[str, Any]) -> None:
         if isinstance(event.get("digests"), bytes):
             event["digests"] = base64.b64encode(event["digests"]).decode("ascii")
-        text = _JSON.dumps(event, separators=(",", ":"), allow_nan=False)
-        line = text.encode("ascii") + b"\n"
+        text = _JSON.dumps(
+            event, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+        )
+        # half of a surrogate pair, which no report could hold, becomes a question mark
+        line = text.encode("utf-8", "replace") + b"\n"
         try:
             if self._opened() != self._identity:  # closed, as every daemon does
                 self._file = _OS.open(self.path, _APPENDING | os.O_NOFOLLOW)
@@ -120,20 +123,6 @@ class TraceWriter:
             return ()
         return state.st_dev, state.st_ino
 
-    def table(self, kind: str, rows: Sequence[Row]) -> int:
-        """Return the number of the table with these rows, written out on first use. Passing the
-        same object again costs one identity check."""
-        last = self._last_rows.get(kind)
-        if last is not None and last[0] is rows:
-            return last[1]
-        key = (kind, tuple(rows))
-        number = self._tables.get(key)
-        if number is None:
-            number = self._tables[key] = len(self._tables)
-            self.event("table", kind=kind, rows=key[1])
-        self._last_rows[kind] = (rows, number)
-        return number
-
     def block(
         self,
         step: int,
@@ -143,23 +132,30 @@ class TraceWriter:
         values: list[str] | None = None,
     ) -> None:
         """Append the digests (16 bytes for each row, in the rows' order) of one kind at one moment
-        of `step`."""
-        fields: dict[str, Any] = {"step": step, "table": self.table(kind, rows)}
+        of `step`. Passing the same rows again costs one identity check."""
+        before, number = self._last.get(kind, (None, 0))
+        if before is not rows:
+            number = self._number("table", (kind, tuple(rows)), kind=kind, rows=rows)
+            self._last[kind] = rows, number
+        fields: dict[str, Any] = {"step": step, "table": number}
         if values is not None:
             fields["values"] = values
-        later = digests if isinstance(digests, Later) else None
-        if later is None:
-            fields["digests"] = digests
-        self.event("block", later, **fields)
+        if isinstance(digests, Later):
+            self.event("block", digests, **fields)
+        else:
+            self.event("block", digests=digests, **fields)
 
     def flags(self, settings: dict[str, Any]) -> int:
         """Return the number of this reading of the flags; write it out if it is new."""
-        key = repr(settings)
-        number = self._flags.get(key)
-        if number is None:
-            number = self._flags[key] = len(self._flags)
-            self.event("flags", settings=settings)
-        return number
+        return self._number("flags", repr(settings), settings=settings)
+
+    def _number(self, name: str, key: Any, **fields: Any) -> int:
+        """Return the number of an event that later ones refer to; write it out on first use."""
+        numbers = self._numbers[name]
+        if key not in numbers:
+            numbers[key] = len(numbers)
+            self.event(name, **fields)
+        return numbers[key]
 
     def abandon(self) -> None:
         """Close the file without another word (a forked child lets go of its parent's trace)."""

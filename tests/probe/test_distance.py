@@ -41,7 +41,7 @@ def plain(a: torch.Tensor, b: torch.Tensor) -> tuple[float, int]:
     ]
     return (
         max(abs(x - y) for x, y in zip(a.tolist(), b.tolist(), strict=True)),
-        max(abs(x - y) for x, y in zip(*places, strict=True)),
+        min(max(abs(x - y) for x, y in zip(*places, strict=True)), (1 << 63) - 1),
     )
 
 
@@ -74,11 +74,11 @@ def test_ulps_are_counted_across_zero_and_through_subnormals(dtype: torch.dtype)
     assert measure(tiny * 0, -tiny * 0)[:2] == (0.0, 0)
 
 
-def test_the_widest_gap_of_float64_does_not_overflow() -> None:
+def test_the_widest_gap_of_float64_does_not_wrap() -> None:
     most = torch.finfo(torch.float64).max
     a, b = (torch.tensor([most, -sign, sign], dtype=torch.float64) for sign in (1.0, -1.0))
     assert measure(a, b)[:2] == (2.0, 2 * 0x3FF0000000000000)
-    assert ulp.largest(ulp.gaps(torch, a[:1], -a[:1])) == 2 * 0x7FEFFFFFFFFFFFFF
+    assert ulp.largest(ulp.gaps(torch, a[:1], -a[:1])) == (1 << 63) - 1
 
 
 def test_a_figure_that_does_not_exist_is_none_and_equal_infinities_are_no_distance() -> None:

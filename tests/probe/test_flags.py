@@ -76,16 +76,14 @@ def test_the_line_that_changes_a_variable_is_named(tmp_path: Path) -> None:
 UNDONE = {  # line of code -> (flag, value)
     "torch.use_deterministic_algorithms(False)": (ALGORITHMS, "False"),
     "torch.use_deterministic_algorithms(True, warn_only=True)": (ALGORITHMS, "warn_only"),
-    "torch.set_deterministic_debug_mode(0)": (ALGORITHMS, "False"),
     "torch.set_deterministic_debug_mode('warn')": (ALGORITHMS, "warn_only"),
     f"{CUDNN} = False": (CUDNN, "False"),
     "torch.backends.cudnn.benchmark = True": ("torch.backends.cudnn.benchmark", "True"),
-    "torch.kept = torch.backends.cudnn.flags(deterministic=False); torch.kept.__enter__()": (
+    "torch.x = torch.backends.cudnn.flags(deterministic=False); torch.x.__enter__()": (
         CUDNN,
         "False",
     ),
     f"{FILL} = False": (FILL, "False"),
-    f"{MKLDNN} = False": (MKLDNN, "False"),
     "torch.backends.mkldnn.set_flags(_deterministic=False)": (MKLDNN, "False"),
 }
 AGAIN = """
@@ -128,5 +126,5 @@ def test_the_line_that_undoes_a_flag_is_named(undoing: RunResult, number: int) -
 def test_nothing_else_is_called_undone(undoing: RunResult) -> None:
     wanted = {(step + 1, flag) for step, (flag, _) in enumerate(UNDONE.values())}
     # cudnn.flags() sets every flag of cuDNN, this one to what it already is
-    also = {(7, "torch.backends.cudnn.benchmark")}
+    also = {(6, "torch.backends.cudnn.benchmark")}
     assert {(item.step, item.flag) for item in trained(undoing).undone} - also == wanted

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 from tests.support.tracing import names, trace_script
 
@@ -80,12 +79,14 @@ def test_each_thread_that_trains_has_its_own_trace(runs: list[Mapping[str, Trace
 
 
 def test_independent_threads_may_take_any_order(runs: list[Mapping[str, Trace]]) -> None:
-    def told(block: Block) -> tuple[object, ...]:
-        return block.step, block.kind, block.rows, block.digests
-
     for key in ("main/left", "main/right"):
         ours, theirs = (
-            [told(block) for block in run[key].blocks if block.kind != "rng"] for run in runs
+            [
+                (block.step, block.kind, block.rows, block.digests)
+                for block in run[key].blocks
+                if block.kind != "rng"
+            ]
+            for run in runs
         )
         assert ours == theirs and len(ours) > 15
 

@@ -60,19 +60,12 @@ def test_no_link_is_followed_and_no_more_than_the_limit_is_looked_at(
     assert newest(str(tmp_path), "**/*.pt", 100) == ""
 
 
-def test_a_deep_folder_ends_no_search(tmp_path: Path) -> None:
+def test_a_deep_folder_ends_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "out/a.pt", 110)
-    here = os.getcwd()
+    monkeypatch.chdir(tmp_path)
+    for _ in range(1_500):
+        os.mkdir("d")
+        os.chdir("d")
     os.chdir(tmp_path)
-    try:
-        for _ in range(1_500):
-            os.mkdir("d")
-            os.chdir("d")
-    finally:
-        os.chdir(here)
     assert newest(str(tmp_path), "**/*.pt", 100) == "out/a.pt"
-    os.chdir(tmp_path)
-    try:
-        remove_tree(tmp_path / "d")
-    finally:
-        os.chdir(here)
+    remove_tree(tmp_path / "d")

@@ -9,18 +9,12 @@ import pytest
 from repro_gate.trace.notebook import cell_name, code_cells, place, split
 
 
-@pytest.mark.parametrize(
-    ("file", "parts", "told"),
-    [
-        (cell_name("nb/train.ipynb", 2), ("nb/train.ipynb", 2), "nb/train.ipynb, cell 2, line 3"),
-        ("train.py", ("train.py", 0), "train.py:3"),
-        ("a#cell 2", ("a#cell 2", 0), "a#cell 2:3"),
-        ("a.ipynb#cell x", ("a.ipynb#cell x", 0), "a.ipynb#cell x:3"),
-    ],
-)
-def test_a_line_of_a_cell_is_told_by_its_cell(file: str, parts: tuple[str, int], told: str) -> None:
-    assert split(file) == parts
-    assert place(file, 3) == told
+def test_a_line_of_a_cell_is_told_by_its_cell() -> None:
+    cell = cell_name("nb/train.ipynb", 2)
+    assert split(cell) == ("nb/train.ipynb", 2)
+    assert place(cell, 3) == "nb/train.ipynb, cell 2, line 3"
+    for file in ("train.py", "a#cell 2", "a.ipynb#cell x"):
+        assert (split(file), place(file, 3)) == ((file, 0), f"{file}:3")
 
 
 def test_code_cells_are_counted_as_jupyter_counts_what_it_runs() -> None:
