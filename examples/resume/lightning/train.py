@@ -76,7 +76,8 @@ def main():
     model = Sums(keeps_generator=not args.without_generator)
     inputs = torch.rand(128, 8, generator=torch.Generator().manual_seed(0))
     data = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
-    loader = DataLoader(data, 32, sampler=Order(128, args.seed))
+    own = torch.Generator()  # the loader draws from it, not from what dropout draws from
+    loader = DataLoader(data, 32, sampler=Order(128, args.seed), generator=own)
     trainer.fit(model, loader, ckpt_path=args.resume, weights_only=False)
 
 
