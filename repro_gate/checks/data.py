@@ -18,7 +18,6 @@ from repro_gate.checks.interface import (
     missing,
     passed,
     skipped,
-    traces_of,
 )
 from repro_gate.checks.opened import (
     is_source,
@@ -213,9 +212,8 @@ def batches_equal(evidence: Evidence) -> Finding:
     if comparison is None or "batch" not in comparison.by_kind:
         return skipped("no batch came through a torch DataLoader")
     remedy = "seed the sampler and the augmentation from the run's seed"
-    kinds = [
-        block.kind for trace in traces_of(evidence.pair[:1]) for block in trace.blocks
-    ]
+    traces = evidence.pair[0].traces
+    kinds = [block.kind for trace in traces for block in trace.blocks]
     return differ(comparison, "batch", "batches", remedy) or passed(
         f"{kinds.count('batch')} batches were equal, in content and order"
     )
