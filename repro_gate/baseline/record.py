@@ -162,7 +162,16 @@ def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
                     latest[key] = block.step, []
                 rows = latest[key][1]
                 digest = block.digest(place).hex()
-                rows.append([label, *key, len(rows), dtype, shape, digest])
+                rows.append(
+                    [
+                        label,
+                        *key,
+                        len(rows),
+                        dtype,
+                        shape,
+                        digest,
+                    ]
+                )
         for _, rows in latest.values():
             yield from rows
 
