@@ -182,12 +182,12 @@ def test_when_to_speak_is_the_users_choice() -> None:
         other = existing(1, marker_of(run=10, state="bb"))
         assert decided(marker, other, **wish) == Write(keep=1, text=text), "another state"
     for before, after, differs in (
-        ((100, 140), (120, 180), False),
-        ((100, 140), (140, 180), False),
-        ((100, 140), (141, 180), True),
-        ((100, 140), (-20, 99), True),
-        ((100, 140), None, False),
-        (None, (100, 140), False),
+        ((100.0, 140.0), (120.0, 180.0), False),
+        ((100.0, 140.0), (140.0, 180.0), False),
+        ((100.0, 140.0), (141.0, 180.0), True),
+        ((100.0, 140.0), (-20, 99), True),
+        ((100.0, 140.0), None, False),
+        (None, (100.0, 140.0), False),
     ):
         ours = existing(1, changed(marker_of(run=10), cost=before))
         marker = changed(marker_of(run=11, verdict="pass"), cost=after)
