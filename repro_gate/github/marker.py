@@ -22,7 +22,7 @@ from repro_gate.github.event import Commit, Malformed, Number
 from repro_gate.github.event import decode as decode_json
 from repro_gate.report.model import Report
 
-# at most 500 characters; the longest that is written has 357
+# at most 500 characters; the longest that is written has 359
 _LINE = re.compile(r"<!-- repro-gate ([ -~]{1,480}) -->")
 
 Percent = Annotated[float, Meta(ge=-1e9, le=1e9)]
@@ -68,7 +68,9 @@ def marker_of(report: Report, key: str) -> Marker:
     origin = report.origin
     cost = None
     if report.cost is not None and all(map(math.isfinite, report.cost.ci95)):
-        low, high = (round(max(-1e9, min(float(end), 1e9)), 1) for end in report.cost.ci95)
+        low, high = (
+            round(max(-1e9, min(float(end), 1e9)), 1) for end in report.cost.ci95
+        )
         cost = low, high
     return Marker(
         key,
