@@ -27,7 +27,16 @@ _MOST = 3  # paths that are named
 _FILES = 50
 _BYTES = 256 * 1024  # of each
 _WORDS = 20_000  # of the log, the command and these files together
-_READ = (".py", ".sh", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
+_READ = (
+    ".py",
+    ".sh",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".json",
+    ".cfg",
+    ".ini",
+)
 _WORD = re.compile(r"[\"']([^\"'\n]{1,300})[\"']|([^\s\"'`()\[\]{},:;=<>|]{1,300})")
 _NO_DATA = re.compile(
     r"(?:^|/)(?:\.[^/]*|__pycache__|node_modules|venv|[^/]*\.(?:pyc|egg-info|log))(?:/|$)"

@@ -21,7 +21,18 @@ from repro_gate.trace.fields import Imported, Opened
 
 # Outside the checkout these are source or settings, which `code/opened-files` judges; any other
 # file is data, for `data/undeclared-reads`.
-SOURCE = (".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh")
+SOURCE = (
+    ".py",
+    ".pyi",
+    ".so",
+    ".pyd",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".cfg",
+    ".ini",
+    ".sh",
+)
 MOST_LINES = 20  # files that are named one by one
 IGNORED = "in the original checkout, and git ignores it: no workspace has it"
 COPY = "a copy that was installed, or another clone"
