@@ -19,7 +19,7 @@ from repro_gate.github.comment import Posted
 from repro_gate.github.marker import is_news, state_of
 from repro_gate.github.publish_phase import outputs_of
 from repro_gate.github.report_folder import PROBLEM, open_folder
-from repro_gate.github.settings import Inputs, read_inputs
+from repro_gate.github.settings import Inputs
 from repro_gate.report.model import PLAIN, Report
 from tests.support import reports
 from tests.support.github.server import Answer
@@ -364,31 +364,13 @@ def test_a_forks_report_replaces_no_comment_on_the_repositorys_own_code(stage: S
     assert [body == trusted for body in stage.posted] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("workflow", "nightly"),
-        ("name", "gpu"),
-        ("spec", "vision.yml"),
-        ("spec", "vision/repro.yml"),
-        ("report", "repro-gate-report-h100"),
-    ],
-)
-def test_each_gate_has_a_comment_of_its_own(stage: Stage, name: str, value: str) -> None:
-    """By what its job knows, whatever is in the report: here the same in both."""
-    stage.publish(FAIL)
-    (first,) = stage.posted
-    stage.change(**{name: value})
-    stage.publish(PASS)
-    stage.publish(PASS)
-    kept, second = stage.posted
-    assert kept == first != second
-    if value == "vision/repro.yml":  # a spec in another spelling is the same gate
-        stage.change(
-            spec=read_inputs({"INPUT_WORKING_DIRECTORY": "vision", "INPUT_SPEC": "repro.yml"}).spec
-        )
+def test_each_gate_has_a_comment_of_its_own(stage: Stage) -> None:
+    """By what its job knows, whatever is in the report: here the same in all."""
+    for count, name in enumerate(("name", "workflow", "spec", "report"), 1):
+        stage.publish(FAIL)
+        stage.change(**{name: "other"})
         stage.publish(PASS)
-        assert len(stage.posted) == 2
+        assert len(stage.posted) == count + 1
 
 
 def test_how_to_see_it_again_is_never_a_foreign_reports_text(stage: Stage) -> None:
