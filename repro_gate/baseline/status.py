@@ -48,7 +48,7 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     if entry is None:
         return _new_platform(baseline, now)
     inputs = changed_inputs(entry, now)
-    parts = unlike(entry.outcomes, now.outcomes)
+    parts = differing_parts(entry.outcomes, now.outcomes)
     is_same = entry.config_hash == now.config_hash
     if is_same and not parts:
         seeds = ({result.seed for result in side.outcomes} for side in (entry, now))
@@ -87,7 +87,7 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     )
 
 
-def unlike(
+def differing_parts(
     recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
 ) -> tuple[str, ...]:
     """Return the parts whose bits differ, over all seeds that both sides have: `steps`, `losses`,
@@ -147,7 +147,7 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
         ),
     )
     other = nearest.recipe != now.recipe
-    parts = () if other else unlike(nearest.outcomes, now.outcomes)
+    parts = () if other else differing_parts(nearest.outcomes, now.outcomes)
     results = f"other results ({_few(parts)})" if parts else "the same results"
     inputs = _changed_platform(nearest, now)
     changes = [
