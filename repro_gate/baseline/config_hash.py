@@ -112,10 +112,10 @@ def made_again(claimed: ConfigHash) -> ConfigHash:
     malformed, or a hash that its inputs do not give."""
     try:
         made = hash_inputs(claimed.inputs.recipe, claimed.inputs.platform)
-        for inputs in (made.inputs.recipe, made.inputs.platform):
-            for name, value in inputs.items():
-                if len(name) > MAX_NAME or len(json.dumps(value)) > MAX_VALUE:
-                    raise ValueError(f"the input {name[:60]!r} is too large")
+        both = (*made.inputs.recipe.items(), *made.inputs.platform.items())
+        for name, value in both:
+            if len(name) > MAX_NAME or len(json.dumps(value)) > MAX_VALUE:
+                raise ValueError(f"the input {name[:60]!r} is too large")
         if made.inputs != claimed.inputs:
             raise ValueError(
                 "an input is beyond 2**53, or holds NaN or half a character"
@@ -192,17 +192,16 @@ def _text(digest: bytes) -> str:
 
 
 def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput, ...]:
-    """Return the inputs that differ: the recipe's first, each root's by name, values compared as
-    the hash does."""
+    """Return the inputs that differ: the recipe's first, each root's by name."""
     changes = list[ChangedInput]()
     for (root, _, old), (_, _, new) in zip(before.roots(), after.roots(), strict=True):
-        changes += [
-            ChangedInput(root, name, _text_of(old, name), _text_of(new, name))
-            for name in sorted(old.keys() | new.keys())
-            if name not in old
-            or name not in new
-            or input_hash(name, old[name]) != input_hash(name, new[name])
-        ]
+        for name in sorted({*old, *new}):
+            texts = [
+                input_text(inputs[name]) if name in inputs else None
+                for inputs in (old, new)
+            ]
+            if texts[0] != texts[1]:
+                changes.append(ChangedInput(root, name, *texts))
     return tuple(changes)
 
 
@@ -242,7 +241,3 @@ def input_text(value: InputValue) -> str:
             if value not in ("", _ABSENT):
                 return value
     return json.dumps(value, sort_keys=True)
-
-
-def _text_of(inputs: Inputs, name: str) -> str | None:
-    return input_text(inputs[name]) if name in inputs else None

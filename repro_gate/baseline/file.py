@@ -21,7 +21,7 @@ from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
 from repro_gate.errors import GateError, UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, read_whole
-from repro_gate.spec.document import MAX_BYTES, Document, compose, document_of, scalar
+from repro_gate.spec.document import MAX_BYTES, compose, document_of, scalar
 from repro_gate.spec.errors import KeyPath, Refused
 
 MAX_NODES = 100_000  # values in all
@@ -64,17 +64,33 @@ def parse_baseline(raw: bytes, source: str) -> Baseline:
         document = document_of(compose(raw, max_nodes=MAX_NODES, what="a baseline"))
         if document.problems:
             raise Refused(document.problems[0])
-        entries = _decoded(document).entries
-        baseline = Baseline({entry.platform: entry for entry in entries})
-        if len(baseline.entries) < len(entries):
-            raise Refused(
-                document.problem(("entries",), "a platform stands twice, keep one")
-            )
-        for index, entry in enumerate(entries):
-            _check(document, ("entries", index), entry)
+        try:
+            file = msgspec.convert(document.data, _File, str_keys=True)
+        except msgspec.ValidationError as error:
+            # a key in the message may be untrusted
+            message, *places = _PLACE.split(for_terminal(str(error)))
+            steps = _STEP_OF_PATH.findall("".join(places))
+            keys = tuple(int(index) if index else key for key, index in steps)
+            message = message[:1].lower() + message[1:200]
+            raise Refused(document.problem(keys, message)) from None
+        baseline: dict[str, Entry] = {}
+        for index, entry in enumerate(file.entries):
+            path: KeyPath = ("entries", index)
+            if entry.platform in baseline:
+                raise Refused(
+                    document.problem(path, "a platform stands twice, keep one")
+                )
+            if len({result.seed for result in entry.outcomes}) < len(entry.outcomes):
+                path = (*path, "outcomes")
+                raise Refused(document.problem(path, "a seed stands twice"))
+            try:
+                made_again(entry)
+            except UsageError as error:
+                raise Refused(document.problem(path, error.message)) from None
+            baseline[entry.platform] = entry
     except Refused as refused:
         raise _refusal(refused.problem.text(for_terminal(source))) from None
-    return baseline
+    return Baseline(baseline)
 
 
 def dump_baseline(baseline: Baseline) -> str:
@@ -100,38 +116,8 @@ def dump_baseline(baseline: Baseline) -> str:
     return text
 
 
-# ---- reading
-
-
-def _decoded(document: Document) -> _File:
-    """Return the file by its type. Raises Refused, at the key as far as msgspec names it."""
-    try:
-        return msgspec.convert(document.data, _File, str_keys=True)
-    except msgspec.ValidationError as error:
-        # a key in the message may be untrusted
-        message, *places = _PLACE.split(for_terminal(str(error)))
-        steps = _STEP_OF_PATH.findall("".join(places))
-        path = tuple(int(index) if index else key for key, index in steps)
-        message = message[:1].lower() + message[1:200]
-        raise Refused(document.problem(path, message)) from None
-
-
-def _check(document: Document, path: KeyPath, entry: Entry) -> None:
-    """Raise Refused for an entry that records a seed twice, or whose inputs do not give its
-    hashes."""
-    if len({result.seed for result in entry.outcomes}) < len(entry.outcomes):
-        raise Refused(document.problem((*path, "outcomes"), "a seed stands twice"))
-    try:
-        made_again(entry)
-    except UsageError as error:
-        raise Refused(document.problem(path, error.message)) from None
-
-
 def _refusal(message: str) -> UsageError:
     return UsageError(message, remedy=_REMEDY, reason_id="usage/baseline")
-
-
-# ---- writing
 
 
 class _Dumper(yaml.SafeDumper):

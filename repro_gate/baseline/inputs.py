@@ -7,10 +7,11 @@ how it is judged.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs
@@ -31,7 +32,8 @@ from repro_gate.spec.model import Spec
 # characters; a longer command or value stands by its digest, so that reports and baselines stay
 # small
 LONG_TEXT = 1_024
-_CUDA = ("cuda", "cudnn", "nccl")
+_FACTS = ("python", "torch", "threads", "digest")
+_GPU_FACTS = ("cuda", "cudnn", "nccl", "gpu-sm-count", "gpu-model")
 _COUNTS = ("threads", "gpu-sm-count", "cudnn")
 
 
@@ -49,9 +51,25 @@ def config_hash_of(
     Raise Inconclusive where the snapshot cannot be read.
     """
     folder = os.path.relpath(os.path.realpath(spec.path.parent), snapshot.source)
-    left_out = set(_no_code(spec, snapshot, data, folder))
+    # what has inputs of its own, or must not count
+    left_out = set()
+    lock = spec.env.lockfile or FILE_NAME
+    for name in (spec.path.name, FILE_NAME, lock, *(item.path for item in data)):
+        path = _path(name, folder)
+        if os.path.isabs(path):
+            above, last = os.path.split(path)
+            real = os.path.join(os.path.realpath(above), last)
+            path = os.path.relpath(real, snapshot.source)
+        left_out.add(path)
+    digest = None
+    # the file itself, or the snapshot's copy, unless git ignores it
+    for place in (
+        (spec.path.parent, snapshot.root / folder) if spec.env.lockfile else ()
+    ):
+        with contextlib.suppress(OSError, ValueError):  # ValueError: a NUL in the path
+            digest = f"sha256:{file_sha256(place / lock)}"
     code = code_digest(snapshot.root, left_out)
-    recipe = recipe_inputs(spec, code, data, _lockfile(spec, snapshot, folder), folder)
+    recipe = recipe_inputs(spec, code, data, digest, folder)
     return hash_inputs(recipe, platform_inputs(facts, machine, image))
 
 
@@ -90,35 +108,6 @@ def config_hash_of_spec(
         return config_hash_of(spec, snapshot, data, facts, read_machine(), image)
 
 
-def _no_code(
-    spec: Spec, snapshot: Snapshot, data: Sequence[DataFinding], folder: str
-) -> Iterator[str]:
-    """Yield paths in the snapshot that have inputs of their own, or must not count: the spec, the
-    baseline, the lockfile, declared data."""
-    names = [spec.path.name, FILE_NAME, spec.env.lockfile or FILE_NAME]
-    for name in (*names, *(item.path for item in data)):
-        path = _path(name, folder)
-        if os.path.isabs(path):
-            above, last = os.path.split(path)
-            path = os.path.relpath(
-                os.path.join(os.path.realpath(above), last), snapshot.source
-            )
-        yield path
-
-
-def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
-    """Return the lockfile's digest: of the snapshot's copy, else (git ignores it) of the file
-    itself; None if there is none."""
-    if spec.env.lockfile is None:
-        return None
-    for place in (snapshot.root / folder, spec.path.parent):
-        try:
-            return f"sha256:{file_sha256(place / spec.env.lockfile)}"
-        except (OSError, ValueError):  # ValueError: a NUL in the path
-            continue
-    return None
-
-
 def recipe_inputs(
     spec: Spec,
     code: str,
@@ -130,8 +119,13 @@ def recipe_inputs(
     spec's, relative to the checkout's root.
 
     Paths are relative to the checkout's root, for that is how training finds them: a spec that
-    moves, with its paths, changes nothing.
+    moves, with its paths, changes nothing. A flag is None if the spec leaves it off; the hash seed
+    follows the seed, which has an input of its own: only leaving it off is said here.
     """
+    allow = arms.allowed(spec)
+    arm = arms.deterministic(0, allow, None)
+    flags_on: dict[str, str | bool] = {**arm.flags, **arm.environment}
+    names = [*flags.IN_PROCESS, *flags.IN_ENVIRONMENT, *(allow & {flags.HASH_SEED})]
     return {
         "code": code,
         # as it was found, whatever is declared; None if it could not be read
@@ -153,7 +147,7 @@ def recipe_inputs(
             for name, value in spec.train.env.items()
         },
         "hardware.device": spec.hardware.device,
-        **_flags(spec),
+        **{f"flag/{name}": flags_on.get(name) for name in names},
     }
 
 
@@ -165,38 +159,16 @@ def platform_inputs(
     is not known is None. What training did not use is no input: no GPU of a training on the CPU.
     `digest` changes no number, but what a baseline records of them."""
     device, _, model = facts.get("device", "").partition(": ")
-    used: dict[str, str | None] = {
-        name: facts.get(name) for name in ("python", "torch", "threads", "digest")
-    }
-    if device == "cuda":
-        used |= {name: facts.get(name) for name in (*_CUDA, "gpu-sm-count")}
-        used |= {
-            "driver": machine.get("driver"),
-            "gpu-model": facts.get("gpu-model"),
-        }
-    else:
-        used |= {
-            "cpu-model": machine.get("cpu-model"),
-            "cpu-isa": facts.get("cpu-isa") or model or None,
-        }
-    return {
-        "image": image.partition("@")[2] or None if image else None,
-        **{name: _fact(name, value) for name, value in used.items()},
-    }
-
-
-def _flags(spec: Spec) -> dict[str, InputValue]:
-    """Return each flag of the deterministic arm with its value, None if the spec leaves it off.
-
-    The hash seed follows the seed, which has an input of its own: only leaving it off is said here.
-    """
-    allow = arms.allowed(spec)
-    arm = arms.deterministic(0, allow, None)
-    values = {**arm.flags, **arm.environment}
-    names = [*flags.IN_PROCESS, *flags.IN_ENVIRONMENT]
-    if flags.HASH_SEED in allow:
-        names.append(flags.HASH_SEED)
-    return {f"flag/{name}": values.get(name) for name in names}
+    on_gpu = device == "cuda"
+    of_machine = ("driver",) if on_gpu else ("cpu-model",)
+    used: dict[str, InputValue] = {name: machine.get(name) for name in of_machine}
+    for name in (*_FACTS, *(_GPU_FACTS if on_gpu else ("cpu-isa",))):
+        value = facts.get(name, "")
+        is_count = name in _COUNTS and value.isdecimal() and len(value) <= 18
+        used[name] = int(value) if is_count else value or None
+    if not on_gpu and not used["cpu-isa"]:
+        used["cpu-isa"] = model or None
+    return {"image": image.partition("@")[2] or None if image else None, **used}
 
 
 def _path(path: str, folder: str) -> str:
@@ -214,13 +186,6 @@ def _bounded(text: str) -> InputValue:
     }
 
 
-def _fact(name: str, value: str | None) -> InputValue:
-    """Return a fact as it was read; counts as numbers."""
-    if value is None or name not in _COUNTS or not value.isdecimal() or len(value) > 18:
-        return value
-    return int(value)
-
-
 def code_digest(root: Path, leave_out: Collection[str]) -> str:
     """Return `sha256:…` over all files and links below `root`, but those in `leave_out` or below a
     folder in it.
@@ -236,7 +201,16 @@ def code_digest(root: Path, leave_out: Collection[str]) -> str:
         files = (name for name in walk(root) if not name.endswith("/"))
         for name in sorted(files, key=os.fsencode):
             if not is_below(name, leave_out):
-                tree.update(_record(root / name) + b"  " + os.fsencode(name) + b"\0")
+                path = root / name
+                status = os.lstat(path)
+                if stat.S_ISLNK(status.st_mode):
+                    target = os.fsencode(os.readlink(path))
+                    record = f"link {hashlib.sha256(target).hexdigest()}"
+                else:
+                    is_program = status.st_mode & stat.S_IXUSR
+                    kind = "executable" if is_program else "file"
+                    record = f"{kind} {file_sha256(path)}"
+                tree.update(f"{record}  ".encode() + os.fsencode(name) + b"\0")
     except OSError as error:
         raise Inconclusive(
             f"{error.filename} cannot be read from the snapshot of the checkout: {error.strerror}",
@@ -244,14 +218,3 @@ def code_digest(root: Path, leave_out: Collection[str]) -> str:
             remedy="let nothing else write to the temporary folder (TMPDIR) while the gate runs",
         ) from error
     return f"sha256:{tree.hexdigest()}"
-
-
-def _record(path: Path) -> bytes:
-    status = os.lstat(path)
-    if stat.S_ISLNK(status.st_mode):
-        return (
-            b"link "
-            + hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest().encode()
-        )
-    kind = b"executable " if status.st_mode & stat.S_IXUSR else b"file "
-    return kind + file_sha256(path).encode()

@@ -12,8 +12,8 @@ import hashlib
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -25,7 +25,6 @@ from repro_gate.compare.model import TimedArm
 from repro_gate.compare.traces import processes
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.launch import RunResult
-from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
 MAX_FACT = 500  # characters of one fact
@@ -71,26 +70,39 @@ def entry_of(
 def merge(baseline: Baseline | None, entry: Entry) -> Baseline:
     """Return the baseline with the entry of this platform replaced or added. Entries of other
     platforms stay, also if their recipe is an older one: the gate says so on those platforms."""
-    return Baseline(
-        {**({} if baseline is None else baseline.entries), entry.platform: entry}
-    )
+    entries = baseline.entries if baseline else {}
+    return Baseline({**entries, entry.platform: entry})
 
 
 def result_of(run: RunResult, artifacts: Mapping[str, Artifact]) -> RecordedResult:
     """Return what a run that came to its end left behind; `artifacts` by their names, those that
-    could be read."""
+    could be read. Of the losses at most `MAX_CURVE` stand in the curve: every n-th, with n a power
+    of two so that runs of different length share steps, and the last."""
     traces = processes(run.traces)
     losses = next((losses_of(trace) for trace in traces.values()), {})
+    steps = sorted(losses)
+    stride = 1
+    while len(steps) - 1 > stride * (MAX_CURVE - 1):
+        stride *= 2
+    files = {}
+    for path, artifact in artifacts.items():
+        rows: list[_Row] = [["", artifact.format, artifact.structure]]
+        rows += [
+            [name, leaf.kind, leaf.dtype, leaf.shape, leaf.digest]
+            for name, leaf in artifact.leaves.items()
+        ]
+        files[path] = str(_digest("artifact", rows))
     return RecordedResult(
         seed=run.request.arm.seed,
         steps=run.steps,
         losses=_digest("losses", _final(traces, "loss")),
         weights=_digest("weights", _final(traces, "parameter", "buffer")),
         optimizer=_digest("optimizer", _final(traces, "optimizer")),
-        artifacts=_readable(
-            {name: _artifact(item) for name, item in artifacts.items()}
-        ),
-        loss_curve=_curve(losses),
+        artifacts=_readable(files),
+        loss_curve={
+            step: losses[step] if math.isfinite(losses[step]) else str(losses[step])  # type: ignore[misc]
+            for step in (*steps[:-1:stride], *steps[-1:])
+        },
     )
 
 
@@ -101,25 +113,21 @@ def outside_facts(run: RunResult, machine: Mapping[str, str]) -> dict[str, str]:
     of the machine as far as it is no input: `kernel`, `libc`, `os`, on a GPU `cpu-model` and
     `gpu.0.ecc`. A fact on which the processes of the run do not agree is left out.
     """
-    facts: dict[str, set[str]] = {}
+    facts = defaultdict[str, set[str]](set)
+    inputs = r"driver|gpu\..*|cpu-model"
     for trace in processes(run.traces).values():
         for name, version in (trace.distributions or {}).items():
-            facts.setdefault(f"distribution/{name}", set()).add(version)
+            facts[f"distribution/{name}"].add(version)
         for name, value in trace.variables.items():
             if name not in _OF_ONE_RUN and not _TEMPORARY.search(value):
-                facts.setdefault(f"variable/{name}", set()).add(value)
-    devices = [trace.facts.get("device", "") for trace in run.traces]
-    if any(device.startswith("cuda") for device in devices):
-        inputs = r"driver|gpu\..*\.model"
-    else:
-        inputs = r"driver|gpu\..*|cpu-model"
-    facts |= {
-        name: {value}
-        for name, value in machine.items()
-        if not re.fullmatch(inputs, name)
-    }
+                facts[f"variable/{name}"].add(value)
+        if trace.facts.get("device", "").startswith("cuda"):
+            inputs = r"driver|gpu\..*\.model"
+    for name, value in machine.items():
+        if not re.fullmatch(inputs, name):
+            facts[name].add(value)
     return {
-        name: next(iter(values))[:MAX_FACT]
+        name: values.pop()[:MAX_FACT]
         for name, values in sorted(facts.items())
         if len(values) == 1
     }
@@ -134,41 +142,38 @@ def _readable(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
-    for label, trace in traces.items():
-        for kind in kinds:
-            for name, rows in _last(trace, kind).items():
-                yield from (
-                    [label, kind, name, place, *row] for place, row in enumerate(rows)
-                )
-
-
-def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
-    """Return name -> (dtype, shape, digest) of each row of that name in the last step that recorded
-    it, in order.
+    """Yield a row for each quantity of these kinds, with its digest in the last step that recorded
+    one of its name.
 
     Where torch's hooks recorded, `capture.every` decides which steps did; what was digested at the
     very end is there whatever it says.
     """
-    blocks: Iterable[Block] = (block for block in trace.blocks if block.kind == kind)
-    if kind != "loss" and any(block.kind == "gradient" for block in trace.blocks):
-        steps = [block.step for block in trace.blocks if block.kind == "parameter"]
-        end = max(steps, default=-1)
-        blocks = (block for block in blocks if block.step == end)
-    latest: dict[str, tuple[int, list[_Row]]] = {}
-    for block in blocks:
-        for place, (name, dtype, shape) in enumerate(block.rows):
-            if name not in latest or latest[name][0] != block.step:
-                latest[name] = (block.step, [])
-            latest[name][1].append([dtype, list(shape), block.digest(place).hex()])
-    return {name: rows for name, (_, rows) in latest.items()}
-
-
-def _artifact(artifact: Artifact) -> str:
-    rows: list[_Row] = [["", artifact.format, artifact.structure]]
-    for name, leaf in artifact.leaves.items():
-        shape = None if leaf.shape is None else list(leaf.shape)
-        rows.append([name, leaf.kind, leaf.dtype, shape, leaf.digest])
-    return _digest("artifact", rows) or ""
+    for label, trace in traces.items():
+        ends = [block.step for block in trace.blocks if block.kind == "parameter"]
+        is_hooked = any(block.kind == "gradient" for block in trace.blocks)
+        latest: dict[tuple[str, str], tuple[int, list[_Row]]] = {}
+        for block in trace.blocks:
+            at_end = block.kind == "loss" or not is_hooked or block.step in ends[-1:]
+            if block.kind not in kinds or not at_end:
+                continue
+            for place, (name, dtype, shape) in enumerate(block.rows):
+                key = block.kind, name
+                if key not in latest or latest[key][0] != block.step:
+                    latest[key] = block.step, []
+                rows = latest[key][1]
+                digest = block.digest(place).hex()
+                rows.append(
+                    [
+                        label,
+                        *key,
+                        len(rows),
+                        dtype,
+                        shape,
+                        digest,
+                    ]
+                )
+        for _, rows in latest.values():
+            yield from rows
 
 
 def _digest(what: str, rows: Iterable[_Row]) -> str | None:
@@ -179,18 +184,3 @@ def _digest(what: str, rows: Iterable[_Row]) -> str | None:
         return None
     text = "".join(f"{line}\n" for line in [f"repro-gate/outcome/{what}/v1", *lines])
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def _curve(losses: Mapping[int, float]) -> dict[int, Any]:
-    """Return at most `MAX_CURVE` losses: every n-th with n of 1, 2, 5, 10, …, and the last, so that
-    runs of different length share steps."""
-    steps = sorted(losses)
-    if len(steps) > MAX_CURVE:
-        strides = (digit * 10**power for power in range(20) for digit in (1, 2, 5))
-        # the last step is one more
-        stride = next(stride for stride in strides if len(steps[::stride]) < MAX_CURVE)
-        steps = [*steps[::stride], steps[-1]]
-    return {
-        step: losses[step] if math.isfinite(losses[step]) else str(losses[step])
-        for step in steps
-    }

@@ -47,38 +47,33 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     entry = baseline.entries.get(now.platform)
     if entry is None:
         return _new_platform(baseline, now)
-    parts = unlike(entry.outcomes, now.outcomes)
-    farthest = loss_gap(entry.outcomes, now.outcomes)
     inputs = changed_inputs(entry, now)
-    why = f"inputs changed ({_few([item.name for item in inputs])})"
-    remedy = ""
-    facts = tuple[str, ...]()
-    if entry.config_hash == now.config_hash:
-        parts = parts or _unpaired_seeds(entry, now)
-        status = "unchanged"
-        message = "same inputs, bitwise identical results"
-        if parts:
-            facts = _changed_facts(entry.outside, now.outside)
-            status = "drift"
-            remedy = _UNDO if facts else _LOOK_OUTSIDE
-            message = (
-                f"same inputs, different results: {_few(parts)}{_distance(farthest)}; "
-            )
-            names = _few([fact.partition(": ")[0] for fact in facts])
-            message += (
-                f"{names or 'no recorded fact'} changed outside the hashed inputs"
-            )
-    elif not parts:
-        status = "no-op"
-        remedy = _RECORD_INPUTS
-        message = f"{why}, results are bitwise identical to the baseline"
+    parts = differing_parts(entry.outcomes, now.outcomes)
+    is_same = entry.config_hash == now.config_hash
+    if is_same and not parts:
+        seeds = ({result.seed for result in side.outcomes} for side in (entry, now))
+        parts = tuple(
+            f"seed {seed}" for seed in sorted(set.symmetric_difference(*seeds))
+        )
+    facts = _changed_facts(entry.outside, now.outside) if parts else ()
+    farthest = loss_gap(entry.outcomes, now.outcomes)
+    message = f"inputs changed ({_few([item.name for item in inputs])})"
+    message = "same inputs" if is_same else message
+    if parts == ("seeds",):
+        message += ", no seed is in both, so results cannot be compared"
+    elif parts:
+        message += f", different results: {_few(parts)}"
+        message += f", losses up to {farthest:.2g} apart" if farthest else ""
     else:
-        status = "changed"
-        remedy = _IF_MEANT
-        facts = _changed_facts(entry.outside, now.outside)
-        message = f"{why}, results differ: {_few(parts)}{_distance(farthest)}"
-        if parts == ("seeds",):
-            message = f"{why}, no seed is in both, so results cannot be compared"
+        message += ", bitwise identical results"
+    if is_same and parts:
+        names = _few([fact.partition(": ")[0] for fact in facts])
+        message += f"; {names or 'no recorded fact'} changed outside the hashed inputs"
+    if is_same:
+        drift = ("drift", _UNDO if facts else _LOOK_OUTSIDE)
+        status, remedy = drift if parts else ("unchanged", "")
+    else:
+        status, remedy = ("changed", _IF_MEANT) if parts else ("no-op", _RECORD_INPUTS)
     return BaselineFinding(
         status=status,
         message=message,
@@ -92,7 +87,7 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     )
 
 
-def unlike(
+def differing_parts(
     recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
 ) -> tuple[str, ...]:
     """Return the parts whose bits differ, over all seeds that both sides have: `steps`, `losses`,
@@ -123,51 +118,51 @@ def loss_gap(
 ) -> float | None:
     """Return the largest |difference| of two losses of one seed and step; infinite if one alone is
     not finite, None if no step is in both."""
-    gaps = []
-    for old, new in _pairs(recorded, now):
-        for step in old.loss_curve.keys() & new.loss_curve.keys():
-            before = old.loss_curve[step]
-            after = new.loss_curve[step]
-            gaps.append(gap(float(before), float(after)))
-    return max(gaps, default=None)
+    curves = [(old.loss_curve, new.loss_curve) for old, new in _pairs(recorded, now)]
+    return max(
+        (
+            gap(float(before[step]), float(after[step]))
+            for before, after in curves
+            for step in before.keys() & after.keys()
+        ),
+        default=None,
+    )
 
 
 def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
     """Return what a platform without an entry has in common with the nearest one that has one."""
-    found = BaselineFinding(
+    new = BaselineFinding(
         status="new-platform",
         message=f"{FILE_NAME} holds nothing for this platform",
         remedy=_RECORD_HERE,
     )
     if not baseline.entries:
-        return found
-    same = [entry for entry in baseline.entries.values() if entry.recipe == now.recipe]
+        return new
     nearest = min(
-        same or baseline.entries.values(),
-        key=lambda entry: (len(_changed_platform(entry, now)), entry.platform),
+        baseline.entries.values(),
+        key=lambda entry: (
+            entry.recipe != now.recipe,
+            len(_changed_platform(entry, now)),
+            entry.platform,
+        ),
     )
+    other = nearest.recipe != now.recipe
+    parts = () if other else differing_parts(nearest.outcomes, now.outcomes)
+    results = f"other results ({_few(parts)})" if parts else "the same results"
     inputs = _changed_platform(nearest, now)
-    changes = _few(
-        [
-            f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}"
-            for item in inputs
-        ]
-    )
-    found = replace(
-        found, changed_inputs=inputs, recorded=nearest.recorded, unknown_recipe=not same
-    )
-    if not same:
-        message = (
-            f", and no other has this recipe; the nearest one differs in {changes}"
-        )
-        return replace(found, message=found.message + message)
-    parts = unlike(nearest.outcomes, now.outcomes)
-    bits = f"other results ({_few(parts)})" if parts else "the same results"
+    changes = [
+        f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}"
+        for item in inputs
+    ]
     return replace(
-        found,
-        message=f"{found.message}; the nearest with it has {bits}, and differs in {changes}",
+        new,
+        message=f"{new.message}; the nearest one has {'another recipe' if other else results}, and "
+        f"differs in {_few(changes)}",
+        changed_inputs=inputs,
         unlike=parts,
-        loss_gap=finite(loss_gap(nearest.outcomes, now.outcomes)),
+        loss_gap=None if other else finite(loss_gap(nearest.outcomes, now.outcomes)),
+        recorded=nearest.recorded,
+        unknown_recipe=other,
     )
 
 
@@ -176,11 +171,6 @@ def _pairs(
 ) -> list[tuple[RecordedResult, RecordedResult]]:
     by_seed = {result.seed: result for result in recorded}
     return [(by_seed[result.seed], result) for result in now if result.seed in by_seed]
-
-
-def _unpaired_seeds(entry: Entry, now: Entry) -> tuple[str, ...]:
-    before, after = ({result.seed for result in side.outcomes} for side in (entry, now))
-    return tuple(f"seed {seed}" for seed in sorted(before ^ after))
 
 
 def _changed_facts(
@@ -200,7 +190,3 @@ def _changed_platform(entry: Entry, now: Entry) -> tuple[ChangedInput, ...]:
 def _few(names: Sequence[str]) -> str:
     """Return the first few names, safe to print, and how many more there are."""
     return listed([for_terminal(name, _NAME) for name in names], _FEW)
-
-
-def _distance(gap: float | None) -> str:
-    return f", losses up to {gap:.2g} apart" if gap else ""

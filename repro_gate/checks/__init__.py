@@ -27,32 +27,28 @@ def run_checks(
 ) -> tuple[CheckResult, ...]:
     """Return the result of each check; one that a valid waiver names is `waived`. One that could
     not look has shown nothing, so it fails and says why: the others still have their say."""
-    results = []
-    for check in checks:
-        try:
-            result = check(evidence)
-        except (GateError, OSError) as error:
-            finding = failed(
-                f"it could not look: {error}", (), getattr(error, "remedy", "")
-            )
-            result = replace(check.result(finding, evidence.spec), status="fail")
-        waivers = (
-            item for item in evidence.spec.checklist.waive if item.check == check.id
-        )
-        waiver = next(waivers, None)
-        results.append(result if waiver is None else _waived(result, waiver, today))
-    return tuple(results)
+    waivers = {item.check: item for item in reversed(evidence.spec.checklist.waive)}
+    return tuple(
+        _result(check, evidence, waivers.get(check.id), today) for check in checks
+    )
 
 
-def _waived(result: CheckResult, waiver: Waiver, today: date) -> CheckResult:
-    """Return the result under a waiver, which may have ended."""
+def _result(
+    check: Check, evidence: Evidence, waiver: Waiver | None, today: date
+) -> CheckResult:
+    """Return the result of a check under its waiver, which may have ended."""
+    try:
+        result = check(evidence)
+    except (GateError, OSError) as error:
+        remedy = getattr(error, "remedy", "")
+        finding = failed(f"it could not look: {error}", (), remedy)
+        result = replace(check.result(finding, evidence.spec), status="fail")
     is_bad = result.status in ("warn", "fail")
-    has_ended = waiver.until is not None and today > waiver.until
-    if not is_bad and not has_ended:
+    has_ended = waiver and waiver.until and today > waiver.until
+    if waiver is None or not (is_bad or has_ended):
         return result
     until = f" until {waiver.until}" if waiver.until else ""
-    note = f"{result.message}: waived{until}, {waiver.reason}"
-    if has_ended:
-        note += ", a waiver that has ended"
-        return replace(result, status="fail" if is_bad else result.status, message=note)
-    return replace(result, status="waived", message=note)
+    ended = ", a waiver that has ended" if has_ended else ""
+    status = "waived" if not has_ended else "fail" if is_bad else result.status
+    message = f"{result.message}: waived{until}, {waiver.reason}{ended}"
+    return replace(result, status=status, message=message)

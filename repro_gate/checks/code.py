@@ -7,7 +7,6 @@ import json
 import os
 import posixpath
 import re
-from pathlib import Path
 
 from repro_gate.checkout.inspection import lfs_pointers, submodules
 from repro_gate.checks.ignored import files_of_this_machine
@@ -28,15 +27,13 @@ from repro_gate.checks.opened import (
     ORIGINAL,
     declared_paths,
     imported_from_elsewhere,
-    is_below,
     is_source,
     misplaced,
     missing_files,
     opened,
 )
-from repro_gate.files import Unreadable, read_text
+from repro_gate.files import Unreadable, is_below, read_text
 from repro_gate.runs.launch import SNIPPET
-from repro_gate.trace.fields import Opened
 
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
 # the field of a project in pyproject.toml, of whichever tool
@@ -152,11 +149,20 @@ def spec_tracked(evidence: Evidence) -> Finding:
 def licence(evidence: Evidence) -> Finding:
     """Look for a file of the usual name, or pyproject's `license`, at the root or beside the spec.
     What the licence says is not judged."""
-    folders = dict.fromkeys((evidence.root, evidence.folder))
+    root = evidence.root
+    tracked = evidence.tracked
+    folders = dict.fromkeys((root, evidence.folder))
     for path in (path for folder in folders for path in sorted(folder.glob("*"))):
-        if _is_licence(path, evidence):
-            name = os.path.relpath(path, evidence.root)
-            return passed(f"{name} states the licence", (name,))
+        is_stated = _LICENCE.fullmatch(path.name)
+        if path.name == "pyproject.toml":
+            with contextlib.suppress(Unreadable):
+                is_stated = _FIELD.search(read_text(path, root, _PROJECT_BYTES))
+        # a file, or a folder of files (LICENSES of the REUSE convention)
+        for item in (path, *path.glob("*")) if is_stated else ():
+            name = os.path.relpath(item, root)
+            is_known = tracked is None or name in tracked
+            if is_known and item.is_file() and item.stat().st_size > 0:
+                return passed(f"{name} states the licence", (name,))
     return missing(
         "there is no licence file, and pyproject.toml names none",
         [
@@ -251,11 +257,23 @@ def opened_files(evidence: Evidence) -> Finding:
         return skipped("no run recorded a file that it opened")
     # `code/imports-checkout` names them
     imported = {item.path for trace in evidence.traces for item in trace.imports}
-    faults = [
-        (item, fault)
-        for item in files
-        if item.path not in imported and (fault := _fault(item, evidence))
-    ]
+    tracked = evidence.tracked
+    declared = [*declared_paths(evidence)]
+    faults = []
+    for item in files:
+        is_code = is_source(item.path)
+        fault = ""
+        if not item.inside:
+            fault = (misplaced(evidence, item.path) or _OUTSIDE) if is_code else ""
+        elif not (
+            tracked is None
+            or item.path in tracked
+            or posixpath.basename(item.path) == SNIPPET
+            or is_below(item.path, declared)
+        ):
+            fault = _UNTRACKED if is_code else _DATA
+        if fault and item.path not in imported:
+            faults.append((item, fault))
     finding = missing_files(
         evidence,
         faults,
@@ -267,7 +285,7 @@ def opened_files(evidence: Evidence) -> Finding:
     if finding is not None:
         return finding
     count = sum(item.inside for item in files)
-    if evidence.tracked is None:
+    if tracked is None:
         return skipped(
             f"without git nobody can tell which of {count} files of the folder a clone has; none "
             "outside it is source"
@@ -275,36 +293,4 @@ def opened_files(evidence: Evidence) -> Finding:
     return passed(
         f"{count} files of the checkout that training opened are tracked; none of "
         f"{len(files) - count} others is source or settings"
-    )
-
-
-def _fault(item: Opened, evidence: Evidence) -> str:
-    """Return what is wrong with a file that training opened; empty if nothing is."""
-    if not item.inside:
-        return (
-            (misplaced(evidence, item.path) or _OUTSIDE) if is_source(item.path) else ""
-        )
-    is_known = (
-        evidence.tracked is None
-        or item.path in evidence.tracked
-        or posixpath.basename(item.path) == SNIPPET
-        or is_below(item.path, declared_paths(evidence))
-    )
-    return "" if is_known else _UNTRACKED if is_source(item.path) else _DATA
-
-
-def _is_licence(path: Path, evidence: Evidence) -> bool:
-    """Return whether a file, or a folder of files (LICENSES of the REUSE convention), states a
-    licence; only tracked files count if git knows them."""
-    root = evidence.root
-    tracked = evidence.tracked
-    stated = _LICENCE.fullmatch(path.name)
-    if path.name == "pyproject.toml":
-        with contextlib.suppress(Unreadable):
-            stated = _FIELD.search(read_text(path, root, _PROJECT_BYTES))
-    return stated is not None and any(
-        item.is_file()
-        and item.stat().st_size > 0
-        and (tracked is None or os.path.relpath(item, root) in tracked)
-        for item in (path, *path.glob("*"))
     )

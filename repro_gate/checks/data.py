@@ -18,7 +18,6 @@ from repro_gate.checks.interface import (
     missing,
     passed,
     skipped,
-    traces_of,
 )
 from repro_gate.checks.opened import (
     is_source,
@@ -28,7 +27,6 @@ from repro_gate.checks.opened import (
     opened,
     unlisted,
 )
-from repro_gate.data.declared import DataFinding
 from repro_gate.files import Unreadable, read_text
 
 _HUB_CACHE = re.compile(
@@ -55,8 +53,8 @@ def checksums(evidence: Evidence) -> Finding:
         return skipped("no data is declared")
     wrong = [item for item in evidence.data if item.mismatches or item.actual is None]
     if problems or wrong:
-        lines = [EvidenceLine(item.message, item.location) for item in problems]
-        lines += [
+        faults = [EvidenceLine(item.message, item.location) for item in problems]
+        faults += [
             EvidenceLine(text, item.source)
             for item in wrong
             for text in item.mismatches or (f"{item.path}: found nothing",)
@@ -64,12 +62,16 @@ def checksums(evidence: Evidence) -> Finding:
         return failed(
             f"{len(problems) + len(wrong)} declared items are not what is stated, or cannot be "
             "verified",
-            lines,
+            faults,
             problems[0].remedy
             if problems
             else "restore the file, or put the new sha256 into the spec if the change is meant",
         )
-    bare = [_digest(item) for item in evidence.data if not item.declared]
+    lines = {
+        EvidenceLine(f"{item.path}: sha256 {item.actual}", item.source): item.declared
+        for item in evidence.data
+    }
+    bare = [line for line, is_declared in lines.items() if not is_declared]
     if bare:
         return missing(
             f"{len(bare)} declared items have no sha256",
@@ -78,12 +80,8 @@ def checksums(evidence: Evidence) -> Finding:
         )
     return passed(
         f"{len(evidence.data)} declared items have their digests",
-        [*map(_digest, evidence.data)],
+        [*lines],
     )
-
-
-def _digest(item: DataFinding) -> EvidenceLine:
-    return EvidenceLine(f"{item.path}: sha256 {item.actual}", item.source)
 
 
 @check("data/unchanged", "No run wrote to declared data.")
@@ -213,9 +211,8 @@ def batches_equal(evidence: Evidence) -> Finding:
     if comparison is None or "batch" not in comparison.by_kind:
         return skipped("no batch came through a torch DataLoader")
     remedy = "seed the sampler and the augmentation from the run's seed"
-    kinds = [
-        block.kind for trace in traces_of(evidence.pair[:1]) for block in trace.blocks
-    ]
+    traces = evidence.pair[0].traces
+    kinds = [block.kind for trace in traces for block in trace.blocks]
     return differ(comparison, "batch", "batches", remedy) or passed(
         f"{kinds.count('batch')} batches were equal, in content and order"
     )

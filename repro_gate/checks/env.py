@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -39,7 +38,6 @@ from repro_gate.install.lockfiles import (
     same_version,
 )
 from repro_gate.runs.gate_folder import original_of
-from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import as_first
 from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import THREADS
@@ -82,13 +80,19 @@ def lockfile(evidence: Evidence) -> Finding:
     installed."""
     declared = evidence.spec.env.lockfile
     if declared is None:
-        names = _undeclared(evidence)
+        names = [
+            os.path.relpath(path, evidence.folder)
+            for place in dict.fromkeys((evidence.folder, evidence.root))
+            for path in sorted(place.glob("*"))
+            if (kind := kind_of(path.name))
+            and (kind != "requirements" or "requirements" in path.name)
+        ]
+        none = (
+            f"{evidence.spec.path.name}: no `env.lockfile`, and no lockfile beside it"
+        )
         return undeclared(
             "no lockfile is declared, so a rerun may install other versions",
-            names
-            or (
-                f"{evidence.spec.path.name}: no `env.lockfile`, and no lockfile beside it",
-            ),
+            names[:10] or [none],
             f"name it in the spec: `env: {{lockfile: {(*names, 'requirements.lock')[0]}}}`",
         )
     try:
@@ -141,11 +145,23 @@ def installed(evidence: Evidence) -> Finding:
         return skipped(f"the lockfile cannot be used: {error}")
     checkout = evidence.checkout or Checkout(root=evidence.root)
     excused = {*_TOOLS, *original_of(evidence.spec, checkout).projects}
-    faults = [
-        fault
-        for name, version, python in sorted(imported)
-        if (fault := unlike_lock(name, version, python, lock, excused))
-    ]
+    excused |= {pin.name for pin in lock.pins if pin.own}
+    faults = []
+    for name, version, python in sorted(imported):
+        key = str(canonicalize_name(name))
+        pins = [pin for pin in lock.pins if pin.name == key]
+        here = [pin for pin in pins if not pin.own and applies(pin.marker, python)]
+        versions = {str(pin.version) for pin in here}
+        # an entry without a version is for `env/lockfile`
+        if any(
+            pin.version is None or same_version(pin.version, version) for pin in here
+        ):
+            continue
+        if here:
+            pinned = f"{', '.join(sorted(versions))} at {here[0].place}"
+            faults.append(f"{name} {version}: {pinned}, imported")
+        elif key not in excused:
+            faults.append(f"{name} {version} is not in the lock for this machine")
     if faults:
         return failed(
             f"training imported {len(faults)} distributions that {declared} does not pin so",
@@ -247,8 +263,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
     nothing."""
     started = {
         f"{run.request.name}, process {trace.key}": trace.facts.get(_CUBLAS_FACT)
-        for run in evidence.deterministic
-        for trace in run.traces
+        for run, trace in evidence.deterministic
         if trace.trained and (_CUBLAS_FACT in trace.facts or on_gpu(trace))
     }
     if not started:
@@ -291,19 +306,24 @@ def cublas_workspace(evidence: Evidence) -> Finding:
 def variables(evidence: Evidence) -> Finding:
     """Compare the variables: a difference between them is one that the code does not show."""
     first, second = (processes(run.traces) for run in evidence.pair[:2])
+    varied = evidence.pair[1].request.varied
     lines = list[str]()
     same = set[str]()
     for label in first.keys() & second.keys():
-        one = first[label].variables
-        other = second[label].variables
-        for name in one.keys() | other.keys():
-            values = one.get(name), other.get(name)
-            if values[0] == values[1] or _may_differ(name, *values, evidence.pair[1]):
-                same.add(f"{name}={_value(values[0])}")
+        values = first[label].variables, second[label].variables
+        for name in {*values[0], *values[1]}:
+            one, other = (side.get(name, "not set") for side in values)
+            # of one process, varied itself, or a path in a folder that is varied
+            if (
+                one == other
+                or _OF_ONE_PROCESS.fullmatch(name)
+                or _VARIED.get(name) in varied
+                or (varied and as_first(one) == as_first(other))
+            ):
+                same.add(f"{name}={clip(escaped(one), _SHOWN)}")
             else:
-                lines.append(
-                    f"{label}: {name} {_value(values[0])} and {_value(values[1])}"
-                )
+                one, other = (clip(escaped(value), _SHOWN) for value in (one, other))
+                lines.append(f"{label}: {name} {one} and {other}")
     if lines:
         return failed(
             f"{len(lines)} environment variables differ between two runs that should be the same",
@@ -317,51 +337,5 @@ def variables(evidence: Evidence) -> Finding:
     )
 
 
-def _may_differ(
-    name: str, one: str | None, other: str | None, second: RunResult
-) -> bool:
-    """Return whether a variable belongs to one process, or the second run is varied in it or in a
-    folder that it names."""
-    varied = second.request.varied
-    if _OF_ONE_PROCESS.fullmatch(name) or _VARIED.get(name) in varied:
-        return True
-    return bool(varied and one and other and as_first(one) == as_first(other))
-
-
 def _read(evidence: Evidence, declared: str) -> Lock:
     return read_lock(Path(os.path.normpath(evidence.folder / declared)), evidence.root)
-
-
-def _undeclared(evidence: Evidence) -> tuple[str, ...]:
-    """Return the lockfiles beside the spec or at the root, as the spec would name them."""
-    names = [
-        os.path.relpath(path, evidence.folder)
-        for place in dict.fromkeys((evidence.folder, evidence.root))
-        for path in sorted(place.glob("*"))
-        if (kind := kind_of(path.name))
-        and (kind != "requirements" or "requirements" in path.name)
-    ]
-    return tuple(names[:10])
-
-
-def _value(value: str | None) -> str:
-    return "not set" if value is None else clip(escaped(value), _SHOWN)
-
-
-def unlike_lock(
-    imported: str, version: str, python: str, lock: Lock, excused: Collection[str]
-) -> str:
-    """Return how a distribution that training imported is not what the lock pins for this machine
-    and its Python; empty if it is, or needs no pin: what is `excused`, or the lock's own. An entry
-    without a version is for `env/lockfile`."""
-    name = str(canonicalize_name(imported))
-    pins = [pin for pin in lock.pins if pin.name == name]
-    here = [pin for pin in pins if not pin.own and applies(pin.marker, python)]
-    if any(pin.version is None or same_version(pin.version, version) for pin in here):
-        return ""
-    if here:
-        versions = ", ".join(sorted({str(pin.version) for pin in here}))
-        return f"{imported} {version}: {versions} at {here[0].place}, imported"
-    if name in excused or any(pin.own for pin in pins):
-        return ""
-    return f"{imported} {version} is not in the lock for this machine"

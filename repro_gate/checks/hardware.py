@@ -20,7 +20,6 @@ from repro_gate.checks.interface import (
     skipped,
 )
 from repro_gate.spec.model import THREADS
-from repro_gate.trace.model import Trace
 
 SAME = (
     "device",
@@ -53,11 +52,20 @@ def device(evidence: Evidence) -> Finding:
     """Compare what the processes used with `hardware:`. More GPUs than `gpus` count too:
     DataParallel splits a batch over all it sees."""
     required = evidence.spec.hardware
-    traces = [trace for _, trace in evidence.trained if trace.facts.get("device")]
-    if not traces:
+    devices = set[str]()
+    gpus = set[str]()
+    for _, trace in evidence.trained:
+        name = trace.facts.get("device", "")
+        model = trace.facts.get("gpu-model", "")
+        # torch's own name, with what `gpu-model` adds if that says more
+        more = f" ({model})" if on_gpu(trace) and model not in name else ""
+        if name:
+            devices.add(name + more)
+            gpus.add(trace.facts.get("gpus", "0"))
+    if not devices:
         return skipped("no run was traced on a device")
-    used = sorted({_device_of(trace) for trace in traces})
-    counts = sorted({trace.facts.get("gpus", "0") for trace in traces})
+    used = sorted(devices)
+    counts = sorted(gpus)
     wrong = [
         f"{name} is required, training used {', '.join(used)}"
         for name in filter(None, (required.device, required.gpu_model))
@@ -116,27 +124,23 @@ def same_for_all(evidence: Evidence) -> Finding:
 def recorded(evidence: Evidence) -> Finding:
     """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not
     report is no gap."""
-    known = dict[str, None]()
-    gaps = dict[str, None]()
+    known = dict[str, str]()
     states = [key for key in evidence.machine if _GPU_STATE.fullmatch(key)]
     for _, trace in evidence.trained:
         facts = {**trace.facts, **evidence.machine}
         by_torch = _TORCH_FACTS if "torch" in facts else ()
-        for key in (
-            (*_GPU_FACTS, *states) if on_gpu(trace) else (*by_torch, "cpu-model")
-        ):
-            if facts.get(key):
-                known[f"{key} {facts[key]}"] = None
-            else:
-                gaps[key] = None
+        keys = (*_GPU_FACTS, *states) if on_gpu(trace) else (*by_torch, "cpu-model")
+        known |= {f"{key} {facts.get(key, '')}".rstrip(): key for key in keys}
+    gaps = [text for text, key in known.items() if text == key]
+    lines = [text for text in known if text not in gaps]
     if gaps:
         return missing(
             f"not known of the hardware: {', '.join(gaps)}",
-            list(known),
+            lines,
             "run the gate where it can read this: nvidia-smi on PATH (a container needs --gpus "
             "all), a torch that tells, /proc readable",
         )
-    return passed("the hardware that training used is recorded", list(known))
+    return passed("the hardware that training used is recorded", lines)
 
 
 @check(
@@ -164,10 +168,3 @@ def alone(evidence: Evidence) -> Finding:
     return passed(
         "no other process computed on the GPUs before and after the timed runs"
     )
-
-
-def _device_of(trace: Trace) -> str:
-    """Return the device as torch names it, with what `gpu-model` adds if that says more."""
-    name = trace.facts["device"]
-    model = trace.facts.get("gpu-model", "")
-    return name if not on_gpu(trace) or model in name else f"{name} ({model})"

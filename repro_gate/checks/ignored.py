@@ -10,32 +10,33 @@ from __future__ import annotations
 
 import contextlib
 import os
-import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from repro_gate.checkout.inspection import ignored_files
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import (
-    declared_paths,
-    from_root,
-    is_below,
-    is_source,
-    opened,
-)
-from repro_gate.files import Unreadable, is_inside, read_text
+from repro_gate.checks.opened import declared_paths, is_source, opened
+from repro_gate.files import Unreadable, is_below, is_inside, read_text
 from repro_gate.runs.launch import RunResult
+from repro_gate.runs.variation import FIRST, SECOND
 
 _MOST = 3  # paths that are named
-# of the training's code that is read: files, and bytes of each
-_FILES, _BYTES = (
-    50,
-    256 * 1024,
-)
+# of the training's code that is read
+_FILES = 50
+_BYTES = 256 * 1024  # of each
 _WORDS = 20_000  # of the log, the command and these files together
-_READ = (".py", ".sh", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
+_READ = (
+    ".py",
+    ".sh",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".json",
+    ".cfg",
+    ".ini",
+)
 _WORD = re.compile(r"[\"']([^\"'\n]{1,300})[\"']|([^\s\"'`()\[\]{},:;=<>|]{1,300})")
 _NO_DATA = re.compile(
     r"(?:^|/)(?:\.[^/]*|__pycache__|node_modules|venv|[^/]*\.(?:pyc|egg-info|log))(?:/|$)"
@@ -49,6 +50,9 @@ _ABSENT = re.compile(  # a whole line that says which file is not there
     r"|(?:OSError|ImportError): (\S{1,1000}): cannot open shared object file: No such file or "
     r"directory"
 )
+_WORKSPACE = re.compile(  # in the temporary folder of one gate run
+    rf"^/(?:.*?/)?repro-gate-[^/]+/(?:[^/]+/){{0,2}}?(?:{FIRST.workspace}|{SECOND.workspace})/"
+)
 
 
 def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
@@ -58,26 +62,16 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
 
     A log is free text, so only whole lines of a traceback, of the interpreter or of the dynamic
     loader count."""
-    if evidence.tracked is None:
-        return {}
-    root = evidence.root
-    folder = evidence.working_directory
-    known = [
-        *evidence.tracked,
-        *declared_paths(evidence),
-        *evidence.uncommitted,
-        ".git",
-    ]
     absent: dict[str, str] = {}
-    for run in evidence.runs:
+    root = evidence.root
+    copied = [*(evidence.tracked or ()), *evidence.uncommitted, ".git"]
+    copied += declared_paths(evidence)
+    for run in evidence.runs if evidence.tracked is not None else ():
         for line in run.ended.tail if run.outcome == "crashed" else ():
             match = _ABSENT.fullmatch(line.strip())
-            path = (
-                _below_root(next(filter(None, match.groups())), folder, root)
-                if match
-                else ""
-            )
-            is_copied = not path or is_below(path, known)
+            name = match[match.lastindex or 0] if match else ""
+            path = _from_root(name, evidence.working_directory, root)
+            is_copied = not path or is_below(path, copied)
             if (
                 not is_copied
                 and is_inside(root / path, root)
@@ -91,32 +85,23 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
     """Return path from the spec's folder -> where a crashed run names it (`train.py:12`), of what
     git ignores and the checkout has; what the log names comes first. Empty if a run came to its
     end, or `code/pristine-workspace` names what was not there."""
-    crashed = next((run for run in evidence.runs if run.outcome == "crashed"), None)
-    if (
-        crashed is None
-        or evidence.tracked is None
-        or any(run.good for run in evidence.runs)
-    ):
-        return {}
-    if files_of_this_machine(evidence):
+    crashed = [run for run in evidence.runs if run.outcome == "crashed"]
+    others = any(run.good for run in evidence.runs) or files_of_this_machine(evidence)
+    if not crashed or evidence.tracked is None or others:
         return {}
     root = evidence.root
     names = (name.rstrip("/") for name in ignored_files(root, ("",)))
-    ignored = {name for name in names if not _NO_DATA.search(name)}
-    copied = (*evidence.tracked, *evidence.uncommitted)
-    # with folders of which the workspaces have a .gitkeep at most
-    full = _above(
-        path for path in copied if not posixpath.basename(path).startswith(".")
-    )
-    lacking = ignored | (_above(ignored) - full)
-    known = {*declared_paths(evidence), ".git"}
+    ignored = [name for name in names if not _NO_DATA.search(name)]
+    known = [*declared_paths(evidence)]
     places: dict[str, str] = {}
-    for path, place in islice(_paths(evidence, crashed), _WORDS):
-        upwards = {path, *_above([path])}
-        is_known = upwards & (known | places.keys()) or path in _above(places)
-        if is_known or is_source(path) or not (path in lacking or upwards & ignored):
-            continue
-        if (root / path).exists() and is_inside(root / path, root):
+    for path, place in islice(_paths(evidence, crashed[0]), _WORDS):
+        if (
+            is_below(path, ignored)
+            and not is_below(path, (*known, *places))
+            and not is_source(path)
+            and (root / path).exists()
+            and is_inside(root / path, root)
+        ):
             places[path] = place
     return {
         os.path.relpath(root / path, evidence.folder): place
@@ -130,12 +115,10 @@ def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
     root = evidence.root
     folder = evidence.working_directory
     command = evidence.spec.train.run or ""
-    lines = [
-        (line, folder, f"the log of {crashed.request.name}")
-        for line in crashed.ended.tail
-    ]
+    log = f"the log of {crashed.request.name}"
+    lines = [(line, folder, log) for line in crashed.ended.tail]
     lines.append((command, folder, "train.run"))
-    words = [from_root(word, folder, root) for _, word in _WORD.findall(command)]
+    words = [_from_root(word, folder, root) for _, word in _WORD.findall(command)]
     ours = {*(evidence.tracked or ()), *evidence.uncommitted}
     code = [name for name in dict.fromkeys((*words, *opened(evidence))) if name in ours]
     for name in [name for name in code if name.endswith(_READ)][:_FILES]:
@@ -146,20 +129,15 @@ def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
                 lines += [(line, folder, place), (line, (root / name).parent, place)]
     for line, base, place in lines:
         for quoted, word in _WORD.findall(line):
-            path = _below_root((quoted or word).rstrip("."), base, root)
+            path = _from_root((quoted or word).rstrip("."), base, root)
             if path and (quoted or "/" in word):
                 yield path, place
 
 
-def _below_root(name: str, folder: Path, root: Path) -> str:
-    """Return a path that a run named as one relative to the checkout's root; empty if it is not
-    below that."""
-    path = from_root(name, folder, root)
-    return "" if "\0" in path or path == "." or path.startswith("..") else path
-
-
-def _above(paths: Iterable[str]) -> set[str]:
-    """Return the folders above these paths, below the root."""
-    return {str(folder) for path in paths for folder in PurePosixPath(path).parents} - {
-        "."
-    }
+def _from_root(name: str, folder: Path, root: Path) -> str:
+    """Return a path that a run named, in its workspace or relative to `folder`, as one relative to
+    the checkout's root; empty if it is not below that."""
+    own = _WORKSPACE.sub("", name)
+    path = os.path.relpath((folder if own == name else root) / own, root)
+    is_outside = "\0" in path or path.split("/")[0] in (".", "..")
+    return "" if is_outside or not name else path

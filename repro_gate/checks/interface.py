@@ -22,7 +22,7 @@ from repro_gate.data.formats import DataProblem
 from repro_gate.escape import and_more, listed
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.results import Varied
-from repro_gate.spec.model import Checklist, Spec
+from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Drawn, Refused, Trace, Undone
 
@@ -129,7 +129,7 @@ class Evidence:
     @property
     def traces(self) -> tuple[Trace, ...]:
         """Return every process of every run."""
-        return traces_of(self.runs)
+        return tuple(trace for run in self.runs for trace in run.traces)
 
     @property
     def trained(self) -> tuple[tuple[RunResult, Trace], ...]:
@@ -139,10 +139,13 @@ class Evidence:
         )
 
     @property
-    def deterministic(self) -> tuple[RunResult, ...]:
-        """Return the runs under the flags, of every seed."""
+    def deterministic(self) -> tuple[tuple[RunResult, Trace], ...]:
+        """Return every process of the runs under the flags, of every seed, with its run."""
         return tuple(
-            run for run in self.runs if run.request.arm.name == "deterministic"
+            (run, trace)
+            for run in self.runs
+            for trace in run.traces
+            if run.request.arm.name == "deterministic"
         )
 
     @property
@@ -203,13 +206,28 @@ class Check:
         return self.result(finding, evidence.spec)
 
     def result(self, finding: Finding, spec: Spec) -> CheckResult:
-        """Return what a finding of this check comes to under a spec."""
+        """Return what a finding of this check comes to under a spec: the one place where profile
+        and severities decide. What is undeclared and waived warns, or the waiver would have nothing
+        to say. Of long evidence the first entries stay, and how many more there are."""
+        checklist = spec.checklist
+        status = finding.kind
+        if status in _STATUS:
+            status = _STATUS[status][checklist.profile == "strict"]
+            waived = {item.check for item in checklist.waive}
+            status = "warn" if status == "skip" and self.id in waived else status
+            status = checklist.severity.get(self.id, status)
+        lines = [
+            item if isinstance(item, EvidenceLine) else EvidenceLine(item)
+            for item in finding.evidence[:RECORDED]
+        ]
+        if more := len(finding.evidence) - len(lines):
+            lines[-1] = EvidenceLine(f"… {and_more(more + 1)}")
         return CheckResult(
             id=self.id,
             category=self.id.partition("/")[0],
-            status=_status(finding.kind, self.id, spec.checklist),
+            status=status,
             message=finding.message,
-            evidence=_recorded(finding.evidence),
+            evidence=tuple(lines),
             remedy=finding.remedy,
         )
 
@@ -219,11 +237,6 @@ def check(
 ) -> Callable[[Callable[[Evidence], Finding]], Check]:
     """Return a decorator that makes a function from evidence to finding the check `identifier`."""
     return partial(Check, identifier, title, subject)
-
-
-def traces_of(runs: Iterable[RunResult]) -> tuple[Trace, ...]:
-    """Return every process of these runs."""
-    return tuple(trace for run in runs for trace in run.traces)
 
 
 def by_process(
@@ -282,25 +295,3 @@ def differ(
         ),
         "mend the first divergence",
     )
-
-
-def _recorded(entries: Sequence[EvidenceLine | str]) -> tuple[EvidenceLine, ...]:
-    """Return the first entries, and how many more there are."""
-    lines = [
-        item if isinstance(item, EvidenceLine) else EvidenceLine(item)
-        for item in entries[:RECORDED]
-    ]
-    if more := len(entries) - len(lines):
-        lines[-1] = EvidenceLine(f"… {and_more(more + 1)}")
-    return tuple(lines)
-
-
-def _status(kind: str, identifier: str, checklist: Checklist) -> str:
-    """Return the status of a finding: the one place where profile and severities decide. What is
-    undeclared and waived warns, or the waiver would have nothing to say."""
-    if kind not in _STATUS:
-        return kind
-    status = _STATUS[kind][checklist.profile == "strict"]
-    if status == "skip" and any(item.check == identifier for item in checklist.waive):
-        status = "warn"
-    return checklist.severity.get(identifier, status)

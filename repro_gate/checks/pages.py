@@ -14,7 +14,8 @@ from repro_gate.factors import Cause
 
 _HERE = Path(__file__).parent / "pages"
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
-_CHECKS, _OTHERS = (_HERE, _HERE) if _HERE.is_dir() else (_DOCS / "checks", _DOCS)
+_OTHERS = _HERE if _HERE.is_dir() else _DOCS
+_CHECKS = _HERE if _HERE.is_dir() else _DOCS / "checks"
 _IDENTIFIER = re.compile(r"[a-z]+(?:-[a-z]+)*/[a-z]+(?:-[a-z]+)*")
 _LINE = re.compile(rf"^- `({_IDENTIFIER.pattern})`: (.+)$", re.MULTILINE)
 
@@ -22,13 +23,15 @@ _LINE = re.compile(rf"^- `({_IDENTIFIER.pattern})`: (.+)$", re.MULTILINE)
 def page(identifier: str) -> str | None:
     """Return the Markdown of the page of `category/name`; None if there is no such page."""
     path = _CHECKS / f"{identifier}.md"
-    is_page = _IDENTIFIER.fullmatch(identifier) and path.is_file()
-    return path.read_text(encoding="utf-8") if is_page else None
+    if _IDENTIFIER.fullmatch(identifier) and path.is_file():
+        return path.read_text(encoding="utf-8")
+    return None
 
 
 def cause_page(cause: Cause) -> str:
     """Return the Markdown of the page of a cause."""
-    return (_OTHERS / "causes" / f"{cause}.md").read_text(encoding="utf-8")
+    path = _OTHERS / "causes" / f"{cause}.md"
+    return path.read_text(encoding="utf-8")
 
 
 def url(identifier: str) -> str | None:
@@ -41,4 +44,5 @@ def url(identifier: str) -> str | None:
 @cache
 def reasons() -> Mapping[str, str]:
     """Return what every other id of a report stands for, in the order of `docs/reasons.md`."""
-    return dict(_LINE.findall((_OTHERS / "reasons.md").read_text(encoding="utf-8")))
+    text = (_OTHERS / "reasons.md").read_text(encoding="utf-8")
+    return dict(_LINE.findall(text))

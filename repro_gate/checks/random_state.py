@@ -20,7 +20,6 @@ from repro_gate.checks.interface import (
     noticed,
     passed,
     skipped,
-    traces_of,
 )
 from repro_gate.checks.refused import lines_of
 from repro_gate.compare.distances import Key, key_of
@@ -47,11 +46,11 @@ _NO_CONTROL = "the reseeded control did not run to its end"
 def flags_effective(evidence: Evidence) -> Finding:
     """Readings of all flags at the end of every step; a flag that was off for part of a step alone,
     or too late for its library, is worth a notice."""
-    traces = traces_of(evidence.deterministic)
+    traces = [trace for _, trace in evidence.deterministic]
     count = sum(len(trace.steps) for trace in traces)
     if not count:
         return skipped("no step was taken under the flags")
-    changed = _changed_flags(evidence.deterministic)
+    changed = _changed_flags(evidence)
     if changed["in force"]:
         return failed(
             "training code changed a determinism flag",
@@ -76,13 +75,13 @@ def flags_effective(evidence: Evidence) -> Finding:
     )
 
 
-def _changed_flags(runs: Iterable[RunResult]) -> Mapping[str, dict[EvidenceLine, None]]:
+def _changed_flags(evidence: Evidence) -> Mapping[str, dict[EvidenceLine, None]]:
     """Return a line for each flag that had another value, by what it matters: `in force` at the end
     of a step, `moot` (its library was not used) or `without effect` (set back within a step, or
     changed after its library had read it)."""
     changed = defaultdict[str, dict[EvidenceLine, None]](dict)
-    pairs = [(run.request.arm, trace) for run in runs for trace in run.traces]
-    for arm, trace in pairs:
+    for run, trace in evidence.deterministic:
+        arm = run.request.arm
         for item in trace.undone:
             if (
                 item.step >= 0
@@ -91,25 +90,23 @@ def _changed_flags(runs: Iterable[RunResult]) -> Mapping[str, dict[EvidenceLine,
             ):
                 text = f"{item.flag} set to {item.value}, in step {item.step}"
                 changed["without effect"][at(item, text)] = None
-        known = set[str]()
-        for mark in trace.steps:
-            settings = trace.settings[mark.flags]
-            for flag, value in not_effective(settings, arm).items():
-                if flag in known:
-                    continue
-                known.add(flag)
-                why = moot(flag, trace.facts, settings)
-                text = (
-                    f"{flag} is {'not set' if value is None else value} from step {mark.step} "
-                    f"on, and the gate wants {expected_value(flag, arm)}"
-                )
-                text = f"{text}; {why}" if why else text
-                changes = [item for item in trace.undone if flag.startswith(item.flag)]
-                is_late = bool(changes) and all(item.late for item in changes)
-                located = [at(item, text) for item in changes if item.file]
-                line = located[0] if located else EvidenceLine(text)
-                effect = "moot" if why else "without effect" if is_late else "in force"
-                changed[effect][line] = None
+        first = {
+            flag: (mark, value)
+            for mark in reversed(trace.steps)
+            for flag, value in not_effective(trace.settings[mark.flags], arm).items()
+        }
+        for flag, (mark, value) in first.items():
+            why = moot(flag, trace.facts, trace.settings[mark.flags])
+            text = (
+                f"{flag} is {'not set' if value is None else value} from step {mark.step} "
+                f"on, and the gate wants {expected_value(flag, arm)}{why and f'; {why}'}"
+            )
+            changes = [item for item in trace.undone if flag.startswith(item.flag)]
+            located = [at(item, text) for item in changes if item.file]
+            effect = "moot" if why else "in force"
+            if not why and changes and all(item.late for item in changes):
+                effect = "without effect"
+            changed[effect][(*located, EvidenceLine(text))[0]] = None
     return changed
 
 
@@ -129,10 +126,8 @@ def generators_equal(evidence: Evidence) -> Finding:
             f"{tally.tensors} generators were in the same state in both runs, at every step"
         )
     remedy = "something draws a number of values, or seeds, that depends on more than the seed"
-    first: dict[str, int] = {}
-    for name, step, is_same in _generators(*evidence.pair[:2]):
-        if not is_same:
-            first.setdefault(name, step)
+    states = reversed([*_generators(*evidence.pair[:2])])
+    first = {name: step for name, step, is_same in states if not is_same}
     return differ(comparison, "rng", "generator states", remedy) or noticed(
         "generators were in different states in the two runs, and no recorded number depends on it",
         [
@@ -155,12 +150,11 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     if control is None or not evidence.pair:
         return skipped(_NO_CONTROL)
     first = evidence.pair[0]
-    started: dict[str, bool] = {}
-    for name, _, is_same in _generators(first, control):
-        started.setdefault(name, is_same)
+    states = reversed([*_generators(first, control)])
+    started = {name: is_same for name, _, is_same in states}
     if not started:
         return skipped("no generator state was recorded in both")
-    fixed = [name for name, is_same in started.items() if is_same]
+    fixed = [name for name in sorted(started) if started[name]]
     if fixed and reseeded_differs.look(evidence).kind == "missing":
         return skipped(
             "nothing differs under another seed: random-state/reseeded says so", fixed
@@ -175,7 +169,8 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
             "write `{seed}` into train.run",
         )
     return passed(
-        f"another seed gave each of {len(started)} generators another state", [*started]
+        f"another seed gave each of {len(started)} generators another state",
+        sorted(started),
     )
 
 
@@ -315,10 +310,10 @@ def no_os_entropy(evidence: Evidence) -> Finding:
     """Draws by lines of the workspace in the deterministic runs: a suspect where the runs diverged,
     a notice where they did not. What a library drew on a line's behalf is a suspect only. Where the
     diagnosis knows which draws decide, it has the word."""
-    traces = traces_of(evidence.deterministic)
-    if not any(trace.trained for trace in traces):
+    ran = evidence.deterministic
+    if not any(trace.trained for _, trace in ran):
         return skipped("no run was traced")
-    draws = {at(item, item.source) for trace in traces for item in trace.drawn}
+    draws = {at(item, item.source) for _, trace in ran for item in trace.drawn}
     lines = suspects = sorted(draws, key=str)
     if evidence.blamed is not None:
         suspects = [
@@ -368,8 +363,11 @@ def operators_deterministic(evidence: Evidence) -> Finding:
             "replace the operator, or name torch.use_deterministic_algorithms under "
             "determinism.allow with a reason",
         )
-    traces = traces_of(evidence.deterministic)
-    readings = [trace.settings[mark.flags] for trace in traces for mark in trace.steps]
+    readings = [
+        trace.settings[mark.flags]
+        for _, trace in evidence.deterministic
+        for mark in trace.steps
+    ]
     if not any(ALGORITHMS in reading for reading in readings):
         return skipped("no step was taken under the flags, or none with torch")
     off = [

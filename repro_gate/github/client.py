@@ -18,12 +18,11 @@ from repro_gate.github.event import (
     is_commit,
 )
 from repro_gate.github.settings import Secret, Server
-from repro_gate.github.transport import NOT_FOUND, ApiError, Call, Transport
+from repro_gate.github.transport import ApiError, Call, Transport
 
 PER_PAGE = 100  # GitHub's most
 MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments
 _VIEWER = "query { viewer { login } }"
-_UNPROCESSABLE = 422
 # refusals that leave open who the token is
 _IDENTITY_UNKNOWN = (
     "github/api",
@@ -62,12 +61,8 @@ class Comment(msgspec.Struct, frozen=True):
         return self.user.login if self.user else ""
 
 
-class _Data(msgspec.Struct, frozen=True):
-    viewer: Account | None = None
-
-
 class _Viewer(msgspec.Struct, frozen=True):
-    data: _Data | None = None
+    data: dict[str, Account | None] | None = None
 
 
 class Api:
@@ -82,25 +77,24 @@ class Api:
         """Return the login whose comments are ours, None if GitHub does not say. An app's ends in
         `[bot]`, as REST spells it. A wrong token, a rate limit and trouble at GitHub's are raised:
         not to know for now is not to know at all."""
+        call = Call("POST", self._graphql, body={"query": _VIEWER})
         try:
-            data = self._ask(
-                Call("POST", self._graphql, body={"query": _VIEWER}), _Viewer
-            ).data
+            data = self._ask(call, _Viewer).data or {}
         except ApiError as error:
             if error.reason_id not in _IDENTITY_UNKNOWN:
                 raise
             return None
-        return data.viewer.login if data and data.viewer else None
+        account = data.get("viewer")
+        return account.login if account else None
 
     def pull(self, number: int) -> PullRequest | None:
         """Return a pull request by its number; None if there is none, or none that this token may
         see."""
+        call = Call("GET", f"{self._repository}/pulls/{number:d}")
         try:
-            return self._ask(
-                Call("GET", f"{self._repository}/pulls/{number:d}"), PullRequest
-            )
+            return self._ask(call, PullRequest)
         except ApiError as error:
-            if error.status != NOT_FOUND:
+            if error.status != 404:
                 raise
             return None
 
@@ -109,12 +103,11 @@ class Api:
         has no such commit."""
         if not is_commit(sha):  # `..` would name another endpoint
             return []
+        url = f"{self._repository}/commits/{sha}/pulls"
         try:
-            return list(
-                self._pages(f"{self._repository}/commits/{sha}/pulls", PullRequest)
-            )
+            return list(self._pages(url, PullRequest))
         except ApiError as error:
-            if error.status not in {NOT_FOUND, _UNPROCESSABLE}:
+            if error.status not in {404, 422}:
                 raise
             return []
 

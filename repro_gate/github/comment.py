@@ -107,9 +107,16 @@ def post(
         desired = replace(desired, author=api.viewer() or ACTIONS_BOT)
         lost = 0
         for _ in range(ROUNDS):
-            existing = _existing(api, number, desired)
+            existing = []
+            for comment in api.comments(number):
+                other = read_marker(comment.body)
+                is_ours = comment.author.lower() == desired.author.lower()
+                if other and is_ours and other.key == marker.key:
+                    existing.append((comment, other))
             if not desired.text:
-                text = body(LIMIT - len(line) - 1, _earlier(existing, marker))
+                earlier = [other for _, other in existing if other.run < marker.run]
+                before = max(earlier, key=lambda other: other.run, default=None)
+                text = body(LIMIT - len(line) - 1, before)
                 desired = replace(desired, text=f"{line}\n{text}")
             step = decide(desired, existing, api.pull(number))
             if isinstance(step, Posted):
@@ -128,28 +135,23 @@ def post(
     return Posted(desired.written, url=desired.url) if desired.written else unposted
 
 
-def _existing(api: Api, number: int, desired: Desired) -> list[Existing]:
-    """Return all comments of the token's own identity under this key."""
-    author = desired.author.lower()
-    existing = []
-    for comment in api.comments(number):
-        marker = read_marker(comment.body)
-        is_ours = marker and comment.author.lower() == author
-        if marker and is_ours and marker.key == desired.marker.key:
-            existing.append((comment, marker))
-    return existing
-
-
 def decide(
     desired: Desired, existing: Sequence[Existing], pull: PullRequest | None
 ) -> Posted | Write:
     """Return what to write next, or the end, from what was just read. `existing` holds all comments
     of ours under this key."""
+    own = desired.marker
     if pull is None:
         return Posted(
             "refused", "there is no such pull request, or the token may not read it"
         )
-    late = _too_late(pull, desired.marker)
+    head = pull.head.sha
+    late = "" if pull.state == "open" else "the pull request is closed"
+    if head != own.head_sha:
+        late = (
+            f"a newer commit is at the head: {head[:7]}, and this run tested "
+            f"{own.head_sha[:7]}"
+        )
     if late and not desired.written:
         return Posted("skipped", late)
     if not existing:
@@ -157,14 +159,30 @@ def decide(
         if desired.written:
             return Posted(desired.written, url=desired.url)
         expected = {"on-failure": True, "on-change": not desired.news}
-        quiet = expected.get(desired.when) and desired.marker.verdict == "pass"
+        quiet = expected.get(desired.when) and own.verdict == "pass"
         return Posted("skipped") if quiet else Write(text=desired.text)
+
+    def rank(marker: Marker) -> tuple[bool, tuple[int, int]]:
+        """Return which of two runs is newer: a run of the current head before all others."""
+        return marker.head_sha == head, marker.run
+
     keep, *others = sorted((comment for comment, _ in existing), key=lambda one: one.id)
-    comment, newest = max(existing, key=lambda item: _rank(item[1], pull))
-    ahead = _rank(newest, pull) > _rank(desired.marker, pull)
-    replaces = not ahead and not late and _is_needed(desired, newest)
-    text = desired.text if replaces else comment.body
-    stands = _same(keep.body, text)
+    comment, newest = max(existing, key=lambda item: rank(item[1]))
+    ahead = rank(newest) > rank(own)
+    # two jobs of one run under one key: the last to write stays, or they would write in turns
+    is_needed = (
+        rank(newest) != rank(own)
+        if desired.written
+        else (
+            desired.when != "on-change"
+            or own.verdict != "pass"
+            or newest.state != own.state
+            or costs_differ(own, newest)
+        )
+    )
+    text = desired.text if is_needed and not ahead and not late else comment.body
+    # line ends and blank ends may come back from GitHub in another form
+    stands = keep.body.strip().splitlines() == text.strip().splitlines()
     surplus = tuple(other.id for other in others)
     if surplus or not stands:
         return Write(keep.id, None if stands else text, surplus)
@@ -195,50 +213,3 @@ def _act(api: Api, number: int, step: Write, desired: Desired) -> Desired:
         if step.keep is None or not gone:
             raise
     return desired
-
-
-def _too_late(pull: PullRequest, marker: Marker) -> str:
-    """Return why this run has nothing to say any more; empty if it has."""
-    if pull.head.sha != marker.head_sha:
-        return (
-            f"a newer commit is at the head: {pull.head.sha[:7]}, and this run tested "
-            f"{marker.head_sha[:7]}"
-        )
-    return "" if pull.state == "open" else "the pull request is closed"
-
-
-def _is_needed(desired: Desired, newest: Marker) -> bool:
-    """Return whether this run's text should replace that of `newest`, a run that is not newer."""
-    # two jobs of one run under one key: the last to write stays, or they would write in turns
-    own = desired.marker
-    if desired.written:
-        return (*_run(newest), newest.head_sha) != (*_run(own), own.head_sha)
-    return (
-        desired.when != "on-change"
-        or own.verdict != "pass"
-        or newest.state != own.state
-        or costs_differ(own, newest)
-    )
-
-
-def _run(marker: Marker) -> tuple[int, int]:
-    """Return a run's id, which grows, and its attempt."""
-    return marker.run_id, marker.run_attempt
-
-
-def _rank(marker: Marker, pull: PullRequest) -> tuple[bool, tuple[int, int]]:
-    """Return which of two runs is newer: a run of the current head before all others."""
-    return marker.head_sha == pull.head.sha, _run(marker)
-
-
-def _earlier(existing: Sequence[Existing], own: Marker) -> Marker | None:
-    """Return the newest marker that another run left; None if there is none."""
-    others = [marker for _, marker in existing if _run(marker) < _run(own)]
-    return max(others, key=_run, default=None)
-
-
-def _same(existing: str, text: str) -> bool:
-    """Return whether a text need not be written again. Line ends and blank ends may come back from
-    GitHub in another form."""
-    one, other = (item.replace("\r\n", "\n").strip() for item in (existing, text))
-    return one == other

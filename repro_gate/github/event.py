@@ -77,7 +77,7 @@ class PullRequest(msgspec.Struct, frozen=True):
 
 
 class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that a `workflow_run` event names. All of it but `repository` is untrusted."""
+    """The run that a `workflow_run` event names. All of it is untrusted."""
 
     id: Number
     attempt: Number = field(name="run_attempt")
@@ -87,7 +87,6 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
     head_sha: Commit
     head_branch: Ref | None = None
     head_repo: Repository | None = field(name="head_repository")
-    repo: Repository = field(name="repository")
 
     @property
     def head_repository(self) -> str | None:

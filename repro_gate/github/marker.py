@@ -22,10 +22,10 @@ from repro_gate.github.event import Commit, Malformed, Number
 from repro_gate.github.event import decode as decode_json
 from repro_gate.report.model import Report
 
-# at most 500 characters; the longest that is written has 357
+# at most 500 characters; the longest that is written has 359
 _LINE = re.compile(r"<!-- repro-gate ([ -~]{1,480}) -->")
 
-Tenths = Annotated[int, Meta(ge=-(10**9), le=10**9)]
+Percent = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
 class Marker(
@@ -46,8 +46,13 @@ class Marker(
     # digest of what `on-change` compares
     state: Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}\Z")]
     verdict: Annotated[str, Meta(pattern=r"^(pass|fail|inconclusive)?\Z")] = ""
-    # interval of the determinism cost, in tenths of a percent
-    cost: tuple[Tenths, Tenths] | None = None
+    # interval of the determinism cost
+    cost: tuple[Percent, Percent] | None = None
+
+    @property
+    def run(self) -> tuple[int, int]:
+        """Return the run's id, which grows, and its attempt."""
+        return self.run_id, self.run_attempt
 
 
 def key_for(*known: str) -> str:
@@ -61,6 +66,12 @@ def marker_of(report: Report, key: str) -> Marker:
     """Return the marker of a report that names its run."""
     assert report.origin is not None  # the caller has checked
     origin = report.origin
+    cost = None
+    if report.cost is not None and all(map(math.isfinite, report.cost.ci95)):
+        low, high = (
+            round(max(-1e9, min(float(end), 1e9)), 1) for end in report.cost.ci95
+        )
+        cost = low, high
     return Marker(
         key,
         origin.head_sha,
@@ -68,7 +79,7 @@ def marker_of(report: Report, key: str) -> Marker:
         origin.run_attempt,
         state_of(report),
         report.verdict,
-        tenths(report),
+        cost,
     )
 
 
@@ -116,20 +127,12 @@ def is_news(report: Report) -> bool:
     baseline's or the other ref's, or for other inputs the same ones; another step time; weakened
     checks."""
     against = report.against
-    return (
-        (report.baseline is not None and report.baseline.status in _NEWS)
-        or (against is not None and against.status in _NEWS)
-        or (against is not None and any(_sign(item.ci95) for item in against.speed))
-        or (report.base is not None and bool(report.base.weakened))
+    compared = [item.status for item in (report.baseline, against) if item is not None]
+    return bool(
+        _NEWS.intersection(compared)
+        or (against and any(_sign(item.ci95) for item in against.speed))
+        or (report.base and report.base.weakened)
     )
-
-
-def tenths(report: Report) -> tuple[int, int] | None:
-    """Return the interval of the cost as the marker has it; None if there is none."""
-    if report.cost is None or not all(map(math.isfinite, report.cost.ci95)):
-        return None
-    low, high = (round(10 * max(-1e8, min(end, 1e8))) for end in report.cost.ci95)
-    return low, high
 
 
 def _sign(interval: tuple[float, float]) -> int:
@@ -145,11 +148,8 @@ def state_of(report: Report) -> str:
     against = report.against
     first = determinism and determinism.first_divergence
     state = [
-        against
-        and [
-            against.status,
-            sorted([item.arm, _sign(item.ci95)] for item in against.speed),
-        ],
+        against and against.status,
+        against and sorted([item.arm, _sign(item.ci95)] for item in against.speed),
         report.verdict,
         sorted({item.id for item in report.reasons}),
         first and [first.step, first.kind, first.name],

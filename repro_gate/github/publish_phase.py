@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from repro_gate.compare.model import Divergence
 from repro_gate.errors import GateError, Inconclusive
 from repro_gate.escape import (
     commands_disabled,
@@ -25,7 +26,6 @@ from repro_gate.github import workflow
 from repro_gate.github.activity import Decision
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted, post
-from repro_gate.github.event import PullRequest
 from repro_gate.github.marker import Marker, costs_differ, is_news, key_for, marker_of
 from repro_gate.github.redact import redact
 from repro_gate.github.report_folder import (
@@ -54,10 +54,10 @@ def read_report(
     published: the error that stands in its place, ReportError for a report that cannot be read,
     Inconclusive if there is none, and UsageError for one that is not of the run that it came with.
     `known`: the secrets that nothing published may hold."""
-    own = not decision.only_posts  # made in this job; another has shown its own problem
     try:
         path = find_report(job.workspace, inputs.report)
-        problem = read_problem(path.parent) if own else None
+        # another job has shown its own problem
+        problem = None if decision.only_posts else read_problem(path.parent)
         if problem is not None:
             return redact(problem, known)
         if not path.exists():
@@ -70,7 +70,7 @@ def read_report(
         report = redact(load(path), known)
         origin = report.origin
         # a job that only posts may be started again alone
-        earliest = job.run_attempt if own else 1
+        earliest = 1 if decision.only_posts else job.run_attempt
         if decision.workflow_run is not None:
             check(decision.workflow_run, job.repository, origin)
         elif (
@@ -96,16 +96,11 @@ def publish_report(
     warning, never an error."""
     view = view_of(job, report, decision.foreign)
     posted = _comment(report, inputs, job, decision, view)
+    encoding = getattr(out, "encoding", None) or "utf-8"
     # for whoever opens the step's log
     with commands_disabled(out):
-        out.write(
-            terminal.render(
-                report, View(encoding=getattr(out, "encoding", None) or "utf-8")
-            )
-        )
-    comment = ": ".join(filter(None, (f"comment {posted.outcome}", posted.url)))
-    if posted == Posted("skipped"):
-        comment = "no comment was due"
+        out.write(terminal.render(report, View(encoding=encoding)))
+    comment = f"comment {posted.outcome} {posted.url}".rstrip()
     line = f"repro-gate: {report.verdict}; {comment}; report: {inputs.report}"
     print(for_workflow_log(line), file=out)
     # A fork's token cannot write, and a push's may not ask whether there is a pull request.
@@ -123,10 +118,7 @@ def publish_report(
         failed = posted.outcome == "refused" and not expected
         return Inconclusive.exit_code if failed else 0
     if inputs.summary:
-        text = markdown.summary(report, view)
-        if posted.reason:
-            text += f"\n> The comment was not posted: {for_markdown(posted.reason)}\n"
-        workflow.write_summary(job.summary_file, text)
+        workflow.write_summary(job.summary_file, markdown.summary(report, view))
     if inputs.annotations:
         out.write(workflow_commands(report, view))
     workflow.write_outputs(job.output_file, outputs_of(report, inputs, posted))
@@ -156,8 +148,8 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
         value: Any = report
         for part in path.split("."):
             value = getattr(value, part, None)
-        if name == "first_divergence" and value is not None:
-            value = {key: getattr(value, key) for key in ("step", "kind", "name")}
+        if isinstance(value, Divergence):
+            value = {"step": value.step, "kind": value.kind, "name": value.name}
         outputs[name] = "" if value is None else json.dumps(jsonable(value)).strip('"')
     files = {"report": REPORT, "markdown": MARKDOWN, "html": HTML, "sarif": SARIF}
     outputs |= {name: str(Path(inputs.report, file)) for name, file in files.items()}
@@ -178,57 +170,44 @@ def _comment(
             "refused",
             "no token was given, so nothing could be posted: `with: {token: ${{ github.token }}}`",
         )
-    if untested := _untested(report, job, decision):
-        return Posted("skipped", untested)
+    # A `pull_request` job checks out the merge of head and base, GITHUB_SHA, unless a workflow asks
+    # for something else; under `pull_request_target` that is the base itself. Another run's report
+    # has been compared with its run.
+    run = decision.workflow_run
+    tested = decision.tested_sha
+    commit = report.subject.commit
+    merge = tested if job.event_name == "pull_request_target" else job.sha
+    if run is None and tested and commit and commit not in (tested, merge):
+        return Posted(
+            "skipped",
+            f"the checkout is at {commit[:7]}, which is not the pull request's head {tested[:7]}: "
+            "check out `${{ github.event.pull_request.head.sha }}`",
+        )
     # the key of this gate: its job, and what tells steps and matrix cells of that job apart
     whose = "foreign" if decision.foreign else "own"
     key = key_for(job.workflow, job.name, whose, inputs.spec, inputs.report)
     api = Api(inputs.token, job)
-    when = inputs.comment
+    pull = decision.pull
+    sha = decision.find_by
     try:
-        pull = _pull(api, job, decision)
+        if run is not None:
+            pull = find_pull(api, run, job.repository)
+        elif isinstance(sha, int):
+            pull = api.pull(sha)
+        elif sha is not None:
+            pulls = [
+                pull
+                for pull in api.pulls_at(sha)
+                if (pull.state, pull.head.sha) == ("open", sha)
+            ]
+            pull = pulls[0] if len(pulls) == 1 else None
         if pull is None:
             return Posted("skipped")
-        return post_report(api, pull.number, report, key, when=when, view=view)
+        return post_report(
+            api, pull.number, report, key, when=inputs.comment, view=view
+        )
     except GateError as error:
         return Posted.refused(error)
-
-
-def _untested(report: Report, job: Job, decision: Decision) -> str:
-    """Return why the report is of another commit than the one that the comment would name; empty if
-    it is of that one.
-
-    A `pull_request` job checks out the merge of head and base, GITHUB_SHA, unless a workflow asks
-    for something else; under `pull_request_target` that is the base itself. Another run's report is
-    compared with its run instead.
-    """
-    tested = decision.tested_sha
-    commit = report.subject.commit
-    if decision.workflow_run is not None or commit is None or not tested:
-        return ""
-    target = job.event_name == "pull_request_target"
-    merges = job.event_name.startswith("pull_request") and not target
-    if commit == tested or (merges and commit == job.sha):
-        return ""
-    return (
-        f"the checkout is at {commit[:7]}, which is not the pull request's head {tested[:7]}: "
-        "check out `${{ github.event.pull_request.head.sha }}`"
-    )
-
-
-def _pull(api: Api, job: Job, decision: Decision) -> PullRequest | None:
-    """Return the pull request to comment on; None if there is none. Raises GateError if the run
-    that the event names has none."""
-    if decision.workflow_run is not None:
-        return find_pull(api, decision.workflow_run, job.repository)
-    sha = decision.find_by
-    if decision.pull is not None or sha is None:
-        return decision.pull
-    if isinstance(sha, int):
-        return api.pull(sha)
-    pulls = api.pulls_at(sha)
-    heads = [pull for pull in pulls if (pull.state, pull.head.sha) == ("open", sha)]
-    return heads[0] if len(heads) == 1 else None
 
 
 def post_report(
@@ -244,11 +223,8 @@ def post_report(
             return markdown.comment(report, fitting)
         if earlier is None:
             return markdown.line(report, fitting)
-        before = earlier.cost if costs_differ(marker, earlier) else None
-        cost_before = before and (before[0] / 10, before[1] / 10)
-        return markdown.line(
-            report, fitting, before=earlier.verdict, cost_before=cost_before
-        )
+        cost = earlier.cost if costs_differ(marker, earlier) else None
+        return markdown.line(report, fitting, before=earlier.verdict, cost_before=cost)
 
     return post(api, number, marker, body, when=when, news=is_news(report))
 
@@ -264,8 +240,12 @@ def view_of(job: Job, report: Report, foreign: bool) -> View:
 def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -> int:
     """Say why there is no report, and return the step's exit code: in the log, in the summary, and
     on the line of the spec if the message names one."""
+    location = None
+    place = _PLACE.match(problem.message)
+    # no file outside the checkout
+    if place and ".." not in Path(place[1]).parts and place[1].isprintable():
+        location = Location(place[1], int(place[2]))
     level = "error" if problem.exit_code else "notice"
-    location = location_of(problem.message)
     print(command(level, "Repro Gate", problem.diagnostics(), location), file=out)
     verdict = "inconclusive" if problem.exit_code == Inconclusive.exit_code else ""
     if inputs.summary:
@@ -277,12 +257,3 @@ def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -
     outputs = {"verdict": verdict, "exit_code": str(problem.exit_code)}
     workflow.write_outputs(job.output_file, outputs)
     return 0 if verdict and verdict not in inputs.fail_on else problem.exit_code
-
-
-def location_of(message: str) -> Location | None:
-    """Return the file and line that an error begins with, `repro.yml:4:3: …`; None if it names none
-    inside the checkout."""
-    place = _PLACE.match(message)
-    if place is None or ".." in Path(place[1]).parts or not place[1].isprintable():
-        return None
-    return Location(place[1], int(place[2]))

@@ -11,7 +11,6 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus
 
@@ -65,7 +64,10 @@ def redact(value: _Value, known: Iterable[str] = ()) -> _Value:
     known secret (of SHORTEST characters and more, also in base64 or quoted) and of whatever looks
     like a token, also in the names of mappings. A private key is found over several lines of a
     log."""
-    redacted: _Value = _redacted(value, _pattern(frozenset(known)))
+    spellings = {text for secret in known for text in _spellings(secret.strip())}
+    longest_first = sorted(spellings, key=lambda text: (-len(text), text))
+    pattern = "|".join(map(re.escape, longest_first))
+    redacted: _Value = _redacted(value, re.compile(pattern or r"(?!)"))
     return redacted
 
 
@@ -77,23 +79,22 @@ def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
         is_harmless = _NO_SECRET_NAME.search(name) or _PLAIN_VALUE.fullmatch(value)
         if len(value) >= SHORTEST and is_secret(name) and not is_harmless:
             secrets.add(value)
-    return tuple(_longest_first(secrets))
+    return tuple(sorted(secrets, key=lambda text: (-len(text), text)))
 
 
-def _longest_first(texts: Iterable[str]) -> list[str]:
-    return sorted(texts, key=lambda text: (-len(text), text))
-
-
-def _redacted(value: Any, known: re.Pattern[str] | None) -> Any:
+def _redacted(value: Any, known: re.Pattern[str]) -> Any:
     if isinstance(value, str):
         if len(value) < SHORTEST or value in _OWN_WORDS:
             return value
-        return _TOKEN.sub(MARK, known.sub(MARK, value) if known else value)
+        return _TOKEN.sub(MARK, known.sub(MARK, value))
     if isinstance(value, tuple | list):
-        rows = (
-            MARK if hidden else _redacted(row, known)
-            for row, hidden in _key_lines(value)
-        )
+        rows = []
+        within = False  # a private key that began in an earlier row
+        for row in value:
+            is_line = isinstance(row, str)
+            rows.append(MARK if within and is_line else _redacted(row, known))
+            edges = _KEY_EDGE.findall(row) if is_line else ["END"]
+            within = edges[-1] == "BEGIN" if edges else within
         return type(value)(rows)
     if isinstance(value, Mapping):
         return {
@@ -101,40 +102,15 @@ def _redacted(value: Any, known: re.Pattern[str] | None) -> Any:
             for name, item in value.items()
         }
     if isinstance(value, GateError):
-        message, remedy = (
-            _redacted(text, known) for text in (value.message, value.remedy)
-        )
+        message = _redacted(value.message, known)
+        remedy = _redacted(value.remedy, known)
         error = GateError(message, remedy=remedy, reason_id=value.reason_id)
         error.exit_code = value.exit_code
         return error
-    names = getattr(value, "__struct_fields__", ()) or getattr(
-        value, "__dataclass_fields__", ()
-    )
-    if not names:
-        return value
+    fields = getattr(value, "__dataclass_fields__", ())
+    names = getattr(value, "__struct_fields__", fields)
     parts = {name: _redacted(getattr(value, name), known) for name in names}
-    return type(value)(**parts)
-
-
-def _key_lines(rows: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
-    """Yield each row, and whether it is a line of a private key that began in an earlier row."""
-    within = False
-    for row in rows:
-        is_line = isinstance(row, str)
-        yield row, within and is_line
-        edges = _KEY_EDGE.findall(row) if is_line else ["END"]
-        if edges:
-            within = edges[-1] == "BEGIN"
-
-
-@lru_cache(maxsize=8)
-def _pattern(known: frozenset[str]) -> re.Pattern[str] | None:
-    """Return a pattern of every spelling of the known secrets, the longest first; None if there is
-    nothing to look for."""
-    spellings = {text for secret in known for text in _spellings(secret.strip())}
-    if not spellings:
-        return None
-    return re.compile("|".join(map(re.escape, _longest_first(spellings))))
+    return type(value)(**parts) if parts else value
 
 
 def _spellings(secret: str) -> Iterator[str]:
@@ -153,16 +129,16 @@ def _spellings(secret: str) -> Iterator[str]:
         for quoted in (quote(url, safe=""), quote_plus(url), quote(url)):
             yield quoted
             yield re.sub("%[0-9A-F]{2}", lambda byte: byte.group().lower(), quoted)
-        yield from _base64(text.encode("utf-8", "surrogatepass"))
-
-
-def _base64(secret: bytes) -> Iterator[str]:
-    """Yield the part of its base64 that does not depend on its neighbours, for each of the three
-    ways in which it can lie (`user:secret`)."""
-    for before in range(3):
-        encoded = base64.b64encode(bytes(before) + secret).decode().rstrip("=")
-        first = -(-before * 8 // 6)  # characters that hold bits of what stands before
-        whole = (before + len(secret)) * 8 // 6  # characters that hold bits of it alone
-        fixed = encoded[first:whole]
-        if len(fixed) >= _SHORTEST_BASE64:
-            yield from {fixed, fixed.replace("+", "-").replace("/", "_")}
+        data = text.encode("utf-8", "surrogatepass")
+        # the part of its base64 that does not depend on its neighbours (`user:secret`)
+        for before in range(3):
+            encoded = base64.b64encode(bytes(before) + data).decode().rstrip("=")
+            first = -(
+                -before * 8 // 6
+            )  # characters that hold bits of what stands before
+            whole = (
+                (before + len(data)) * 8 // 6
+            )  # characters that hold bits of it alone
+            fixed = encoded[first:whole]
+            if len(fixed) >= _SHORTEST_BASE64:
+                yield from {fixed, fixed.replace("+", "-").replace("/", "_")}

@@ -9,9 +9,11 @@ so that a second gate in the same job still finds a clean checkout.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -31,6 +33,8 @@ MARKDOWN = "report.md"
 HTML = "report.html"
 SARIF = "report.sarif"
 PROBLEM = "problem.json"
+# a problem first: the next step must not tell a committed one
+FILES = (PROBLEM, REPORT, MARKDOWN, HTML, SARIF)
 _TEXT = 10_000  # characters of an error's text that are kept
 _PROBLEM_BYTES = 2**20
 
@@ -55,16 +59,15 @@ class Folder:
 
     def write(self, name: str, text: str) -> None:
         """Write a new file of that name. Raises OSError if it cannot be written."""
-        self._remove(name)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(name, flags, 0o644, dir_fd=self.descriptor)
-        with os.fdopen(handle, "wb") as file:
+        self.remove(name)
+        make = partial(os.open, mode=0o644, dir_fd=self.descriptor)
+        with open(name, "xb", opener=make) as file:  # which follows no link
             file.write(text.encode(errors="backslashreplace"))
-            _chown(handle, self.owner)
+            _chown(file.fileno(), self.owner)
 
     def write_report(self, report: Report, view: View) -> None:
         """Write report.json, report.md, report.html and report.sarif, and nothing else of ours."""
-        self.clear()
+        self.remove(*FILES)
         self.write(REPORT, document.render(report))
         self.write(MARKDOWN, markdown.summary(report, view))
         self.write(HTML, html.render(report, view))
@@ -72,58 +75,52 @@ class Folder:
 
     def write_problem(self, error: GateError) -> None:
         """Write the error that stands in for a report."""
+        texts = {"message": error.message, "remedy": error.remedy}
         # a path in it may be no UTF-8
-        message, remedy = (
-            clip(for_encoding(text, "utf-8"), _TEXT)
-            for text in (error.message, error.remedy)
-        )
-        code: Literal[2, 3] = 2 if error.exit_code == UsageError.exit_code else 3
-        problem = _Problem(message, remedy, code, error.reason_id)
-        self.write(PROBLEM, msgspec.json.encode(problem).decode())
+        problem: dict[str, object] = {
+            name: clip(for_encoding(text, "utf-8"), _TEXT)
+            for name, text in texts.items()
+        }
+        problem |= {"exit_code": error.exit_code, "reason_id": error.reason_id}
+        self.write(PROBLEM, json.dumps(problem))
 
-    def clear(self) -> None:
-        """Remove an earlier gate's files, so that nobody takes them for this one's."""
-        # a problem first: the next step must not tell a committed one
-        for name in (PROBLEM, REPORT, MARKDOWN, HTML, SARIF):
-            self._remove(name)
-
-    def _remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self.descriptor)
+    def remove(self, *names: str) -> None:
+        """Remove files, so that nobody takes an earlier gate's, or the checkout's, for this
+        one's."""
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self.descriptor)
 
 
 @contextlib.contextmanager
 def open_folder(workspace: Path, name: str, kind: str = "report") -> Iterator[Folder]:
     """Make and open the folder `name` (a relative path) of the workspace, hidden from git; each
-    missing folder on the way is made and given to the workspace's owner. A report folder is emptied
-    of an earlier gate's files.
+    folder on the way is the workspace's owner's. A report folder is emptied of an earlier gate's
+    files.
 
     Raises UsageError for a link or a file in its path, and for something in it that cannot be
     removed.
     """
     status = os.stat(workspace)
     owner = (status.st_uid, status.st_gid)
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     with contextlib.ExitStack() as descriptors:
-        descriptor = os.open(workspace, flags)
+        descriptor = os.open(workspace, os.O_DIRECTORY)
         descriptors.callback(os.close, descriptor)
         for part in Path(name).parts:
-            made = False
             try:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, 0o755, dir_fd=descriptor)
-                    made = True
-                descriptor = os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
+                flags = os.O_DIRECTORY | os.O_NOFOLLOW
+                descriptor = os.open(part, flags, dir_fd=descriptor)
             except OSError as error:
                 why = f"{part!r} is a link or no folder ({error.strerror})"
                 raise _unusable(kind, name, why) from None
             descriptors.callback(os.close, descriptor)
-            if made:
-                _chown(descriptor, owner)
+            _chown(descriptor, owner)
         folder = Folder(descriptor, owner)
         try:
             if kind == "report":
-                folder.clear()
+                folder.remove(*FILES)
             folder.write(".gitignore", "*\n")
         except OSError as error:
             why = f"{error.filename!r} in it cannot be replaced ({error.strerror})"

@@ -58,20 +58,16 @@ def gate_phase(
             return problem
 
 
-def spec_path(inputs: Inputs) -> str:
-    """Return the spec's path relative to the workspace: how the report, the comment's marker and
-    annotations name it."""
-    path = inputs.spec
-    return os.path.join(path, "repro.yml") if os.path.isdir(path) else path
-
-
 def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
-    name = spec_path(inputs)
+    # relative to the workspace: how the report, the comment's marker and annotations name it
+    name = inputs.spec
+    if os.path.isdir(name):
+        name = os.path.join(name, "repro.yml")
     spec = load_spec(Path(name), inputs.overrides)
-    cache = None if inputs.cache is None else job.workspace / inputs.cache
-    environment = (
-        environment if cache is None else {**environment, "XDG_CACHE_HOME": str(cache)}
-    )
+    cache = None
+    if inputs.cache is not None:
+        cache = job.workspace / inputs.cache
+        environment = {**environment, "XDG_CACHE_HOME": str(cache)}
     options = Options(
         spec_as_given=name,
         overrides=inputs.overrides,
@@ -79,7 +75,7 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
         policy=inputs.policy,
         against=inputs.against,
         cache_root=cache,
-        environment=dict(environment),
+        environment=environment,
         sandbox=choose(environment),
     )
     with (

@@ -33,8 +33,6 @@ _Event = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
 _Reference = Annotated[str, Meta(pattern=r"^[^\s-]\S*\Z")]
 _Override = Annotated[str, Meta(pattern=r"^[^\s=]+\s*=")]
 _ADDRESS = "expected an address like https://github.example.com, and https for the API"
-_SWITCHES = ("INPUT_ALLOW_FORKS", "INPUT_ANNOTATIONS", "INPUT_SUMMARY")
-_NUMBERS = ("INPUT_PULL_REQUEST", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT")
 # what a variable may be, where its type or what reads it says it less well
 _EXPECTED = {
     "INPUT_COMMENT": "expected `always`, `on-failure`, `on-change` or `never`",
@@ -43,8 +41,6 @@ _EXPECTED = {
     "INPUT_BASE": "expected a branch, a tag or a commit",
     "INPUT_AGAINST": "expected a branch, a tag or a commit",
     "INPUT_SET": "expected `key=value`, one a line",
-    **dict.fromkeys(_SWITCHES, "expected `true` or `false`"),
-    **dict.fromkeys(_NUMBERS, "expected a whole number, 1 or more"),
     "GITHUB_REPOSITORY": "expected `owner/name`",
     "GITHUB_SHA": "expected a commit of 40 hex digits",
     "GITHUB_SERVER_URL": _ADDRESS,
@@ -177,15 +173,15 @@ def _read_variables(kind: type[_Kind], environment: Mapping[str, str]) -> _Kind:
     GraphQL is at /api/graphql on a GitHub Enterprise Server, whose REST API is at /api/v3, and at
     /graphql on github.com.
     """
-    variables = dict(environment)
-
-    def address(name: str, default: str) -> str:
-        variables[name] = (environment.get(name) or default).rstrip("/")
-        return variables[name]
-
-    site = address("GITHUB_SERVER_URL", GITHUB)
-    api = address("GITHUB_API_URL", GITHUB_API if site == GITHUB else "")
-    address("GITHUB_GRAPHQL_URL", re.sub("/api/v3$", "/api", api) + "/graphql")
+    site = (environment.get("GITHUB_SERVER_URL") or GITHUB).rstrip("/")
+    api = environment.get("GITHUB_API_URL") or (GITHUB_API if site == GITHUB else "")
+    api = api.rstrip("/")
+    variables = {
+        "GITHUB_GRAPHQL_URL": re.sub("/api/v3$", "/api", api) + "/graphql",
+        **environment,
+        "GITHUB_SERVER_URL": site,
+        "GITHUB_API_URL": api,
+    }
     remedy = (
         "the runner sets it: take it out of `env:`, and hand it on to a container of your own as "
         "it is"
@@ -208,12 +204,12 @@ def _read(
             values[item.name] = msgspec.convert(
                 _READERS.get(variable, str)(text),
                 item.type,
+                strict=False,  # a number, a switch
                 dec_hook=lambda made, text: made(text),  # a Path, a Secret
             )
         except ValueError as error:  # msgspec's is one
-            name = variable
-            if kind is Inputs:
-                name = variable.removeprefix("INPUT_").lower()
+            name = variable.removeprefix("INPUT_")
+            name = name if name == variable else name.lower()
             expected = _EXPECTED.get(variable, for_terminal(str(error), 200))
             raise UsageError(
                 f"{name}: `{for_terminal(text, 100)}`: {expected}",
@@ -249,31 +245,9 @@ def _own_folder(text: str) -> str:
     return path
 
 
-def _cache_folder(text: str) -> str:
-    """Return such a folder, or an absolute path: what `actions/cache` keeps may lie anywhere."""
-    if not text.startswith("/"):
-        return _own_folder(text)
-    return posixpath.normpath(_visible(text))
-
-
 def _verdicts(text: str) -> list[str]:
     words = text.replace(",", " ").split()
     return [] if words == ["never"] else words or [text]
-
-
-def _switch(text: str) -> object:
-    return {"true": True, "false": False}.get(text.lower(), text)
-
-
-def _number(text: str) -> object:
-    return int(text) if text.isascii() and text.isdecimal() else text
-
-
-def _overrides(text: str) -> list[str]:
-    """Return one `key=value` a line, as `--set` takes it, without blank lines and lines that begin
-    with `#`."""
-    lines = map(str.strip, text.splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _folder(text: str) -> str:
@@ -289,10 +263,14 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "INPUT_REPORT": _own_folder,
     "INPUT_BASE": _visible,
     "INPUT_AGAINST": _visible,
-    "INPUT_SET": _overrides,
-    "INPUT_CACHE": _cache_folder,
-    **dict.fromkeys(_SWITCHES, _switch),
-    **dict.fromkeys(_NUMBERS, _number),
+    # without blank lines and lines that begin with `#`
+    "INPUT_SET": re.compile(r"^[^\S\n]*([^#\s].*?)[^\S\n]*$", re.MULTILINE).findall,
+    # what `actions/cache` keeps may lie anywhere
+    "INPUT_CACHE": lambda text: (
+        posixpath.normpath(_visible(text))
+        if text.startswith("/")
+        else _own_folder(text)
+    ),
     "GITHUB_WORKSPACE": _folder,
     "GITHUB_EVENT_PATH": lambda text: read_event(Path(text)),
     "RUNNER_ENVIRONMENT": lambda text: text != "github-hosted",

@@ -8,7 +8,6 @@ headers) holds the token.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping
@@ -16,14 +15,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from urllib.parse import urlsplit
 
-import msgspec
 import requests
 import urllib3
 
 from repro_gate import __version__
 from repro_gate.errors import GateError
 from repro_gate.escape import for_terminal
-from repro_gate.github.event import Malformed, decode
 from repro_gate.github.redact import redact
 from repro_gate.github.settings import Secret
 
@@ -40,10 +37,6 @@ _CHUNK = 64 * 1024  # bytes
 # bytes of an answer. A page of 100 comments of 65,536 characters, each at most six bytes in JSON,
 # is 39 MB: nobody's comments may stop the paging.
 MOST_BYTES = 48 * 2**20
-UNAUTHORIZED = 401
-FORBIDDEN = 403
-NOT_FOUND = 404
-TOO_MANY = 429
 _MESSAGE = 300  # characters of GitHub's own message that are shown
 _SECONDS = re.compile("[0-9]{1,6}")
 _LIMITED = re.compile("rate limit|abuse detection", re.IGNORECASE)
@@ -105,11 +98,6 @@ class Answer:
     more: bool
 
 
-class _Refusal(msgspec.Struct):
-    message: str = ""
-    errors: list[object] = []
-
-
 class Transport:
     """Sends requests one after another, all of them within PATIENCE."""
 
@@ -128,16 +116,21 @@ class Transport:
         pauses = iter(PAUSES)
         while True:
             outcome = self._exchange(call)
-            wait = _wait(call, outcome, next(pauses, None))
+            pause = next(pauses, None)
+            wait = pause if call.repeatable else None
+            if isinstance(outcome, Answer) and outcome.status < 500:
+                after = outcome.headers.get("retry-after", "")
+                limited = outcome.status in {403, 429} and _SECONDS.fullmatch(after)
+                wait = float(after) if limited and pause else None
             if wait is None or time.monotonic() + wait > self._until:
                 break
             time.sleep(wait)
         if isinstance(outcome, ApiError):
             raise outcome  # out here, so that no error of the HTTP library hangs on it
         if outcome.status >= 300:
+            message = outcome.body.decode(errors="replace")
             # a proxy's error page may echo the request
-            message = message_of(outcome.body).replace(self._token.reveal(), "***")
-            raise refused(call, outcome, message)
+            raise refused(call, outcome, message.replace(self._token.reveal(), "***"))
         return outcome
 
     def _exchange(self, call: Call) -> Answer | ApiError:
@@ -191,35 +184,26 @@ class Transport:
         return request
 
 
-def _wait(call: Call, outcome: Answer | ApiError, pause: float | None) -> float | None:
-    """Return for how many seconds to wait before another try; None if there is to be none."""
-    if pause is None:
-        return None
-    if isinstance(outcome, Answer) and outcome.status < 500:
-        after = outcome.headers.get("retry-after", "")
-        limited = outcome.status in {FORBIDDEN, TOO_MANY} and _SECONDS.fullmatch(after)
-        return float(after) if limited else None
-    return pause if call.repeatable else None
-
-
 def refused(call: Call, answer: Answer, message: str) -> ApiError:
-    """Return the error that an answer is which is no success. `message` is GitHub's."""
+    """Return the error that an answer is which is no success. `message` is GitHub's, as JSON."""
     status = answer.status
     write = call.method != "GET"
-    text = f"GitHub answered {status} to {call}"
-    text += f": {for_terminal(message, _MESSAGE)}" if message else ""
     reason_id = ""
     remedy = ""
-    lacking = (
-        status in {FORBIDDEN, NOT_FOUND}
-        and _LACKS_PERMISSION.search(message) is not None
-    )
-    waits = "retry-after" in answer.headers or _LIMITED.search(message) is not None
+    lacking = status in {403, 404} and _LACKS_PERMISSION.search(message)
+    after = answer.headers.get("retry-after", "")
     spent = answer.headers.get("x-ratelimit-remaining") == "0"
-    limited = status == TOO_MANY or (status == FORBIDDEN and (waits or spent))
-    if not lacking and limited:
+    limited = status == 403 and (after or spent or _LIMITED.search(message))
+    if not lacking and (limited or status == 429):
         reason_id = "github/rate-limit"
-        remedy = f"run the job again{_when(answer.headers)}, or have fewer jobs share the token"
+        reset = answer.headers.get("x-ratelimit-reset", "")
+        when = ""
+        if _SECONDS.fullmatch(after):
+            when = f" in {after} s"
+        elif re.fullmatch("[0-9]{1,10}", reset):
+            moment = datetime.fromtimestamp(int(reset), timezone.utc)
+            when = f" after {moment:%Y-%m-%d %H:%M:%S} UTC"
+        remedy = f"run the job again{when}, or have fewer jobs share the token"
     elif status >= 500:
         reason_id = "github/trouble"
         remedy = "GitHub has trouble (www.githubstatus.com): run the job again later"
@@ -229,15 +213,15 @@ def refused(call: Call, answer: Answer, message: str) -> ApiError:
             "the token is sent to one place only; set GITHUB_API_URL, or the repository's name, to "
             "what it is now"
         )
-    elif status == UNAUTHORIZED:
+    elif status == 401:
         reason_id = "github/unauthorized"
         remedy = (
             "the token is wrong or has expired: pass `token: ${{ github.token }}`, or renew the "
             "secret that holds it"
         )
-    elif status == FORBIDDEN and not lacking and _CLOSED.search(message):
+    elif status == 403 and not lacking and _CLOSED.search(message):
         reason_id = "github/closed"
-    elif lacking or status == FORBIDDEN:
+    elif lacking or status == 403:
         reason_id = "github/permission"
         remedy = f"give the job `permissions: {{pull-requests: {'write' if write else 'read'}}}`"
         if write:
@@ -246,33 +230,12 @@ def refused(call: Call, answer: Answer, message: str) -> ApiError:
                 "read-only whatever the workflow says: post from a `workflow_run` workflow with "
                 "`repro-gate/repro-gate/comment`"
             )
-    elif status == NOT_FOUND:
+    elif status == 404:
         remedy = (
             "see that the number is right and that the token may read this repository"
         )
     kind = call.error if status >= 500 else ApiError
+    text = f"GitHub answered {status} to {call}: {for_terminal(message, _MESSAGE)}"
     error = kind(text, remedy=remedy, reason_id=reason_id)
     error.status = status
     return error
-
-
-def _when(headers: Mapping[str, str]) -> str:
-    """Return when GitHub will answer again, as its headers say; empty for none that it sends."""
-    after = headers.get("retry-after", "")
-    reset = headers.get("x-ratelimit-reset", "")
-    if _SECONDS.fullmatch(after):
-        return f" in {after} s"
-    if re.fullmatch("[0-9]{1,10}", reset):
-        return f" after {datetime.fromtimestamp(int(reset), timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-    return ""
-
-
-def message_of(body: bytes) -> str:
-    """Return GitHub's `message` from the body of an error, with `errors` behind it; empty for a
-    body that is not GitHub's JSON."""
-    try:
-        refusal = decode(body, _Refusal)
-    except Malformed:
-        return ""
-    errors = json.dumps(refusal.errors) if refusal.errors else ""
-    return "; ".join(filter(None, (refusal.message, errors)))

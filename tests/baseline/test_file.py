@@ -112,10 +112,10 @@ MALFORMED, FORGED = "config_hash.inputs: ", "but what it is made of gives sha256
 EDITS: list[tuple[str, str, object, str]] = [
     ("data", "version", GONE, "missing required field `version`"),
     ("data", "version", 2, "version: invalid enum value 2"),
-    ("data", "entries", "twice", "entries: a platform stands twice"),
+    ("data", "entries", "twice", "entries.1: a platform stands twice"),
     ("first", "platform", "x", "entries.0.platform: expected `str` matching"),
     ("first", "\x1b[31m\n", 1, r"unknown field `\x1b[31m\n`"),
-    ("first", "outcomes", "twice", "outcomes: a seed stands twice"),
+    ("first", "outcomes", "twice", "entries.0.outcomes: a seed stands twice"),
     ("first", "step-times", {"pinned": [1.0]}, "invalid enum value 'pinned'"),
     ("result", "seed", -1, "outcomes.0.seed: expected `int` >= 0"),
     ("result", "loss-curve", {0: "one"}, "loss-curve: invalid enum value 'one'"),

@@ -134,6 +134,9 @@ OF_GPU |= {"driver": "570.86.15", "gpu-model": "NVIDIA H200", "gpu-sm-count": 13
 def test_a_training_has_the_facts_of_its_device_and_no_others() -> None:
     assert platform_inputs(CPU, MACHINE, None) == OF_CPU
     assert platform_inputs(GPU, MACHINE, "ghcr.io/o/t@sha256:" + "1" * 64) == OF_GPU
+    for device, known in (("cpu", OF_CPU), ("cuda: x", OF_GPU)):
+        assert platform_inputs({"device": device}, {}, None) == dict.fromkeys(known)
+    assert platform_inputs({**GPU, "cudnn": "odd"}, MACHINE, None)["cudnn"] == "odd"
     machine = {**MACHINE, "driver": "1", "kernel": "other", "gpu.0.uuid": "GPU-2"}
     machine |= {"memory-bytes": "2", "cpu-count": "1"}
     facts = {**CPU, "cuda": "13.0", "gpus": "8", "interpreter": "/elsewhere/python"}
@@ -142,22 +145,3 @@ def test_a_training_has_the_facts_of_its_device_and_no_others() -> None:
     for name in ("ghcr.io/o/t", "mirror.example:5000/t"):
         found = platform_inputs(CPU, MACHINE, f"{name}@sha256:{'2' * 64}")
         assert found["image"] == f"sha256:{'2' * 64}"
-
-
-@pytest.mark.parametrize(
-    ("facts", "fact"),
-    [(CPU, name) for name in OF_CPU if name != "image"]
-    + [(GPU, name) for name in OF_GPU if name != "image"],
-)
-def test_each_fact_moves_its_own_input(facts: dict[str, str], fact: str) -> None:
-    def of(facts: dict[str, str], machine: dict[str, str]) -> dict[str, InputValue]:
-        return platform_inputs(facts, machine, None)
-
-    before, other = of(facts, MACHINE), {fact: "other"}
-    of_machine = fact in MACHINE
-    after = of(facts, MACHINE | other) if of_machine else of(facts | other, MACHINE)
-    assert changed_inputs(before, after) == {fact}
-    rest = {name: value for name, value in facts.items() if name != fact}
-    known = {name: value for name, value in MACHINE.items() if name != fact}
-    without = of({**rest, "device": facts["device"].partition(":")[0]}, known)
-    assert before.keys() == without.keys() and without[fact] is None

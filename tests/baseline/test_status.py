@@ -45,8 +45,7 @@ def judged(
 SECOND = outcome(bits="second")
 A_PT, OTHER_PT = outcome().artifacts, {"out/final.pt": digest("other")}
 BITS = ("losses", "weights", "optimizer")
-
-
+NAN, INF = float("nan"), float("inf")
 ROWS: list[tuple[Mapping[str, InputValue], RecordedResult, str, list[str], list[str]]] = [
     (RECIPE, outcome(), "unchanged", [], []),
     # an artifact that only one side captured is no difference
@@ -142,15 +141,6 @@ def test_an_unknown_platform_is_new_and_compared_with_the_nearest() -> None:
         assert (move.before, move.after) == ("2.13.0", "2.14.0")
     assert (same.unlike, other.unlike[:2]) == ((), ("losses", "weights"))
     assert found.unknown_recipe and not same.unknown_recipe
-
-
-NAN, INF = float("nan"), float("inf")
-
-
-# Step times
-
-
-# Entries
 
 
 def test_recording_replaces_this_platform_and_keeps_the_others_and_its_arguments() -> None:

@@ -69,9 +69,8 @@ def test_a_log_that_names_what_git_ignores(repo: Path) -> None:
     for line, paths in (
         ("Dataset not found, missing paths ['data/mnist']", ["data/mnist"]),
         (f"Dataset not found, missing paths ['{WORKSPACE}/data/mnist/a']", ["data/mnist/a"]),
-        ('no images in "sets"', ["sets"]),  # of which the workspaces have .gitkeep alone
         ("no 'data/mnist' with 'data/mnist/a'", ["data/mnist"]),  # the first covers the second
-        ("no 'data/mnist/a' in 'data/mnist'", ["data/mnist/a"]),
+        ("no images in 'sets/coco', nor in 'sets'", ["sets/coco"]),
         ("no sets in the mnist data", []),
         ("no images in 'data/gone' or 'data/mnist/gone'", []),
         ("cannot read 'data', 'data/readme', 'train.py', './'", []),
@@ -87,7 +86,8 @@ def test_code_names_what_git_ignores_and_declared_data_is_no_finding(repo: Path)
         facts = crashed(repo, "ValueError: download error", command=command, inside=inside)
         assert ignored_data(facts) == {"data/mnist": "gan/gan.py:2"}
     facts = crashed(repo, "no 'data/mnist/a'", command="python gan/gan.py --set sets/coco")
-    assert ignored_data(facts) == {"data/mnist/a": LOG, "sets/coco": "train.run"}
+    places = {"data/mnist/a": LOG, "sets/coco": "train.run", "data/mnist": "gan/gan.py:2"}
+    assert ignored_data(facts) == places
     assert ignored_data(crashed(repo, "no 'data/mnist/a'", data="data/mnist")) == {}
     facts = crashed(repo, "no 'data/mnist/a'")
     assert ignored_data(replace(facts, runs=(*facts.runs, run("deterministic-2")))) == {}
@@ -98,6 +98,7 @@ def test_a_line_that_names_a_file_that_was_not_there_and_only_this_checkout_has(
         (f"{NOT_FOUND}'{VOCAB}'", VOCAB),
         (f"[rank3]: {NOT_FOUND}'./src/../{VOCAB}'", VOCAB),
         (f'my.io.ReadError: {ABSENT}: "{VOCAB}"', VOCAB),
+        (f"{NOT_FOUND}'/home/me/workspace/{VOCAB}'", ""),
         (f"python: can't open file '{WORKSPACE}/build/ops.py': [Errno 2] {ABSENT}", "build/ops.py"),
         (f"OSError: {LIBRARY}: cannot open shared object file: {ABSENT}", LIBRARY),
         (f"ValueError: '{VOCAB}' holds no words", ""),

@@ -4,8 +4,6 @@ that the refusal gives it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -59,13 +57,6 @@ def _names(text: str) -> list[str]:
     return [name for start in starts for name in _NAMES[start]]
 
 
-def _pools(torch: Any, dimensions: int) -> Callable[[], Any]:
-    pool, unpool = (
-        getattr(torch.nn.functional, f"max_{kind}{dimensions}d") for kind in ("pool", "unpool")
-    )
-    return lambda: unpool(*pool(torch.ones(1, 1, *[4] * dimensions), 2, return_indices=True), 2)
-
-
 @pytest.mark.parametrize("name", sorted({name for names in _NAMES.values() for name in names}))
 def test_each_name_has_something_to_write_instead(name: str) -> None:
     line = f"RuntimeError: {name} does not have a deterministic implementation, but you set"
@@ -81,24 +72,3 @@ def test_each_operator_that_the_installed_torch_documents_as_refused_is_known_by
     notes = [note for device in ("cpu", "cuda") for note in assign([], documentation, device)]
     entries = {note.partition("(raises): ")[2] for note in notes} - {""}
     assert len(entries) >= 20 and not [text for text in entries if not _names(text)]
-
-
-@pytest.mark.filterwarnings("ignore:.*quantize")  # deprecated, and still refused
-def test_what_the_installed_torch_refuses_on_a_cpu_has_the_name_that_is_listed_here() -> None:
-    torch = pytest.importorskip("torch")
-    tried: dict[str, Callable[[], Any]] = {
-        "torch.Tensor.put_": lambda: torch.zeros(4).put_(torch.tensor([0]), torch.ones(1)),
-        "torch.Tensor.resize_": lambda: torch.quantize_per_tensor(
-            torch.ones(4), 0.1, 0, torch.quint8
-        ).resize_(2),
-        **{f"torch.nn.MaxUnpool{size}d": _pools(torch, size) for size in (1, 2, 3)},
-    }
-    torch.use_deterministic_algorithms(True)
-    try:
-        for text, call in tried.items():
-            with pytest.raises(RuntimeError) as refused:
-                call()
-            refusal = re.search(REFUSAL, f"RuntimeError: {refused.value}")
-            assert refusal is not None and refusal[1] in _names(text)
-    finally:
-        torch.use_deterministic_algorithms(False)

@@ -96,7 +96,7 @@ def test_a_mistake_in_a_payload_names_its_path() -> None:
         ("pull_request.base.repo", (None,)),
         ("workflow_run.id", (1.5,)),
         ("workflow_run.event", (None,)),
-        ("workflow_run.repository.full_name", ("../..",)),
+        ("workflow_run.head_repository.full_name", ("../..",)),
     ):
         read, payload = (pull_of, PULL) if path.startswith("pull") else (run_of, RUN)
         for value in values:

@@ -18,7 +18,7 @@ from repro_gate.github import run_phase
 from repro_gate.github.activity import Decision
 from repro_gate.github.redact import MARK
 from repro_gate.github.report_folder import PROBLEM, REPORT, read_problem
-from repro_gate.github.run_phase import gate_phase, spec_path
+from repro_gate.github.run_phase import gate_phase
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.document import load
 from repro_gate.report.model import Origin, Report
@@ -140,7 +140,7 @@ def test_neither_a_known_secret_nor_a_trainings_file_is_left(
     assert load(job.workspace / FOLDER / REPORT).verdict == "fail"
 
 
-def test_the_specs_path_counts_from_the_workspace(job: Job) -> None:
+def test_a_folder_stands_for_the_spec_in_it(job: Job) -> None:
     (job.workspace / "a").mkdir()
-    found = [spec_path(Inputs(spec=spec)) for spec in ("repro.yml", "a/c.yml", "a")]
-    assert found == ["repro.yml", "a/c.yml", "a/repro.yml"]
+    (job.workspace / "a/repro.yml").write_text("version: 2\n")
+    assert left(job, Inputs(spec="a")).message.startswith("a/repro.yml:1:")

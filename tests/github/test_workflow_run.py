@@ -22,7 +22,7 @@ from tests.support.github.server import GitHub
 OURS, FORK = "octo-org/trainer", "stranger/trainer"
 
 
-def a_run(head: str, repository: str, branch: str = "topic") -> WorkflowRun:
+def a_run(head: str, branch: str = "topic") -> WorkflowRun:
     """Run 4711, attempt 2, of the repository `head`."""
     return WorkflowRun(
         id=4711,
@@ -33,11 +33,10 @@ def a_run(head: str, repository: str, branch: str = "topic") -> WorkflowRun:
         head_sha=HEAD,
         head_branch=branch,
         head_repo=Repository(head),
-        repo=Repository(repository),
     )
 
 
-RUN = a_run(FORK, OURS)
+RUN = a_run(FORK)
 ORIGIN = Origin(OURS, HEAD, 4711, 2)
 
 
@@ -66,14 +65,14 @@ def test_a_forks_report_finds_its_own_pull_request_whatever_its_branch_is_called
     assert not github.writes
     # of an earlier attempt, and in another spelling
     assert bound(github, origin=replace(ORIGIN, run_attempt=1)).number == PULL
-    run = a_run("Stranger/Trainer", "Octo-Org/Trainer")
+    run = a_run("Stranger/Trainer")
     assert bound(github, run, replace(ORIGIN, repository="OCTO-ORG/trainer")).number == PULL
     name = "x\u202e::error::&state=all"
     with pytest.raises(NothingToDo) as caught:
-        bound(github, a_run(FORK, OURS, name))
+        bound(github, a_run(FORK, name))
     assert caught.value.message.isprintable() and "\\u202e" in caught.value.message
     github.add_pull(12, HEAD, name, FORK)
-    assert bound(github, a_run(FORK, OURS, name)).number == 12
+    assert bound(github, a_run(FORK, name)).number == 12
 
 
 def test_a_report_of_anything_else_or_of_no_run_is_refused(github: GitHub) -> None:
@@ -102,7 +101,7 @@ def test_a_run_without_an_open_pull_request_has_nothing_to_post_on(github: GitHu
         with pytest.raises(GateError) as caught:
             bound(github, msgspec.structs.replace(RUN, **change))
         assert caught.value.reason_id == "workflow-run/no-pull-request"
-    own = a_run(OURS, OURS)
+    own = a_run(OURS)
     assert bound(github, own).number == 10
     github.change_pull(10, state="closed")
     with pytest.raises(NothingToDo, match="no open pull request"):

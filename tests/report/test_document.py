@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 
 from repro_gate.baseline.config_hash import InputValue, hash_inputs, made_again
 from repro_gate.compare.model import Fingerprint, GrowthPoint, HeatMap, HeatRow
-from repro_gate.github.marker import state_of, tenths
+from repro_gate.github.marker import state_of
 from repro_gate.report import document as written
 from repro_gate.report import exports, html, markdown, matrix, schema, terminal
 from repro_gate.report.document import ReportError, report_from, to_json
@@ -352,4 +352,3 @@ def test_an_odd_report_is_shown_by_every_renderer(report: Report) -> None:
         assert render(read)
     assert exports.sarif(read) and exports.junit(read)
     assert matrix.between(read, reports.PASS, ("a", "b")) and state_of(read)
-    assert tenths(read) is None or all(abs(end) <= 10**9 for end in tenths(read) or ())

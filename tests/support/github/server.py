@@ -101,7 +101,6 @@ class Pull:
     base_repository: str
     base_ref: str = "main"
     state: str = "open"
-    locked: bool = False
 
     def is_from(self, head: str) -> bool:
         """Whether `head`, `owner:branch`, is where it comes from. Logins do not tell case apart,
@@ -112,10 +111,9 @@ class Pull:
 
     def shown(self) -> dict[str, Any]:
         """As the API gives it: what a client may look at."""
-        common = {"number": self.number, "state": self.state, "locked": self.locked, "draft": False}
         head = _end(self.head_ref, self.head_sha, self.head_repository)
         base = _end(self.base_ref, "0" * 40, self.base_repository)
-        return {**common, "title": f"Change {self.number}", "head": head, "base": base}
+        return {"number": self.number, "state": self.state, "head": head, "base": base}
 
 
 def _end(ref: str, sha: str, of: str | None) -> dict[str, Any]:
@@ -192,7 +190,7 @@ class GitHub:
             self._pulls[number] = Pull(number, head_sha, head_ref, head, self.repository, **more)
 
     def change_pull(self, number: int, **fields: Any) -> None:
-        """Move its head (`head_sha=…`), close it (`state="closed"`), lock it (`locked=True`)."""
+        """Move its head (`head_sha=…`) or close it (`state="closed"`)."""
         with self._lock:
             for name, value in fields.items():
                 assert hasattr(self._pulls[number], name)
@@ -295,12 +293,8 @@ class GitHub:
             pull = self._pull(found[1])
             if method == "GET":
                 return self._page(request, rest, self.comments(pull.number))
-            if method != "POST":
-                return None
-            body = _text(request)
-            if pull.locked:
-                raise Refused(403, "Unable to create comment because issue is locked.")
-            return Answer(201, self._comments[self.add_comment(pull.number, login, body)][1])
+            made = self.add_comment(pull.number, login, _text(request))
+            return Answer(201, self._comments[made][1]) if method == "POST" else None
         if found := re.fullmatch(r"/issues/comments/(\d+)", rest):
             number = int(found[1])
             if number not in self._comments:
