@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
 from repro_gate.compare.model import Distance, Divergence, GrowthPoint, Value
 from repro_gate.trace.blocks import Block
@@ -86,18 +87,15 @@ def loss_gaps(
     first: Mapping[str, Trace], second: Mapping[str, Trace]
 ) -> tuple[tuple[int, float], ...]:
     """Return step and the largest gap of its losses, over all processes and backward passes."""
-    gaps: dict[int, float] = {}
+    gaps: defaultdict[int, float] = defaultdict(float)
     for label in first.keys() & second.keys():
-        theirs = {
-            key_of(block): block.values
-            for block in second[label].blocks
-            if block.kind == "loss"
-        }
+        theirs = {key_of(block): block for block in second[label].blocks}
         for block in first[label].blocks:
-            pairs = zip(block.values, theirs.get(key_of(block), ()), strict=False)
-            for values in pairs:
-                found = gap(*map(float.fromhex, values))
-                gaps[block.step] = max(gaps.get(block.step, 0.0), found)
+            twin = theirs.get(key_of(block))
+            if block.kind == "loss" and twin:
+                for values in zip(block.values, twin.values, strict=False):
+                    found = gap(*map(float.fromhex, values))
+                    gaps[block.step] = max(gaps[block.step], found)
     return tuple(sorted(gaps.items()))
 
 
@@ -137,16 +135,16 @@ def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
 def growth(second: Mapping[str, Trace]) -> tuple[GrowthPoint, ...]:
     """Return for each step that was measured ||a - b|| of all parameters as one vector, and the
     largest ULP of anything."""
-    by_step: dict[int, list[Measured]] = {}
+    by_step: defaultdict[int, list[Measured]] = defaultdict(list)
     for _, item, _ in measurements(second):
-        by_step.setdefault(item.step, []).append(item)
+        by_step[item.step].append(item)
     found = []
     for step, items in sorted(by_step.items()):
         whole = norm(item.l2 for item in items if item.kind == "parameter")
-        ulp = max(
-            (item.max_ulp for item in items if item.max_ulp is not None), default=None
+        ulps = [item.max_ulp for item in items if item.max_ulp is not None]
+        found.append(
+            GrowthPoint(step=step, weight_l2=whole, max_ulp=max(ulps, default=None))
         )
-        found.append(GrowthPoint(step=step, weight_l2=whole, max_ulp=ulp))
     return tuple(found)
 
 
@@ -161,9 +159,8 @@ def norm(parts: Iterable[float | None]) -> float | None:
 def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None:
     """Return |a - b| and the ULP of two finite numbers of one dtype; None for texts, truth values,
     NaN and infinities."""
-    if not (_is_number(a) and _is_number(b)):
+    if isinstance(a, str | bool) or isinstance(b, str | bool):
         return None
-    packing = _PACKING.get(dtype or "", "")
     try:
         first = float(a)
         second = float(b)
@@ -173,21 +170,18 @@ def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None
     if not (math.isfinite(first) and math.isfinite(second)):
         return None
     ulp = None
-    with suppress(OverflowError):  # a trace that states what its dtype cannot hold
-        if packing:
-            ulp = abs(_place(first, packing) - _place(second, packing))
+    # a type that is no float, or a trace that states what its dtype cannot hold
+    with suppress(KeyError, OverflowError):
+        packing = _PACKING[dtype or ""]
+        ulp = abs(_place(first, packing) - _place(second, packing))
     relative = finite(far / abs(first)) if first else None
     return Distance(finite(far), ulp, finite(far), relative)
-
-
-def _is_number(value: Value) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _place(value: float, packing: str) -> int:
     """Return the value's place among the representable values of its type: neighbours differ by 1.
     Raises OverflowError beyond its range."""
     content = struct.pack("<" + packing, value)
-    bits = int.from_bytes(content, "little")
+    bits = int.from_bytes(content, "little", signed=True)
     top = 1 << (8 * len(content) - 1)
-    return -(bits - top) if bits & top else bits
+    return bits if bits >= 0 else -(bits + top)

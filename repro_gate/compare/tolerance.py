@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from repro_gate.compare.distances import finite, measurements, norm
 from repro_gate.compare.model import Comparison, NoiseFloor
-from repro_gate.compare.traces import compare_runs, measured_alike, processes
+from repro_gate.compare.traces import compare_runs, processes, with_valid_distances
 from repro_gate.spec.model import Tolerance
 from repro_gate.trace.model import Trace
 
@@ -72,7 +72,7 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
     comparison = compare_runs(a, b)
     losses = comparison.losses
     gaps = [gap for _, gap in comparison.loss_gaps if math.isfinite(gap)]
-    l2, relative = _weight_l2(measured_alike(processes(a), processes(b)))
+    l2, relative = _weight_l2(with_valid_distances(processes(a), processes(b)))
     first = comparison.first_divergence
     if comparison.identical:
         gaps = [0.0] if losses else []

@@ -40,6 +40,7 @@ ONLY_SECOND = "recorded in the second run only"
 
 # step, place in the order in which the process recorded, what differs
 Difference = tuple[int, float, Divergence]
+_Content = tuple[Row, bytes, Value | None]  # a row, its digest and its number
 
 
 def compare_runs(
@@ -55,8 +56,7 @@ def compare_runs(
     they belong.
     """
     first = processes(a)
-    second = measured_alike(first, processes(b))
-    _require_one_digest(first, second)
+    second = with_valid_distances(first, processes(b))
     lengths = [len(trace.steps) for trace in (*first.values(), *second.values())]
     steps = max(lengths, default=0)
     marks = Marks(steps)
@@ -68,6 +68,11 @@ def compare_runs(
         names = {item.name for item in artifacts}
         by_kind["artifact"] = Tally(max(artifact_leaves, len(names)), len(names))
     tallies = [by_kind[kind] for kind in by_kind.keys() - {"rng", "loss"}]
+    main = next(iter(first), "")
+    ours, theirs = (
+        losses_of(run[main]) if main in run else {} for run in (first, second)
+    )
+    both = sorted(ours.keys() & theirs)
     measured = _measured(second)
     return Comparison(
         identical=not differences,
@@ -79,7 +84,7 @@ def compare_runs(
         by_step=tuple(sorted(marks.by_step.items())),
         # what comes after the last step is no step
         differing_steps=sum(0 <= step < steps for step in marks.by_step),
-        losses=_losses(first, second),
+        losses=tuple((step, ours[step], theirs[step]) for step in both),
         weights=weights(second),
         loss_gaps=loss_gaps(first, second),
         unmatched=marks.unmatched,
@@ -127,7 +132,7 @@ def alone(traces: Sequence[Trace]) -> dict[str, Trace]:
     return {trace.key: trace for trace in trained if counts[trace.key] == 1}
 
 
-def measured_alike(
+def with_valid_distances(
     first: Mapping[str, Trace], second: Mapping[str, Trace]
 ) -> dict[str, Trace]:
     """Return the second run's processes, without the distances of those that took more or fewer
@@ -138,17 +143,6 @@ def measured_alike(
         if label not in first or len(first[label].steps) != len(trace.steps):
             comparable[label] = replace(trace, distances=[])
     return comparable
-
-
-def _require_one_digest(
-    first: Mapping[str, Trace], second: Mapping[str, Trace]
-) -> None:
-    """Raise Inconclusive if a process digested tensors in one way in the first run and in
-    another in the second."""
-    for label in first.keys() & second.keys():
-        names = named_digest([first[label]]), named_digest([second[label]])
-        if first[label].facts.get("digest") != second[label].facts.get("digest"):
-            raise other_digest("a process", *names)
 
 
 def named_digest(traces: Iterable[Trace]) -> str:
@@ -186,9 +180,8 @@ def _divergences(
         )
         differences.append((-1, -1, missing))
         marks.unmatched = marks.unmatched or missing
-    if {*marks.differing_kinds(), *(item.kind for _, _, item in differences)} == {
-        "rng"
-    }:
+    kinds = {kind for _, kind, _ in marks.differing}
+    if kinds | {item.kind for _, _, item in differences} == {"rng"}:
         # no recorded number depends on the states of generators
         differences = []
         marks.unmatched = None
@@ -204,18 +197,26 @@ def _divergences(
 
 
 def _of_process(label: str, a: Trace, b: Trace, marks: Marks) -> list[Difference]:
-    """Return the first row that differs and the first that only the second run has, and mark
-    all."""
-    ours, theirs = _comparable(a, b)
+    """Return the first row that differs and the first that only the second run has, and mark all.
+    Raises Inconclusive if the runs digested tensors in two ways.
+
+    Steps that one run took and the other did not are no differences of tensors: `unequal_length`
+    reports them.
+    """
+    if a.facts.get("digest") != b.facts.get("digest"):
+        raise other_digest("a process", named_digest([a]), named_digest([b]))
+    ours = a.blocks
+    theirs = b.blocks
+    # one was ended before it could say in which state
+    is_cut_off = (a.stopped or b.stopped) and None in (a.end, b.end)
+    if is_cut_off or len(a.steps) != len(b.steps):
+        ours, theirs = blocks_of_common_steps(a, b)
     unpaired = {key_of(block): block for block in theirs}
     differing: list[Difference] = []
     for place, block in enumerate(ours):
         marks.saw(label, block)
-        twin = unpaired.pop(key_of(block), None)
-        rows = (
-            _differences(label, block, twin) if twin else _all(label, block, ONLY_FIRST)
-        )
-        for item in rows:
+        twin = unpaired.pop(key_of(block), None) or _emptied(block)
+        for item in _differences(label, block, twin):
             marks.differs(item)
             if not differing:
                 differing = [(item.step, place, item)]
@@ -224,34 +225,29 @@ def _of_process(label: str, a: Trace, b: Trace, marks: Marks) -> list[Difference
     extra: list[Difference] = []
     for place, block in enumerate(theirs):
         if key_of(block) in unpaired:
-            for item in _all(label, block, ONLY_SECOND):
+            for item in _differences(label, _emptied(block), block):
                 marks.differs(item)
                 # before the block that the first run has in its place
                 extra = extra or [(item.step, place - 0.5, item)]
     return differing + extra
 
 
-def _comparable(a: Trace, b: Trace) -> tuple[Sequence[Block], Sequence[Block]]:
-    """Return the blocks of two processes that can be compared. Steps that one of them took and the
-    other did not are no differences of tensors: `unequal_length` reports them."""
-    # one was ended before it could say in which state
-    is_cut_off = (a.stopped or b.stopped) and None in (a.end, b.end)
-    if is_cut_off or len(a.steps) != len(b.steps):
-        return in_both(a, b)
-    return a.blocks, b.blocks
+def _emptied(block: Block) -> Block:
+    """Return what stands for the counterpart of a block that one run lacks."""
+    return replace(block, rows=(), content=b"")
 
 
-def in_both(a: Trace, b: Trace) -> tuple[list[Block], list[Block]]:
+def blocks_of_common_steps(a: Trace, b: Trace) -> tuple[list[Block], list[Block]]:
     """Return the blocks of the steps that both processes took; of the step after them, what both
     had recorded before its optimizer's step."""
     common = min(len(a.steps), len(b.steps))
-    both = {key_of(block) for block in a.blocks} & {key_of(block) for block in b.blocks}
+    keys = {key_of(block) for block in a.blocks} & {key_of(block) for block in b.blocks}
 
     def counts(block: Block) -> bool:
         if block.step < common:
             return True
         within = block.step == common and block.kind in WITHIN_A_STEP
-        return within and key_of(block) in both
+        return within and key_of(block) in keys
 
     return list(filter(counts, a.blocks)), list(filter(counts, b.blocks))
 
@@ -285,49 +281,42 @@ def first_difference(
     return next(_differences(label, twin, block), None) if twin else None
 
 
-def _all(label: str, block: Block, detail: str) -> Iterator[Divergence]:
-    """Yield each row of a block that one run lacks."""
-    return (_divergence(label, block, row, detail=detail) for row in block.rows)
-
-
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
     """Yield each row in which two blocks differ."""
-    first = a.digests
-    second = b.digests
-    if first == second and a.rows == b.rows:
+    if a.digests == b.digests and a.rows == b.rows:
         return  # nearly always: without a look at each row
-    unpaired: defaultdict[str, deque[int]] = defaultdict(deque)
-    for at, row in enumerate(b.rows):
-        unpaired[row[0]].append(at)
-    for index, row in enumerate(a.rows):
+    unpaired: defaultdict[str, deque[_Content]] = defaultdict(deque)
+    for content in _contents(b):
+        unpaired[content[0][0]].append(content)
+    for row, digest, value in _contents(a):
         if not unpaired[row[0]]:
             yield _divergence(label, a, row, detail=ONLY_FIRST)
             continue
-        at = unpaired[row[0]].popleft()
-        other = b.rows[at]
-        values = None
+        twin, other_digest, other = unpaired[row[0]].popleft()
+        values = None if value is None or other is None else (value, other)
         detail = ""
-        if index < len(a.values) and at < len(b.values):
-            values = _number(a.values[index], row[1]), _number(b.values[at], other[1])
-        if other[1:] != row[1:]:
-            detail = f"{_typed(row)} in the first run, {_typed(other)} in the second"
-        if detail or _digest(first, index) != _digest(second, at):
+        if twin[1:] != row[1:]:
+            ours, theirs = (f"{item[1]} {list(item[2])}" for item in (row, twin))
+            detail = f"{ours} in the first run, {theirs} in the second"
+        if detail or digest != other_digest:
             yield _divergence(label, a, row, values=values, detail=detail)
-    for at in chain(*unpaired.values()):
-        yield _divergence(label, b, b.rows[at], detail=ONLY_SECOND)
+    for row, *_ in chain(*unpaired.values()):
+        yield _divergence(label, b, row, detail=ONLY_SECOND)
 
 
-def _typed(row: Row) -> str:
-    return f"{row[1]} {list(row[2])}"
-
-
-def _number(text: str, dtype: str) -> Value:
-    """Return the number that a trace holds as a hex float, as the bool or int that it was. What a
-    trace says of its dtype is untrusted."""
-    number = float.fromhex(text)
-    if dtype == "bool":
-        return bool(number)
-    return int(number) if dtype == "int" and math.isfinite(number) else number
+def _contents(block: Block) -> Iterator[_Content]:
+    """Yield the rows of a block, each with its digest and its number. A trace holds that as a hex
+    float: it is again the bool or int that it was. What a trace says of its dtype is untrusted."""
+    digests = block.digests
+    for at, row in enumerate(block.rows):
+        value: Value | None = None
+        if at < len(block.values):
+            value = float.fromhex(block.values[at])
+            if row[1] == "bool":
+                value = bool(value)
+            elif row[1] == "int" and math.isfinite(value):
+                value = int(value)
+        yield row, digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES], value
 
 
 def _divergence(label: str, block: Block, row: Row, **more: Any) -> Divergence:
@@ -343,10 +332,6 @@ def _divergence(label: str, block: Block, row: Row, **more: Any) -> Divergence:
     )
 
 
-def _digest(digests: bytes, index: int) -> bytes:
-    return digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
-
-
 def _measured(second: Mapping[str, Trace]) -> dict[tuple[str, int, str, str], Measured]:
     """Return what the second run's probe measured, by process, step, kind and name."""
     measured: dict[tuple[str, int, str, str], Measured] = {}
@@ -356,16 +341,3 @@ def _measured(second: Mapping[str, Trace]) -> dict[tuple[str, int, str, str], Me
         if at_end:
             measured[label, item.step + 1, item.kind, item.name] = item
     return measured
-
-
-def _losses(
-    first: Mapping[str, Trace], second: Mapping[str, Trace]
-) -> tuple[tuple[int, float, float], ...]:
-    """Return step and both losses of the first process, where both runs have one."""
-    main = next(iter(first), "")
-    if main not in second:
-        return ()
-    ours = losses_of(first[main])
-    theirs = losses_of(second[main])
-    both = sorted(ours.keys() & theirs)
-    return tuple((step, ours[step], theirs[step]) for step in both)
