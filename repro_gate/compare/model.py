@@ -143,7 +143,7 @@ class HeatRow:
             "may be empty."
         ),
     ]
-    tensors: Annotated[int, about("Quantities in the row.", ge=0)]
+    tensors: Annotated[Count, about("Quantities in the row.")]
     cells: Annotated[
         str,
         about(
@@ -160,7 +160,7 @@ class HeatRow:
 class HeatMap:
     """Where two runs differ, modules by steps."""
 
-    steps: Annotated[int, about("Optimizer steps of the longer run.", ge=0)]
+    steps: Annotated[Count, about("Optimizer steps of the longer run.")]
     width: Annotated[
         int,
         about(
@@ -168,7 +168,7 @@ class HeatMap:
             ge=1,
         ),
     ]
-    depth: Annotated[int, about("Parts of a module's path that are told apart.", ge=0)]
+    depth: Annotated[Count, about("Parts of a module's path that are told apart.")]
     rows: Annotated[
         tuple[HeatRow, ...],
         about("In order of execution, by process.", max_length=1_000),
@@ -180,7 +180,7 @@ class GrowthPoint:
     """How far two runs are apart at the end of one step, as two more runs of the same training
     measured it."""
 
-    step: Annotated[int, about("Optimizer step; -1 before the first.", ge=-1)]
+    step: Annotated[Step, about("Optimizer step; -1 before the first.")]
     weight_l2: Annotated[
         float | None,
         about(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
-from repro_gate.compare.model import KINDS, STEPS, Divergence, about
+from repro_gate.compare.model import KINDS, STEPS, Count, Divergence, about
 from repro_gate.factors import Cause, Site
 from repro_gate.trace.model import OperatorLine, Undone, Used
 
@@ -77,8 +77,8 @@ class Pair:
 class Rate:
     """How often pairs of equal runs diverge, the gate's own pair among them."""
 
-    diverged: Annotated[int, about("Pairs that diverged.", ge=0)]
-    pairs: Annotated[int, about("Pairs of runs.", ge=0)]
+    diverged: Annotated[Count, about("Pairs that diverged.")]
+    pairs: Annotated[Count, about("Pairs of runs.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +90,8 @@ class ShownUse:
     file: Annotated[
         str, about("File, relative to the checkout; empty if no line of it asked.")
     ] = ""
-    line: Annotated[int, about("Its line, from 1; 0 where none is known.", ge=0)] = 0
-    count: Annotated[int, about("How often, in the first run.", ge=0)] = 0
+    line: Annotated[Count, about("Its line, from 1; 0 where none is known.")] = 0
+    count: Annotated[Count, about("How often, in the first run.")] = 0
     differs: Annotated[bool, about("Whether the two runs got other answers.")] = False
 
 
@@ -104,7 +104,7 @@ class ShownOperator:
     file: Annotated[
         str, about("File of the line that called it; empty if none is known.")
     ] = ""
-    line: Annotated[int, about("That line, from 1; 0 where none is known.", ge=0)] = 0
+    line: Annotated[Count, about("That line, from 1; 0 where none is known.")] = 0
     same_inputs: Annotated[bool, about("Whether both runs gave it the same bits.")] = (
         True
     )
@@ -203,7 +203,7 @@ class Diagnosis:
         tuple[ShownOperator, ...],
         about("Operators around the one that gave other bits.", max_length=50),
     ] = ()
-    runs: Annotated[int, about("Runs that the diagnosis made.", ge=0)] = 0
+    runs: Annotated[Count, about("Runs that the diagnosis made.")] = 0
     seconds: Annotated[float, about("How long it took, in seconds.", ge=0)] = 0.0
 
 

@@ -127,7 +127,7 @@ def test_one_notice_names_a_few_and_folds_the_rest() -> None:
         files(**{f"out/run/{i:02}.bin": f"{run}{i}".encode() for i in range(30)}, x=run)
         for run in (b"0", b"1")
     )
-    assert notices(*runs)["unrecorded/files"][0].endswith(" differ: out/ (30 files), x")
+    assert notices(*runs)["unrecorded/files"][0].endswith(" and 27 more")
     assert notices(files(a=b"1"), files(a=b"1")) == {}
     names = ("acc", "f1", "bleu", "rouge")
     a, b = (Left(printed=[f"{name}: {value}" for name in names]) for value in (0.5, 0.25))
