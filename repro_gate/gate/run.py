@@ -26,6 +26,7 @@ from repro_gate.gate.prepare import Job, gate_folder, prepare
 from repro_gate.gate.reporting import report_of
 from repro_gate.gate.resume import resumed
 from repro_gate.gate.robustness import not_robust, robustness_of
+from repro_gate.gate.verdict import Findings
 from repro_gate.ops.lookup import cited, look_up
 from repro_gate.report.model import Report
 from repro_gate.runs.gate_folder import remove_copies
@@ -58,8 +59,8 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         results = _run(job, folder, ahead)
         dependence, results = robustness_of(results, watch)
         cause = diagnosis_of(results, watch)
-        legs = resumed(results, watch)
-        ways = equivalences_of(results, watch)
+        resumption = resumed(results, watch)
+        equivalences = equivalences_of(results, watch)
         refused = refused_operators(results, watch)
         bare = bare_run(results, watch)
         evidence = with_runs(ahead.evidence(), results)
@@ -76,22 +77,17 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         )
         hashed = config_hash_of_runs(evidence, results)
         entry = entry_of_runs(job, evidence, results, hashed)
-        other = compare_with_ref(job, evidence, results, hashed)
+        against = compare_with_ref(job, evidence, results, hashed)
         remove_copies(folder, watch.said)
-        diagnosis = cited(cause or dependence, catalog)
-        report = report_of(
-            job,
-            evidence,
-            results,
-            diagnosis,
-            bare,
-            entry,
-            hashed,
-            other,
-            legs,
-            ways,
-            catalog.notes,
+        findings = Findings(
+            results=results,
+            bare=bare,
+            diagnosis=cited(cause or dependence, catalog),
+            against=against,
+            resumed=resumption,
+            equivalences=equivalences,
         )
+        report = report_of(job, evidence, findings, entry, hashed, catalog.notes)
         return GateResult(report, entry)
 
 

@@ -69,14 +69,9 @@ class SelfTest:
         outcomes = [row.outcome for row in self.rows]
         if "not caught" in outcomes:
             return 1
-        no_weight = any(
-            row.fault == "weight" and row.outcome != "caught" for row in self.rows
-        )
-        return (
-            3
-            if "inconclusive" in outcomes or no_weight or "caught" not in outcomes
-            else 0
-        )
+        by_fault = {row.fault: row.outcome for row in self.rows}
+        is_shown = "caught" in outcomes and "inconclusive" not in outcomes
+        return 0 if is_shown and by_fault.get("weight", "caught") == "caught" else 3
 
 
 def selftest(
@@ -147,14 +142,11 @@ def judge(
             row, why="a warning: no recorded number depends on this generator"
         )
         return _by_check(row, generators, f"{name}: differs from step {put.step} on")
-    if (
-        first is not None
-        and "determinism/diverged" in row.reasons
-        and _there(put, first)
-    ):
+    if first is None:
+        return replace(row, why="the gate finds no difference")
+    if "determinism/diverged" in ids and _there(put, first):
         return replace(row, outcome="caught")
-    where = "no difference" if first is None else "it in another place"
-    return replace(row, why=f"the gate finds {where}")
+    return replace(row, why="the gate finds it in another place")
 
 
 def _there(put: Place, first: Divergence) -> bool:
@@ -183,13 +175,12 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     clean = do_runs(spec, folder, watch, (first, second))
     if clean.interrupted == INTERRUPTED:
         raise KeyboardInterrupt
-    bad = next((item for item in clean.runs if not item.good), None)
     comparison = clean.comparison
-    divergence = comparison and comparison.first_divergence
     why = clean.interrupted or "the clean runs could not be compared"
     remedy = clean.interrupted_by[1]
-    if divergence:
-        place = sentence(divergence)
+    bad = next((item for item in clean.runs if not item.good), None)
+    if comparison and comparison.first_divergence:
+        place = sentence(comparison.first_divergence)
         why = (
             f"two clean runs diverge {place}, so that no fault of ours would stand out"
         )

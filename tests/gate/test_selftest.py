@@ -127,7 +127,7 @@ def test_each_fault_has_a_place_in_the_middle_and_what_a_training_lacks_is_said(
         for fault, put in places.items()
         if isinstance(put, Place) and put.step == 3
     } == {
-        "weight": ("parameter", "fc.bias"),
+        "weight": ("parameter", "fc.weight"),
         "optimizer": ("optimizer", "fc.weight.exp_avg"),
         "batch": ("batch", "images"),
         "buffer": ("buffer", "norm.running_mean"),
