@@ -80,7 +80,7 @@ class _Search:
     def __init__(self, case: Case, experiments: Experiments) -> None:
         self.case = case
         self.experiments = experiments
-        self.until = case.first  # the divergence that is to go
+        self.target = case.first  # the divergence that is to go
         self.seen = Pair()  # the pair that showed it
         self.pinned = frozenset[Unit]()
         # pinned sets, and how many pairs in a row agreed with them
@@ -108,15 +108,15 @@ class _Search:
         """Return what was found: the first cause, with those that are needed besides."""
         first, *others = self.found or [self._handed_over() or _UNKNOWN]
         if self.pinned:
-            last = (self.until.step if self.seen.first else self.seen.steps) - 1
-            until = f"up to step {last}" if last >= 0 else "before the first step"
-            factors = {BY_NAME[unit.factor].proof: 0 for unit in sorted(self.pinned)}
+            last = (self.target.step if self.seen.first else self.seen.steps) - 1
+            how_far = f"up to step {last}" if last >= 0 else "before the first step"
+            proofs = {BY_NAME[unit.factor].proof: 0 for unit in sorted(self.pinned)}
             held = (
-                "with all of them held fixed" if first.one_of else " and ".join(factors)
+                "with all of them held fixed" if first.one_of else " and ".join(proofs)
             )
-            proof = "confirmed" if first.confirmed else "seen"
+            verb = "confirmed" if first.confirmed else "seen"
             self.evidence.append(
-                f"{proof}: {held}, two runs are bitwise identical {until}"
+                f"{verb}: {held}, two runs are bitwise identical {how_far}"
             )
         return replace(
             first,
@@ -131,7 +131,7 @@ class _Search:
         longer if it does not come back."""
         for tried in range(_WATCHED):
             stress = tried == _WATCHED - 1
-            steps = self.case.steps if tried else _cut(self.until)
+            steps = self.case.steps if tried else _cut(self.target)
             setting = Setting(steps=steps, stress=stress)
             pair = self.experiments.pair(setting, again=tried > 0)
             first = pair.first
@@ -141,8 +141,8 @@ class _Search:
             if not pair.failed:
                 self.seen = pair
             if first is not None:
-                self.stable = tried == 0 and first.step == self.until.step
-                self.until = first
+                self.stable = tried == 0 and first.step == self.target.step
+                self.target = first
                 self.stress = stress
                 if stress:
                     self.evidence.append(
@@ -160,9 +160,9 @@ class _Search:
         """Find what makes the divergence in progress go, and hold it from here on."""
         suspected = self._suspects()
         flags = [Unit("flags", item.site) for item in self.case.undone]
-        everything = frozenset([*map(Unit, _WHOLE), *flags])
+        all_units = frozenset([*map(Unit, _WHOLE), *flags])
         is_outside = any(item.use.direct for item in outside(suspected))
-        if is_outside and not self._sufficient(everything):
+        if is_outside and not self._sufficient(all_units):
             self.ruled_out.append(
                 "every factor that can be held fixed, held, does not change it"
             )
@@ -190,8 +190,8 @@ class _Search:
 
     def _suspects(self) -> list[Suspect]:
         """Return what differed before the divergence in progress and is not pinned yet."""
-        until = 1 << 62 if self.until.kind == "artifact" else self.until.step
-        differing = suspects(*self.seen.uses, until=until)
+        last = 1 << 62 if self.target.kind == "artifact" else self.target.step
+        differing = suspects(*self.seen.uses, until=last)
         return [item for item in differing if item.unit not in self.pinned]
 
     def _left_over(self) -> bool:
@@ -232,21 +232,7 @@ class _Search:
         """Tell whether one of these units, or all together, make the divergence go; what does is
         held from here on."""
         free = [unit for unit in dict.fromkeys(units) if unit not in self.pinned]
-        try:
-            chosen, known = smallest(free, self._sufficient, alone)
-        except Exhausted:
-            # in fewer pairs than it takes to exclude luck
-            most = self.pinned | frozenset(free)
-            agreed = [
-                tried
-                for tried, pairs in self.agreed.items()
-                if pairs and self.pinned < tried <= most
-            ]
-            fewest = min(agreed, key=len, default=frozenset[Unit]())
-            likely = [unit for unit in free if unit in fewest]
-            if likely:
-                self._hold(likely, differing, known=False)
-            raise
+        chosen, known = smallest(free, self._sufficient, alone)
         if chosen:
             self._hold(chosen, differing, known=known)
         elif free:
@@ -264,7 +250,7 @@ class _Search:
             first = pair.first
             places.add(first and (first.step, first.kind, first.name, first.process))
             self.stable = self.stable and len(places) == 1
-            if not gone(pair, self.until) or not (self.stable or first is None):
+            if not gone(pair, self.target) or not (self.stable or first is None):
                 self.agreed[pinned] = 0
                 return False
             self.agreed[pinned] += 1
@@ -325,10 +311,10 @@ class _Search:
         self.pinned |= frozenset(chosen)
         self.seen = self._pair(self.pinned)
         if self.seen.first is not None:
-            self.until = self.seen.first
+            self.target = self.seen.first
             self.agreed.clear()  # what agreed up to the divergence before
             self.evidence.append(
-                f"then the runs diverge only at step {self.until.step}, in {self.until.name}"
+                f"then the runs diverge only at step {self.target.step}, in {self.target.name}"
             )
 
     def _cause(self, unit: Unit, differing: Sequence[Suspect]) -> Diagnosis:
@@ -356,10 +342,10 @@ class _Search:
         # fixed addresses fix what old memory holds
         free = {unit.factor, "addresses"} if unit.factor == "memory" else {unit.factor}
         setting = Setting(
-            steps=_cut(self.until),
+            steps=_cut(self.target),
             pinned=self.pinned | {*map(Unit, {*_WHOLE} - free)},
             lines=True,
-            step=max(self.until.step, 0),
+            step=max(self.target.step, 0),
         )
         try:
             line = first_difference(*self.experiments.pair(setting).lines)
@@ -370,7 +356,7 @@ class _Search:
     def _recorded(self) -> tuple[Setting, Pair]:
         """Return a pair with its operators recorded, those of the divergence's step; of one that
         moves, those of all early steps."""
-        step = self.until.step if self.stable else max(self.until.step, _EARLY)
+        step = self.target.step if self.stable else max(self.target.step, _EARLY)
         setting = Setting(
             steps=max(step, 0) + 1, pinned=self.pinned, operators=True, step=step
         )
@@ -379,11 +365,11 @@ class _Search:
     def _operator(self) -> bool:
         """Look for an operator that got the same bits and gave others; where there is one, replay
         it on its own inputs."""
-        if self.until.kind not in _NUMERIC:
+        if self.target.kind not in _NUMERIC:
             return False
         setting, pair = self._recorded()
         # it did not come this time: it may come at any step
-        if culprit(*pair.operators) is None and gone(pair, self.until):
+        if culprit(*pair.operators) is None and gone(pair, self.target):
             self.rate = replace(self.rate, pairs=self.rate.pairs + 1)
             if self.stable:
                 self.stable = False
@@ -411,8 +397,8 @@ class _Search:
         return True
 
 
-def _cut(until: Divergence) -> int | None:
+def _cut(first: Divergence) -> int | None:
     """Return how many steps a run makes that ends right after the divergence; None: all, where that
     is at its end."""
-    at_end = until.kind == "artifact" or until.name == STEPS
-    return None if at_end else max(until.step, 0) + 1
+    at_end = first.kind == "artifact" or first.name == STEPS
+    return None if at_end else max(first.step, 0) + 1

@@ -5,8 +5,8 @@ none itself.
 
 A set of units is *sufficient* where two runs no longer diverge, with all of it pinned, at the place
 where they did. The search looks for a smallest sufficient set: what a library draws for its own
-names is told apart because it is not in it. Bisection is Zeller's and Hildebrandt's ddmin
-("Simplifying and Isolating Failure-Inducing Input", 2002), with sufficiency as the test.
+names is told apart because it is not in it. What is left out of it, half by half, follows Zeller's
+and Hildebrandt's "Simplifying and Isolating Failure-Inducing Input" (2002).
 """
 
 from __future__ import annotations
@@ -276,7 +276,8 @@ def smallest(
     units may do. Raises Exhausted if they were used up before any set was sufficient.
 
     The likeliest stand first in `units`: the first of them, as many as `alone` says, are tried one
-    by one before all of them are; then two, then halves.
+    by one before all of them are; then two. Then halves are left out, the less likely first, then
+    quarters, down to single units.
     """
     for unit in units[:alone]:
         if sufficient(frozenset({unit})):
@@ -284,28 +285,17 @@ def smallest(
     if not units or not sufficient(frozenset(units)):
         return (), True
     current = list(units)
-    parts = 2
     try:
         for unit in units[alone:2]:
             if sufficient(frozenset({unit})):
                 return (unit,), True
-        while len(current) >= 2:
-            size = -(-len(current) // parts)
-            chunks = [current[at : at + size] for at in range(0, len(current), size)]
-            for chunk in chunks:
-                rest = [unit for unit in current if unit not in chunk]
-                if len(chunks) > 1 and sufficient(frozenset(chunk)):
-                    current = chunk
-                    parts = 2
-                    break
-                if len(chunks) > 2 and sufficient(frozenset(rest)):
+        size = len(current)
+        while size > 1:
+            size = -(-size // 2)
+            for at in reversed(range(0, len(current), size)):
+                rest = current[:at] + current[at + size :]
+                if rest and sufficient(frozenset(rest)):
                     current = rest
-                    parts = max(parts - 1, 2)
-                    break
-            else:
-                if parts >= len(current):
-                    break
-                parts = min(parts * 2, len(current))
     except Exhausted:
         return tuple(current), len(current) == 1
     return tuple(current), True

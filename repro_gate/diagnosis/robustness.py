@@ -30,15 +30,6 @@ class Surrounding:
 
 
 _RELATIVE = "use paths relative to the checkout, and make no number of one"
-_ARGUMENT = "take what has to matter from the command line or a file of the checkout"
-_HASHES = (
-    "sort what comes out of the set; or make the seed part of the recipe: `train.env: "
-    '{PYTHONHASHSEED: "0"}`'
-)
-_THREADS = "set it: OMP_NUM_THREADS under train.env"
-_TIMES = "make no number of a file's time; use its content"
-_UMASK = "make no number of a file's permissions"
-_VARIABLES = "ask for variables by their names"
 # What decides most often first, where lines asked for several in the same way.
 SURROUNDINGS = {
     "listing": Surrounding(
@@ -47,7 +38,10 @@ SURROUNDINGS = {
         BY_NAME["listing"].remedy,
     ),
     "hash-seed": Surrounding(
-        "hash-order", "the order of a set, which PYTHONHASHSEED decides", _HASHES
+        "hash-order",
+        "the order of a set, which PYTHONHASHSEED decides",
+        "sort what comes out of the set; or make the seed part of the recipe: `train.env: "
+        '{PYTHONHASHSEED: "0"}`',
     ),
     "path": Surrounding("process-identity", "the path of the checkout", _RELATIVE),
     "hostname": Surrounding(
@@ -56,22 +50,38 @@ SURROUNDINGS = {
     "clock": Surrounding(
         "wall-clock", "the time of day and durations", BY_NAME["clock"].remedy
     ),
-    "file-times": Surrounding("wall-clock", "the times of files", _TIMES),
+    "file-times": Surrounding(
+        "wall-clock",
+        "the times of files",
+        "make no number of a file's time; use its content",
+    ),
     "tmpdir": Surrounding(
         "process-identity", "the path of the folder for temporary files", _RELATIVE
     ),
     "home": Surrounding("process-identity", "the path of HOME", _RELATIVE),
-    "threads": Surrounding("thread-race", "the number of threads", _THREADS),
+    "threads": Surrounding(
+        "thread-race",
+        "the number of threads",
+        "set it: OMP_NUM_THREADS under train.env",
+    ),
     "memory": Surrounding(
         "uninitialized-memory",
         "what memory holds before it is written",
         BY_NAME["memory"].remedy,
     ),
     "timezone": Surrounding("wall-clock", "the time zone", "read times in UTC"),
-    "locale": Surrounding("external-input", "the locale", _ARGUMENT),
-    "umask": Surrounding("process-identity", "the umask", _UMASK),
+    "locale": Surrounding(
+        "external-input",
+        "the locale",
+        "take what has to matter from the command line or a file of the checkout",
+    ),
+    "umask": Surrounding(
+        "process-identity", "the umask", "make no number of a file's permissions"
+    ),
     "environment": Surrounding(
-        "external-input", "the order of the environment", _VARIABLES
+        "external-input",
+        "the order of the environment",
+        "ask for variables by their names",
     ),
 }
 _ORDER = [*SURROUNDINGS]
@@ -120,20 +130,20 @@ def diagnose(
 
     try:
         unvaried = outcome(frozenset())
-        everything = unvaried if unvaried.differs else outcome(frozenset(names))
+        all_varied = unvaried if unvaried.differs else outcome(frozenset(names))
     except Exhausted:
         return _unknown(_USED_UP)
     if unvaried.differs:
         return _unknown(
             "a run that is varied in nothing is another one too: the training is not repeatable"
         )
-    if not everything.differs:
+    if not all_varied.differs:
         return None
 
     def rank(name: str) -> tuple[int, int]:
         """Return first what a call of the training itself asked for, then a library on its behalf,
         or what needs no call; what nobody asked for comes last."""
-        uses = differing(unvaried.uses, everything.uses, called(name), until)
+        uses = differing(unvaried.uses, all_varied.uses, called(name), until)
         nobody = 1 if name in _UNWATCHED else 3
         return min(map(remoteness, uses), default=nobody), _ORDER.index(name)
 
@@ -143,7 +153,7 @@ def diagnose(
     except Exhausted:
         found = tuple(likeliest)
         is_smallest = False
-    varied = known.get(frozenset(found), everything)
+    varied = known.get(frozenset(found), all_varied)
     causes = [
         _dependence(name, found, unvaried.uses, varied.uses, until, where)
         for name in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from repro_gate.diagnosis.model import Diagnosis, ShownUse, Unit, numbered
 from repro_gate.factors import BY_NAME, FACTORS, Factor, Site
@@ -34,7 +34,16 @@ def suspects(
     own code first, those of libraries on its behalf, what is asked while a library is imported;
     then by factor and time. A line that only asked if a file is there gives way to one that read
     it."""
-    reordered = set(_any_order(first)) & set(_any_order(second))
+    # what commands printed in both runs, whatever the order of its lines
+    printed = [
+        {
+            (use.process, use.site, use.source.removesuffix(ANY_ORDER), use.digest)
+            for use in uses
+            if use.source.endswith(ANY_ORDER)
+        }
+        for uses in (first, second)
+    ]
+    reordered = {item[:3] for item in printed[0] & printed[1]}
     twins = _by_place(second)
     pairs = [(use, twins.pop(key, None)) for key, use in _by_place(first).items()]
     pairs += [(use, None) for use in twins.values()]
@@ -42,40 +51,31 @@ def suspects(
     for use, twin in sorted(pairs, key=lambda pair: _later(pair[0])):
         is_same = twin and (twin.count, twin.digest) == (use.count, use.digest)
         if use.step <= until and not is_same:
-            suspect = Suspect(unit=_unit(use, reordered), use=use, other=twin)
-            suspected.setdefault((suspect.unit, use.outside), suspect)
+            unit = _unit(use, reordered)
+            suspect = Suspect(unit=unit, use=use, other=twin)
+            suspected.setdefault((unit, use.outside), suspect)
     read = {item.use.source + ASKED for item in suspected.values()}
 
     def rank(item: Suspect) -> tuple[object, ...]:
         use = item.use
-        factor = item.unit.factor
-        return not use.site[0], remoteness(use), _RANK[factor], use.step, use.site
+        factor = _RANK[item.unit.factor]
+        return not use.site[0], remoteness(use), factor, use.step, use.site
 
-    return sorted(
-        (item for item in suspected.values() if item.use.source not in read), key=rank
-    )
+    found = (item for item in suspected.values() if item.use.source not in read)
+    return sorted(found, key=rank)
 
 
 def line_uses(first: Sequence[Used], second: Sequence[Used]) -> tuple[ShownUse, ...]:
     """Return each line's uses of each factor, over all steps: those whose answers differed first,
     then those of the training's own lines."""
     differing = {_line_of(item.use) for item in suspects(first, second, until=1 << 62)}
-    counts = Counter({_line_of(use): 0 for use in second if _line_of(use) in differing})
+    counts = Counter(dict.fromkeys(differing, 0))
     for use in first:
         counts[_line_of(use)] += use.count
-    uses = []
-    for line, count in counts.items():
-        factor, (file, number), call = line
-        uses.append(
-            ShownUse(
-                factor=factor,
-                call=call,
-                file=file,
-                line=number,
-                count=count,
-                differs=line in differing,
-            )
-        )
+    uses = [
+        replace(line, count=count, differs=line in differing)
+        for line, count in counts.items()
+    ]
     uses.sort(
         key=lambda it: (not it.differs, not it.file, _RANK[it.factor], it.file, it.line)
     )
@@ -88,8 +88,10 @@ def remoteness(use: Used) -> int:
     return 2 if use.call.startswith(("import ", "from ")) else 0 if use.direct else 1
 
 
-def _line_of(use: Used) -> tuple[str, Site, str]:
-    return use.factor, use.site, use.call or use.source
+def _line_of(use: Used) -> ShownUse:
+    file, line = use.site
+    call = use.call or use.source
+    return ShownUse(factor=use.factor, call=call, file=file, line=line)
 
 
 def started(uses: Sequence[Used], factor: str) -> list[Used]:
@@ -107,13 +109,11 @@ def answers(suspect: Suspect) -> str:
     use = suspect.use
     other = suspect.other
     when = "before the first step" if use.step < 0 else f"in step {use.step}"
+    called = f"{when} {use.source} was called"
     if other is None:
-        return f"{when} {use.source} was called in one run only"
+        return f"{called} in one run only"
     if other.count != use.count:
-        counts = (
-            f"{use.count:,} times in one run and {other.count:,} times in the other"
-        )
-        return f"{when} {use.source} was called {counts}"
+        return f"{called} {use.count:,} times in one run and {other.count:,} times in the other"
     return f"{when} {use.source} gave {use.digest} in one run and {other.digest} in the other"
 
 
@@ -180,20 +180,11 @@ def _by_place(uses: Sequence[Used]) -> dict[tuple[object, ...], Used]:
     )
 
 
-def _any_order(uses: Sequence[Used]) -> list[tuple[object, ...]]:
-    """Return what commands printed, whatever the order of its lines."""
-    return [
-        (use.process, use.site, use.source.removesuffix(ANY_ORDER), use.digest)
-        for use in uses
-        if use.source.endswith(ANY_ORDER)
-    ]
-
-
 def _unit(use: Used, reordered: Collection[tuple[object, ...]]) -> Unit:
     """Return what pins a use; what a command printed in both runs, in another order, is that of
     programs side by side."""
     printed = (use.process, use.site, use.source)
-    if use.factor == "commands" and printed in {item[:3] for item in reordered}:
+    if use.factor == "commands" and printed in reordered:
         return Unit("parallel", use.site)
     by_line = BY_NAME[use.factor].by_line and use.source != SET_OF_TENSORS
     return Unit(use.factor, use.site if by_line and use.site[0] else None)

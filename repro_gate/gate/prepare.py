@@ -50,7 +50,7 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
     clock = monotonic()
     checkout = inspect_checkout(written.path.parent)
     policy = effective_policy(written, checkout, options)
-    facts = look(options.environment)
+    facts = look()
     return Job(
         options=options,
         watch=watch,
