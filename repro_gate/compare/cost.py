@@ -48,7 +48,9 @@ StepTimes = Mapping[TimedArm, Paces]
 
 
 def measure_cost(
-    on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int
+    on: Sequence[Sequence[Trace]],
+    off: Sequence[Sequence[Trace]],
+    warmup: int,
 ) -> Cost | None:
     """Return the cost from the traces of the deterministic runs and of the default runs. None if
     an arm has fewer than two runs, or a run fewer than three timed steps or steps of no length."""
@@ -88,7 +90,9 @@ def measure_cost(
 
 
 def needs_more_runs(
-    on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int
+    on: Sequence[Sequence[Trace]],
+    off: Sequence[Sequence[Trace]],
+    warmup: int,
 ) -> bool:
     """Return whether the interval of the cost is still too wide; False if these runs have no cost,
     which more of them would not have."""
@@ -96,7 +100,10 @@ def needs_more_runs(
     return all(arms) and needs_another_pair(*arms)
 
 
-def speed_changes(now: StepTimes, before: StepTimes) -> tuple[SpeedChange, ...]:
+def speed_changes(
+    now: StepTimes,
+    before: StepTimes,
+) -> tuple[SpeedChange, ...]:
     """Return how much slower a step of each arm that both sides timed at least twice is now. The
     two sides ran one after the other, so a drift of the machine between them is part of the
     figure."""
@@ -112,7 +119,10 @@ def speed_changes(now: StepTimes, before: StepTimes) -> tuple[SpeedChange, ...]:
     )
 
 
-def paces(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:
+def paces(
+    runs: Sequence[Sequence[Trace]],
+    warmup: int,
+) -> tuple[float, ...]:
     """Return the pace of each run of an arm, in milliseconds; none where there are too few runs for
     a cost, or one has too few timed steps or steps of no length."""
     timed = [step_times(run, warmup) for run in runs]
@@ -129,7 +139,11 @@ def pace(times: Sequence[float]) -> float:
     return min(fmean(times[start : start + length]) for start in starts)
 
 
-def interval(on: Paces, off: Paces, missed: float = MISSED) -> tuple[float, float]:
+def interval(
+    on: Paces,
+    off: Paces,
+    missed: float = MISSED,
+) -> tuple[float, float]:
     """Return the interval of the cost, in percent, from two runs or more of each arm: the true cost
     lies outside it in `missed` of cases."""
     freedom = len(on) + len(off) - 2
@@ -147,14 +161,20 @@ def interval(on: Paces, off: Paces, missed: float = MISSED) -> tuple[float, floa
     return percent(math.exp(figure - half), 1.0), percent(math.exp(figure + half), 1.0)
 
 
-def cost_interval(on: Paces, off: Paces) -> tuple[float, float]:
+def cost_interval(
+    on: Paces,
+    off: Paces,
+) -> tuple[float, float]:
     """Return the interval to report: the strict one if the runs could end for its sake, else that
     of 95 %."""
     missed = MISSED if needs_another_pair(on, off) else MISSED_EARLY
     return interval(on, off, missed)
 
 
-def needs_another_pair(on: Paces, off: Paces) -> bool:
+def needs_another_pair(
+    on: Paces,
+    off: Paces,
+) -> bool:
     """Return whether the strict interval is still too wide."""
     return not narrow(interval(on, off, MISSED_EARLY))
 
@@ -167,7 +187,10 @@ def narrow(ends: tuple[float, float]) -> bool:
 
 
 @functools.cache
-def student_t(freedom: int, missed: float = MISSED) -> float:
+def student_t(
+    freedom: int,
+    missed: float = MISSED,
+) -> float:
     """Return the two-sided quantile of Student's t with two or more degrees of freedom, which is
     exceeded in `missed` of cases."""
     millionths = bisect(
@@ -176,7 +199,10 @@ def student_t(freedom: int, missed: float = MISSED) -> float:
     return millionths / 1e6
 
 
-def _share_within(t: float, freedom: int) -> float:
+def _share_within(
+    t: float,
+    freedom: int,
+) -> float:
     """Return the share of Student's distribution between -t and t (Abramowitz and Stegun 1964,
     26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
@@ -199,7 +225,10 @@ def _logarithms(paces: Paces) -> list[float]:
     return [math.log(max(each, RESOLUTION)) for each in paces]
 
 
-def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
+def step_times(
+    traces: Sequence[Trace],
+    warmup: int,
+) -> list[float]:
     """Return milliseconds of each step after the warm-up; of several processes the slowest, since
     steps wait for it."""
     trained = [trace.steps for trace in processes(traces).values() if trace.steps]
@@ -212,6 +241,9 @@ def peak_bytes(traces: Sequence[Trace]) -> int:
     return max((mark.peak_bytes for trace in traces for mark in trace.steps), default=0)
 
 
-def percent(on: float, off: float) -> float:
+def percent(
+    on: float,
+    off: float,
+) -> float:
     """Return how much more `on` is than `off`, in percent of `off`."""
     return (on / off - 1.0) * 100.0

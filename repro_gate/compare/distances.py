@@ -17,11 +17,17 @@ from repro_gate.trace.fields import Measured
 from repro_gate.trace.model import Trace
 
 Key = tuple[int, str, int]
-_PACKING = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}  # of `struct`
+_PACKING = {
+    "float32": "f",
+    "float64": "d",
+    "float": "d",
+    "float16": "e",
+}  # of `struct`
 
 
 def with_distance(
-    divergence: Divergence, measured: Mapping[tuple[str, int, Any, str], Measured]
+    divergence: Divergence,
+    measured: Mapping[tuple[str, int, Any, str], Measured],
 ) -> Divergence:
     """Return the divergence with the distance of its two values, if it has them, else with the
     figures measured for it, if any were. An artifact's is known from reading it."""
@@ -51,7 +57,10 @@ def distance_of(figures: Measured) -> Distance:
     return Distance(figures.max_abs, figures.max_ulp, figures.l2, relative)
 
 
-def divergence_of(label: str, item: Measured) -> Divergence:
+def divergence_of(
+    label: str,
+    item: Measured,
+) -> Divergence:
     """Return one measured tensor of a process as a divergence."""
     return Divergence(
         step=item.step,
@@ -84,7 +93,8 @@ def losses_of(trace: Trace) -> dict[int, float]:
 
 
 def loss_gaps(
-    first: Mapping[str, Trace], second: Mapping[str, Trace]
+    first: Mapping[str, Trace],
+    second: Mapping[str, Trace],
 ) -> tuple[tuple[int, float], ...]:
     """Return step and the largest gap of its losses, over all processes and backward passes."""
     gaps: defaultdict[int, float] = defaultdict(float)
@@ -99,7 +109,10 @@ def loss_gaps(
     return tuple(sorted(gaps.items()))
 
 
-def gap(a: float, b: float) -> float:
+def gap(
+    a: float,
+    b: float,
+) -> float:
     """Return |a - b|: zero for two NaNs or equal infinities, infinite where one alone is NaN."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
@@ -156,7 +169,11 @@ def norm(parts: Iterable[float | None]) -> float | None:
     return finite(math.hypot(*known)) if len(every) == len(known) > 0 else None
 
 
-def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None:
+def distance_of_values(
+    a: Value,
+    b: Value,
+    dtype: str | None,
+) -> Distance | None:
     """Return |a - b| and the ULP of two finite numbers of one dtype; None for texts, truth values,
     NaN and infinities."""
     if isinstance(a, str | bool) or isinstance(b, str | bool):
@@ -178,7 +195,10 @@ def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None
     return Distance(finite(far), ulp, finite(far), relative)
 
 
-def _place(value: float, packing: str) -> int:
+def _place(
+    value: float,
+    packing: str,
+) -> int:
     """Return the value's place among the representable values of its type: neighbours differ by 1.
     Raises OverflowError beyond its range."""
     content = struct.pack("<" + packing, value)

@@ -16,7 +16,11 @@ from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Trace
 
 
-def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fingerprint:
+def fingerprint(
+    traces: Sequence[Trace],
+    seed: int,
+    leave_out: str = "",
+) -> Fingerprint:
     """Return digests over everything that all processes of a run recorded, in that order, but the
     kind `leave_out`."""
     by_step: defaultdict[int, Any] = defaultdict(hashlib.sha256)
@@ -31,7 +35,14 @@ def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fing
             if table not in tables:
                 rows: Any = [(*row[:2], list(row[2])) for row in block.rows]
                 tables[table] = hashlib.sha256(rfc8785.dumps(rows)).digest()
-            place = rfc8785.dumps([label, block.step, block.kind, block.at])
+            place = rfc8785.dumps(
+                [
+                    label,
+                    block.step,
+                    block.kind,
+                    block.at,
+                ]
+            )
             content = place + tables[table] + block.digests
             by_step[block.step].update(content)
             by_kind[block.kind].update(content)

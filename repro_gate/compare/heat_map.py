@@ -36,7 +36,15 @@ _FARTHEST_LAST = ABSENT + SAME + UNKNOWN + LEVELS  # of cells
 COLUMNS, ROWS = 100, 200  # at most, beside the column of the initial state
 PARTS = 16  # of a module's path: names are untrusted
 # in the order in which a step records them
-ORDER = ("rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer")
+ORDER = (
+    "rng",
+    "batch",
+    "loss",
+    "gradient",
+    "parameter",
+    "optimizer",
+    "buffer",
+)
 _EPSILON = {
     "float64": 2.0**-52,
     "float": 2.0**-52,
@@ -47,7 +55,13 @@ _EPSILON = {
     "bfloat16": 2.0**-7,
 }
 # parts of a name behind the module's path; kinds that are not here belong to no module
-_PARTS_BEHIND = {"rng": 0, "gradient": 1, "parameter": 1, "buffer": 1, "optimizer": 2}
+_PARTS_BEHIND = {
+    "rng": 0,
+    "gradient": 1,
+    "parameter": 1,
+    "buffer": 1,
+    "optimizer": 2,
+}
 
 Key = tuple[str, Any, str]  # process, kind, name
 Place = tuple[str, Any, str]  # process, kind, module
@@ -57,7 +71,10 @@ class Marks:
     """Counts what was recorded and what differed, without touching each row of blocks that are
     equal. Columns of the map are a bit for each."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(
+        self,
+        steps: int,
+    ) -> None:
         # as few steps in a column as give at most COLUMNS
         self.steps = steps
         self.width = max(1, -(-steps // COLUMNS))
@@ -71,7 +88,11 @@ class Marks:
         self.parameters_at_end: set[tuple[str, str]] = set()
         self.unmatched: Divergence | None = None
 
-    def saw(self, label: str, block: Block) -> None:
+    def saw(
+        self,
+        label: str,
+        block: Block,
+    ) -> None:
         """Count a block of the first run."""
         key = (label, block.kind, id(block.rows))
         _, columns = self._tables.get(key, ((), 0))
@@ -80,7 +101,10 @@ class Marks:
         if self.parameters_at_end and block.kind == "parameter":
             self.parameters_at_end -= {(label, row[0]) for row in block.rows}
 
-    def differs(self, item: Divergence) -> None:
+    def differs(
+        self,
+        item: Divergence,
+    ) -> None:
         """Count a row that differs."""
         key = (item.process, item.kind, item.name)
         column = column_of(item.step, self)
@@ -114,7 +138,10 @@ class Marks:
         }
 
 
-def column_of(step: int, columns: Marks | HeatMap) -> int:
+def column_of(
+    step: int,
+    columns: Marks | HeatMap,
+) -> int:
     """Return the column of a step: 0 is the state before the first; what comes after the last
     counts as the last."""
     last = max(columns.steps - 1, 0)
@@ -127,7 +154,10 @@ def worst(cells: str) -> str:
     return max(cells, key=_FARTHEST_LAST.index)
 
 
-def deepest_fitting(modules: Collection[tuple[str, ...]], most: int) -> int | None:
+def deepest_fitting(
+    modules: Collection[tuple[str, ...]],
+    most: int,
+) -> int | None:
     """Return to how many parts the paths of modules, each behind its process and kind, are cut so
     that at most so many are left; None if even without them there are more."""
     deepest = max(map(len, modules), default=2) - 2
@@ -170,7 +200,10 @@ def heat_map(marks: Marks) -> HeatMap:
     return _with_levels(drawn, marks.numbers.values())
 
 
-def coloured(drawn: HeatMap, second: Mapping[str, Trace]) -> HeatMap:
+def coloured(
+    drawn: HeatMap,
+    second: Mapping[str, Trace],
+) -> HeatMap:
     """Return the map with what its second run measured beside the first in the colours."""
     items = (
         divergence_of(label, item)
@@ -180,7 +213,10 @@ def coloured(drawn: HeatMap, second: Mapping[str, Trace]) -> HeatMap:
     return _with_levels(drawn, items)
 
 
-def _with_levels(drawn: HeatMap, items: Iterable[Divergence]) -> HeatMap:
+def _with_levels(
+    drawn: HeatMap,
+    items: Iterable[Divergence],
+) -> HeatMap:
     """Return the map with the largest ULP of these in each cell that differs; what does not differ
     stays as it is."""
     cells = {(row.process, row.kind, row.module): list(row.cells) for row in drawn.rows}
@@ -199,7 +235,10 @@ def _with_levels(drawn: HeatMap, items: Iterable[Divergence]) -> HeatMap:
     return replace(drawn, rows=tuple(rows))
 
 
-def state_size(traces: Iterable[Trace], kinds: Collection[str]) -> tuple[int, int]:
+def state_size(
+    traces: Iterable[Trace],
+    kinds: Collection[str],
+) -> tuple[int, int]:
     """Return how many tensors of these kinds one step records at most, and how many bytes they
     have."""
     sizes: dict[tuple[int, str, str], int] = {}
@@ -212,13 +251,19 @@ def state_size(traces: Iterable[Trace], kinds: Collection[str]) -> tuple[int, in
     return len(sizes), sum(sizes.values())
 
 
-def place_of(key: Key, depth: int) -> Place:
+def place_of(
+    key: Key,
+    depth: int,
+) -> Place:
     """Return the row of a quantity where module names have at most `depth` parts."""
     label, kind, name = key
     return label, kind, ".".join(_module(kind, name)[:depth])
 
 
-def _module(kind: str, name: str) -> list[str]:
+def _module(
+    kind: str,
+    name: str,
+) -> list[str]:
     if kind not in _PARTS_BEHIND:
         return []
     parts = name.split(".")

@@ -96,7 +96,10 @@ def compare_runs(
     )
 
 
-def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
+def with_replay(
+    comparison: Comparison,
+    second: Sequence[Trace],
+) -> Comparison:
     """Return the comparison with what was measured when the same training was run twice again,
     `second` beside the first."""
     again = processes(second)
@@ -133,7 +136,8 @@ def alone(traces: Sequence[Trace]) -> dict[str, Trace]:
 
 
 def with_valid_distances(
-    first: Mapping[str, Trace], second: Mapping[str, Trace]
+    first: Mapping[str, Trace],
+    second: Mapping[str, Trace],
 ) -> dict[str, Trace]:
     """Return the second run's processes, without the distances of those that took more or fewer
     steps than their counterparts: a probe measures what its run ends with, which is then the state
@@ -152,7 +156,11 @@ def named_digest(traces: Iterable[Trace]) -> str:
     return "+".join(sorted(name if name in DIGESTS else "unknown" for name in names))
 
 
-def other_digest(what: str, first: str, second: str) -> Inconclusive:
+def other_digest(
+    what: str,
+    first: str,
+    second: str,
+) -> Inconclusive:
     """Return the error for what was digested by two algorithms, which tells nothing about bits."""
     return Inconclusive(
         f"{what}: tensors were digested by {first} in the first run and by {second} in the second",
@@ -163,7 +171,9 @@ def other_digest(what: str, first: str, second: str) -> Inconclusive:
 
 
 def _divergences(
-    first: Mapping[str, Trace], second: Mapping[str, Trace], marks: Marks
+    first: Mapping[str, Trace],
+    second: Mapping[str, Trace],
+    marks: Marks,
 ) -> list[Difference]:
     """Return the first differences of each process, and mark all."""
     differences: list[Difference] = []
@@ -196,7 +206,12 @@ def _divergences(
     return differences
 
 
-def _of_process(label: str, a: Trace, b: Trace, marks: Marks) -> list[Difference]:
+def _of_process(
+    label: str,
+    a: Trace,
+    b: Trace,
+    marks: Marks,
+) -> list[Difference]:
     """Return the first row that differs and the first that only the second run has, and mark all.
     Raises Inconclusive if the runs digested tensors in two ways.
 
@@ -237,7 +252,10 @@ def _emptied(block: Block) -> Block:
     return replace(block, rows=(), content=b"")
 
 
-def blocks_of_common_steps(a: Trace, b: Trace) -> tuple[list[Block], list[Block]]:
+def blocks_of_common_steps(
+    a: Trace,
+    b: Trace,
+) -> tuple[list[Block], list[Block]]:
     """Return the blocks of the steps that both processes took; of the step after them, what both
     had recorded before its optimizer's step."""
     common = min(len(a.steps), len(b.steps))
@@ -252,7 +270,11 @@ def blocks_of_common_steps(a: Trace, b: Trace) -> tuple[list[Block], list[Block]
     return list(filter(counts, a.blocks)), list(filter(counts, b.blocks))
 
 
-def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
+def unequal_length(
+    first: int,
+    second: int,
+    label: str = "main",
+) -> Divergence:
     """Return the divergence of two processes that took different numbers of steps."""
     detail = f"{first} optimizer steps in the first run, {second} in the second"
     return Divergence(
@@ -264,7 +286,10 @@ def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
     )
 
 
-def _read_before(item: Divergence, first: Divergence) -> bool:
+def _read_before(
+    item: Divergence,
+    first: Divergence,
+) -> bool:
     """Return whether an optimizer's step read `item` before it wrote `first`: a learning rate is
     recorded after the parameters that it changed."""
     is_rate = item.values is not None and item.name.startswith(GROUPS)
@@ -273,7 +298,9 @@ def _read_before(item: Divergence, first: Divergence) -> bool:
 
 
 def first_difference(
-    label: str, a: Mapping[Key, Block], block: Block
+    label: str,
+    a: Mapping[Key, Block],
+    block: Block,
 ) -> Divergence | None:
     """Return in what a block of the second run, as it arrives, differs from its counterpart. A
     missing one is left to the whole comparison."""
@@ -281,7 +308,11 @@ def first_difference(
     return next(_differences(label, twin, block), None) if twin else None
 
 
-def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
+def _differences(
+    label: str,
+    a: Block,
+    b: Block,
+) -> Iterator[Divergence]:
     """Yield each row in which two blocks differ."""
     if a.digests == b.digests and a.rows == b.rows:
         return  # nearly always: without a look at each row
@@ -319,7 +350,12 @@ def _contents(block: Block) -> Iterator[_Content]:
         yield row, digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES], value
 
 
-def _divergence(label: str, block: Block, row: Row, **more: Any) -> Divergence:
+def _divergence(
+    label: str,
+    block: Block,
+    row: Row,
+    **more: Any,
+) -> Divergence:
     name, dtype, shape = row
     return Divergence(
         step=block.step,

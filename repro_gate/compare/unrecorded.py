@@ -23,9 +23,18 @@ _PAIRS = 3  # printed numbers in a notice
 _FILES = 4  # files in a notice
 # bytes of a text file that are kept for a look inside
 MAX_TEXT = 64 * 1024
-_TABLES = {".csv": ",", ".tsv": "\t"}
+_TABLES = {
+    ".csv": ",",
+    ".tsv": "\t",
+}
 TEXTS = {*_TABLES, ".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml"}
-TEXTS |= {".ini", ".md", ".html", ".xml", ".svg"}
+TEXTS |= {
+    ".ini",
+    ".md",
+    ".html",
+    ".xml",
+    ".svg",
+}
 _IGNORED = re.compile(
     r"""(?:^|/)(?:
     (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
@@ -60,8 +69,8 @@ _MOVING = re.compile(
 def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     """Return id of a notice -> (message, remedy), at most one for files and one for the log."""
     notes: dict[str, tuple[str, str]] = {}
-    names = differing_files(a, b)
     cut = a.cut or b.cut
+    names = differing_files(a, b)
     if names:
         few = listed([shortened(escaped(name)) for name in names], _FILES)
         message = f"{len(names):,} undeclared files that the runs wrote differ: {few}"

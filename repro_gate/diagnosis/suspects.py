@@ -28,7 +28,9 @@ class Suspect:
 
 
 def suspects(
-    first: Sequence[Used], second: Sequence[Used], until: int
+    first: Sequence[Used],
+    second: Sequence[Used],
+    until: int,
 ) -> list[Suspect]:
     """Return the lines whose answers differed at or before step `until`: calls by the training's
     own code first, those of libraries on its behalf, what is asked while a library is imported;
@@ -59,13 +61,17 @@ def suspects(
     def rank(item: Suspect) -> tuple[object, ...]:
         use = item.use
         factor = _RANK[item.unit.factor]
-        return not use.site[0], remoteness(use), factor, use.step, use.site
+        has_no_line = not use.site[0]
+        return has_no_line, remoteness(use), factor, use.step, use.site
 
     found = (item for item in suspected.values() if item.use.source not in read)
     return sorted(found, key=rank)
 
 
-def line_uses(first: Sequence[Used], second: Sequence[Used]) -> tuple[ShownUse, ...]:
+def line_uses(
+    first: Sequence[Used],
+    second: Sequence[Used],
+) -> tuple[ShownUse, ...]:
     """Return each line's uses of each factor, over all steps: those whose answers differed first,
     then those of the training's own lines."""
     differing = {_line_of(item.use) for item in suspects(first, second, until=1 << 62)}
@@ -94,7 +100,10 @@ def _line_of(use: Used) -> ShownUse:
     return ShownUse(factor=use.factor, call=call, file=file, line=line)
 
 
-def started(uses: Sequence[Used], factor: str) -> list[Used]:
+def started(
+    uses: Sequence[Used],
+    factor: str,
+) -> list[Used]:
     """Return the lines that used a factor at all, whatever came back: those that take results as
     they come first, then calls by the training's own code, the nearest in time first."""
     own = [use for use in uses if use.factor == factor and use.site[0]]
@@ -118,7 +127,11 @@ def answers(suspect: Suspect) -> str:
 
 
 def located(
-    factor: Factor, site: Site, call: str, did: str, *evidence: str
+    factor: Factor,
+    site: Site,
+    call: str,
+    did: str,
+    *evidence: str,
 ) -> Diagnosis:
     """Return the diagnosis that a factor decides, at a line that did what completes the
     sentence."""
@@ -146,7 +159,10 @@ def outside(suspected: Sequence[Suspect]) -> list[Suspect]:
     ]
 
 
-def first_difference(first: Sequence[Used], second: Sequence[Used]) -> Used | None:
+def first_difference(
+    first: Sequence[Used],
+    second: Sequence[Used],
+) -> Used | None:
     """Return the line after which two runs held different values for the first time, or took
     different ways; None if none was seen.
 
@@ -176,11 +192,15 @@ def first_difference(first: Sequence[Used], second: Sequence[Used]) -> Used | No
 def _by_place(uses: Sequence[Used]) -> dict[tuple[object, ...], Used]:
     """Return the uses by process, factor, source, line and step."""
     return numbered(
-        uses, lambda it: (it.process, it.factor, it.source, it.site, it.direct, it.step)
+        uses,
+        lambda it: (it.process, it.factor, it.source, it.site, it.direct, it.step),
     )
 
 
-def _unit(use: Used, reordered: Collection[tuple[object, ...]]) -> Unit:
+def _unit(
+    use: Used,
+    reordered: Collection[tuple[object, ...]],
+) -> Unit:
     """Return what pins a use; what a command printed in both runs, in another order, is that of
     programs side by side."""
     printed = (use.process, use.site, use.source)

@@ -114,7 +114,6 @@ class _Search:
         self, results: Results, broken: Varied, watch: Watch, *, brief: bool
     ) -> None:
         spec = results.spec
-        compared = broken.comparison
         request = broken.run.request
         self.results = results
         self.broken = broken
@@ -129,8 +128,8 @@ class _Search:
         # that an experiment needs; None: all, and what the training leaves at its end
         self.steps = None
         self.place = f"in how it ends ({broken.run.problem})"
-        diverged = compared and compared.first_divergence
-        if compared and diverged:
+        compared = broken.comparison
+        if compared and (diverged := compared.first_divergence):
             self.until = max(diverged.step, 0)
             self.place = place_of(diverged, compared.steps)
             at_end = diverged.kind == "artifact" or diverged.detail or self.tolerance
@@ -175,13 +174,14 @@ class _Search:
         # a failure is explained by one that fails too
         if comparison and (self.broken.comparison or not varied):
             differs = differs or not self.results.same(comparison)
-        self.experiments[varied] = _Experiment(
+        found = _Experiment(
             differs=differs,
             uses=uses_of(result, _USES),
             run=result,
             comparison=comparison,
         )
-        return self.experiments[varied]
+        self.experiments[varied] = found
+        return found
 
     def run(
         self, varied: frozenset[str], probe: Mapping[str, object], seconds: float
@@ -191,9 +191,8 @@ class _Search:
         if late and self.done >= _FOR_THE_VERDICT:
             raise Exhausted
         self.done += 1
-        self.watch.said(
-            f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied"
-        )
+        names = ", ".join(sorted(varied)) or "nothing"
+        self.watch.said(f"robustness: one run with {names} varied")
         arm = self.first.arm
         results = self.results
         # which asks how far the final weights are apart
