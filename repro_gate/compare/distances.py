@@ -57,22 +57,6 @@ def distance_of(figures: Measured) -> Distance:
     return Distance(figures.max_abs, figures.max_ulp, figures.l2, relative)
 
 
-def divergence_of(
-    label: str,
-    item: Measured,
-) -> Divergence:
-    """Return one measured tensor of a process as a divergence."""
-    return Divergence(
-        step=item.step,
-        kind=item.kind,
-        name=item.name,
-        process=label,
-        dtype=item.dtype,
-        shape=item.shape,
-        **vars(distance_of(item)),
-    )
-
-
 def finite(value: float | None) -> float | None:
     """Return the value, None if it is too large for a float."""
     return value if value is not None and math.isfinite(value) else None
@@ -129,13 +113,33 @@ def measurements(
             yield label, item, item.step == len(trace.steps) - 1
 
 
+def measured_differences(
+    second: Mapping[str, Trace],
+) -> Iterator[tuple[Divergence, bool]]:
+    """Yield each tensor that was measured and differs, and whether it was at the end of the run."""
+    for label, item, at_end in measurements(second):
+        if differs(item):
+            yield (
+                Divergence(
+                    step=item.step,
+                    kind=item.kind,
+                    name=item.name,
+                    process=label,
+                    dtype=item.dtype,
+                    shape=item.shape,
+                    **vars(distance_of(item)),
+                ),
+                at_end,
+            )
+
+
 def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
     """Return what was measured at the end and differs: parameters before optimizer state, farthest
     first (by relative L2, NaN before all)."""
     found = [
-        divergence_of(label, item)
-        for label, item, at_end in measurements(second)
-        if at_end and item.kind in ("parameter", "optimizer") and differs(item)
+        item
+        for item, at_end in measured_differences(second)
+        if at_end and item.kind in ("parameter", "optimizer")
     ]
 
     def rank(item: Divergence) -> tuple[bool, float]:

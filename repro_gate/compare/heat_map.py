@@ -16,12 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from repro_gate.compare.distances import (
-    differs,
-    divergence_of,
-    measurements,
-    with_distance,
-)
+from repro_gate.compare.distances import measured_differences, with_distance
 from repro_gate.compare.model import KINDS, Divergence, HeatMap, HeatRow, Tally
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Row
@@ -196,7 +191,12 @@ def heat_map(marks: Marks) -> HeatMap:
             same = SAME if any_recorded[place] >> column & 1 else ABSENT
             cells += UNKNOWN if any_differs[place] >> column & 1 else same
         rows.append(HeatRow(*place, counts[place], cells))
-    drawn = HeatMap(steps=marks.steps, width=marks.width, depth=depth, rows=tuple(rows))
+    drawn = HeatMap(
+        steps=marks.steps,
+        width=marks.width,
+        depth=depth,
+        rows=tuple(rows),
+    )
     return _with_levels(drawn, marks.numbers.values())
 
 
@@ -205,12 +205,7 @@ def coloured(
     second: Mapping[str, Trace],
 ) -> HeatMap:
     """Return the map with what its second run measured beside the first in the colours."""
-    items = (
-        divergence_of(label, item)
-        for label, item, _ in measurements(second)
-        if differs(item)
-    )
-    return _with_levels(drawn, items)
+    return _with_levels(drawn, (item for item, _ in measured_differences(second)))
 
 
 def _with_levels(

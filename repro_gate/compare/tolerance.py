@@ -14,7 +14,7 @@ from repro_gate.spec.model import Tolerance
 from repro_gate.trace.model import Trace
 
 
-def alike(comparison: Comparison, tolerance: Tolerance | None) -> bool:
+def is_same(comparison: Comparison, tolerance: Tolerance | None) -> bool:
     """Return whether two runs are the same, as the spec asks for it: bitwise identical, or within
     its tolerance if it has one."""
     return comparison.identical or (

@@ -18,7 +18,7 @@ from typing import Annotated, TypeVar
 
 from repro_gate.compare.model import KINDS, STEPS, Count, Divergence, about
 from repro_gate.factors import Cause, Site
-from repro_gate.trace.model import OperatorLine, Undone, Used
+from repro_gate.trace.model import OperatorLine, Used
 
 Item = TypeVar("Item")
 
@@ -30,16 +30,6 @@ class Unit:
 
     factor: str
     site: Site | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """What is to be explained. `steps`: where pinned pairs are cut off, None: where the spec
-    says."""
-
-    first: Divergence
-    undone: Sequence[Undone] = ()
-    steps: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +241,7 @@ class Experiments:
         return self._known[setting]
 
 
-def gone(pair: Pair, until: Divergence) -> bool:
+def gone(pair: Pair, target: Divergence) -> bool:
     """Tell whether the divergence is not there any more in a pinned pair: it agrees as far as that
     step, or diverges only later. Where the runs took different numbers of steps, it agrees however
     many it took."""
@@ -259,9 +249,11 @@ def gone(pair: Pair, until: Divergence) -> bool:
         return False
     if pair.first is None:
         return (
-            pair.steps > until.step or until.kind == "artifact" or until.name == STEPS
+            pair.steps > target.step
+            or target.kind == "artifact"
+            or target.name == STEPS
         )
-    return _place(pair.first) > _place(until)
+    return _place(pair.first) > _place(target)
 
 
 def _place(item: Divergence) -> tuple[int, int]:

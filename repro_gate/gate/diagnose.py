@@ -11,9 +11,8 @@ from time import monotonic
 
 from msgspec import structs
 
-from repro_gate.diagnosis.diagnose import diagnose
+from repro_gate.diagnosis.diagnose import Search
 from repro_gate.diagnosis.model import (
-    Case,
     Diagnosis,
     Exhausted,
     Experiments,
@@ -93,8 +92,9 @@ def diagnosis_of(
         short = next(seconds, _SHORT) < _SHORT
         whole = short or first.kind == "artifact"
         steps = spec.train.steps if whole else max(first.step, 0) + 1
-        case = Case(first=first, undone=_undone(results.deterministic), steps=steps)
-        diagnosis = diagnose(case, experiments)
+        undone = _undone(results.deterministic)
+        search = Search(first, experiments, undone=undone, steps=steps)
+        diagnosis = search.diagnosis()
     return diagnosis and replace(
         diagnosis,
         uses=line_uses(*pairs.watched.uses),

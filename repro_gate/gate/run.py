@@ -7,7 +7,7 @@ large the noise is without the flags, and what the flags cost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from repro_gate.baseline.model import Entry
 from repro_gate.gate.against import compare_with_ref
@@ -38,22 +38,15 @@ from repro_gate.runs.workspaces import GateFolder
 from repro_gate.spec.model import Spec
 
 
-@dataclass(frozen=True)
-class GateResult:
-    """The report, and what a baseline would record of bitwise identical runs."""
-
-    report: Report
-    entry: Entry | None
-
-
 def run_gate(spec: Spec, options: Options, watch: Watch) -> Report:
     """Gate one spec. Raises GateError if the gate cannot even start; everything later is told by
     the report."""
-    return gate(spec, options, watch).report
+    return gate(spec, options, watch)[0]
 
 
-def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
-    """Gate one spec, as `run_gate` does: prepare, run, compare, diagnose, check, report."""
+def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry | None]:
+    """Gate one spec, as `run_gate` does: prepare, run, compare, diagnose, check, report. Return
+    what a baseline would record of bitwise identical runs as well."""
     job = prepare(written, options, watch)
     with gather_ahead(job) as ahead, gate_folder(job) as folder:
         results = _run(job, folder, ahead)
@@ -63,13 +56,11 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         equivalences = equivalences_of(results, watch)
         refused = refused_operators(results, watch)
         bare = bare_run(results, watch)
-        evidence = with_runs(ahead.evidence(), results)
-        control = results.control
-        catalog = look_up(
-            control.traces if control else (), evidence.machine, options.environment
-        )
+        gathered = ahead.evidence()
+        traces = results.control.traces if results.control else ()
+        catalog = look_up(traces, gathered.machine, options.environment)
         evidence = replace(
-            evidence,
+            with_runs(gathered, results),
             not_robust=not_robust(dependence),
             blamed=blamed_lines(cause),
             refused=refused,
@@ -88,7 +79,7 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
             equivalences=equivalences,
         )
         report = report_of(job, evidence, findings, entry, hashed, catalog.notes)
-        return GateResult(report, entry)
+        return report, entry
 
 
 def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:

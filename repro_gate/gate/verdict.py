@@ -17,7 +17,7 @@ from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
-from repro_gate.compare.tolerance import alike, outside_tolerance
+from repro_gate.compare.tolerance import is_same, outside_tolerance
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.gate import equivalence, resume
 from repro_gate.gate.equivalence import Equivalences
@@ -395,7 +395,7 @@ def _notes(findings: Findings) -> Iterator[Reason]:
                 yield Reason(f"probe/{identifier}", about + message)
     tolerance = spec.determinism.tolerance
     for seed, comparison in results.comparisons.items():
-        if tolerance and not comparison.identical and alike(comparison, tolerance):
+        if tolerance and not comparison.identical and is_same(comparison, tolerance):
             yield Reason(
                 "determinism/within-tolerance",
                 f"seed {seed}: the runs are not bitwise identical, but within the tolerance (loss "

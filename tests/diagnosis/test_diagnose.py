@@ -11,8 +11,8 @@ import pytest
 from msgspec import structs
 
 from repro_gate.compare.model import Divergence
-from repro_gate.diagnosis.diagnose import diagnose
-from repro_gate.diagnosis.model import Case, Diagnosis, Experiments, Pair, Rate, Setting, Unit, gone
+from repro_gate.diagnosis.diagnose import Search
+from repro_gate.diagnosis.model import Diagnosis, Experiments, Pair, Rate, Setting, Unit, gone
 from repro_gate.diagnosis.nan import diagnose_nan
 from repro_gate.factors import Site
 from repro_gate.trace.format import HANDED
@@ -106,7 +106,7 @@ INDEX_PUT = [call("aten.index_put_.default", "i", out, phase="backward", line=41
 def explained(world: World, pairs: int = 6, **case: Any) -> Diagnosis:
     fault = (*world.faults, *world.decoys)[0]
     first = Divergence(step=fault.step, kind=fault.kind, name="w")
-    return diagnose(Case(first=first, **case), Experiments(world.run, pairs))
+    return Search(first, Experiments(world.run, pairs), **case).diagnosis()
 
 
 def told(found: Diagnosis) -> tuple[str, str, int, bool]:
