@@ -39,8 +39,7 @@ from repro_gate.spec.model import Spec
 
 
 def run_gate(spec: Spec, options: Options, watch: Watch) -> Report:
-    """Gate one spec. Raises GateError if the gate cannot even start; everything later is told by
-    the report."""
+    """Gate one spec. Raises GateError if the gate cannot even start; the rest is in the report."""
     return gate(spec, options, watch)[0]
 
 
