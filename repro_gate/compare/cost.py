@@ -42,14 +42,15 @@ MISSED_EARLY = 0.01
 STRETCHES = 40  # of a run, where it has as many timed steps
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
+Runs = Sequence[Sequence[Trace]]  # of one arm
 # pace of each run, in milliseconds
 Paces = Sequence[float]
 StepTimes = Mapping[TimedArm, Paces]
 
 
 def measure_cost(
-    on: Sequence[Sequence[Trace]],
-    off: Sequence[Sequence[Trace]],
+    on: Runs,
+    off: Runs,
     warmup: int,
 ) -> Cost | None:
     """Return the cost from the traces of the deterministic runs and of the default runs. None if
@@ -90,8 +91,8 @@ def measure_cost(
 
 
 def needs_more_runs(
-    on: Sequence[Sequence[Trace]],
-    off: Sequence[Sequence[Trace]],
+    on: Runs,
+    off: Runs,
     warmup: int,
 ) -> bool:
     """Return whether the interval of the cost is still too wide; False if these runs have no cost,
@@ -120,7 +121,7 @@ def speed_changes(
 
 
 def paces(
-    runs: Sequence[Sequence[Trace]],
+    runs: Runs,
     warmup: int,
 ) -> tuple[float, ...]:
     """Return the pace of each run of an arm, in milliseconds; none where there are too few runs for

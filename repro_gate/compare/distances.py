@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from repro_gate.compare.model import Distance, Divergence, GrowthPoint, Value
 from repro_gate.trace.blocks import Block
@@ -17,6 +16,8 @@ from repro_gate.trace.fields import Measured
 from repro_gate.trace.model import Trace
 
 Key = tuple[int, str, int]
+Processes = Mapping[str, Trace]  # of a run, by label
+Figures = Mapping[tuple[str, int, str, str], Measured]  # process, step, kind, name
 _PACKING = {
     "float32": "f",
     "float64": "d",
@@ -27,7 +28,7 @@ _PACKING = {
 
 def with_distance(
     divergence: Divergence,
-    measured: Mapping[tuple[str, int, Any, str], Measured],
+    measured: Figures,
 ) -> Divergence:
     """Return the divergence with the distance of its two values, if it has them, else with the
     figures measured for it, if any were. An artifact's is known from reading it."""
@@ -77,8 +78,8 @@ def losses_of(trace: Trace) -> dict[int, float]:
 
 
 def loss_gaps(
-    first: Mapping[str, Trace],
-    second: Mapping[str, Trace],
+    first: Processes,
+    second: Processes,
 ) -> tuple[tuple[int, float], ...]:
     """Return step and the largest gap of its losses, over all processes and backward passes."""
     gaps: defaultdict[int, float] = defaultdict(float)
@@ -104,7 +105,7 @@ def gap(
 
 
 def measurements(
-    second: Mapping[str, Trace],
+    second: Processes,
 ) -> Iterator[tuple[str, Measured, bool]]:
     """Yield what the second run's probe measured: the process, the figures of one tensor, and
     whether it was at the end of the run."""
@@ -114,7 +115,7 @@ def measurements(
 
 
 def measured_differences(
-    second: Mapping[str, Trace],
+    second: Processes,
 ) -> Iterator[tuple[Divergence, bool]]:
     """Yield each tensor that was measured and differs, and whether it was at the end of the run."""
     for label, item, at_end in measurements(second):
@@ -133,7 +134,7 @@ def measured_differences(
             )
 
 
-def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
+def weights(second: Processes) -> tuple[Divergence, ...]:
     """Return what was measured at the end and differs: parameters before optimizer state, farthest
     first (by relative L2, NaN before all)."""
     found = [
@@ -149,7 +150,7 @@ def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
     return tuple(sorted(found, key=rank))
 
 
-def growth(second: Mapping[str, Trace]) -> tuple[GrowthPoint, ...]:
+def growth(second: Processes) -> tuple[GrowthPoint, ...]:
     """Return for each step that was measured ||a - b|| of all parameters as one vector, and the
     largest ULP of anything."""
     by_step: defaultdict[int, list[Measured]] = defaultdict(list)

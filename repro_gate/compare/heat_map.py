@@ -12,11 +12,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from repro_gate.compare.distances import measured_differences, with_distance
+from repro_gate.compare.distances import (
+    Processes,
+    measured_differences,
+    with_distance,
+)
 from repro_gate.compare.model import KINDS, Divergence, HeatMap, HeatRow, Tally
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Row
@@ -202,7 +206,7 @@ def heat_map(marks: Marks) -> HeatMap:
 
 def coloured(
     drawn: HeatMap,
-    second: Mapping[str, Trace],
+    second: Processes,
 ) -> HeatMap:
     """Return the map with what its second run measured beside the first in the colours."""
     return _with_levels(drawn, (item for item, _ in measured_differences(second)))

@@ -308,6 +308,7 @@ COMPONENTS = (
     "scratch",
     "checkpoint",
 )
+Component = Annotated[str, Meta(**one_of(COMPONENTS))]
 
 
 @dataclass(frozen=True)
@@ -319,7 +320,7 @@ class NotRestored:
     message: What differs. Untrusted text.
     """
 
-    component: Annotated[str, Meta(**one_of(COMPONENTS))]
+    component: Component
     message: str
 
 
@@ -361,9 +362,7 @@ class Resumption:
 
     identical: bool
     legs: Annotated[tuple[Leg, ...], Meta(max_length=10)]
-    not_restored: Annotated[
-        tuple[Annotated[str, Meta(**one_of(COMPONENTS))], ...], Meta(max_length=100)
-    ] = ()
+    not_restored: Annotated[tuple[Component, ...], Meta(max_length=100)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

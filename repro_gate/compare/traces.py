@@ -15,7 +15,9 @@ from itertools import chain
 from typing import Any
 
 from repro_gate.compare.distances import (
+    Figures,
     Key,
+    Processes,
     growth,
     key_of,
     loss_gaps,
@@ -136,8 +138,8 @@ def alone(traces: Sequence[Trace]) -> dict[str, Trace]:
 
 
 def with_valid_distances(
-    first: Mapping[str, Trace],
-    second: Mapping[str, Trace],
+    first: Processes,
+    second: Processes,
 ) -> dict[str, Trace]:
     """Return the second run's processes, without the distances of those that took more or fewer
     steps than their counterparts: a probe measures what its run ends with, which is then the state
@@ -171,8 +173,8 @@ def other_digest(
 
 
 def _divergences(
-    first: Mapping[str, Trace],
-    second: Mapping[str, Trace],
+    first: Processes,
+    second: Processes,
     marks: Marks,
 ) -> list[Difference]:
     """Return the first differences of each process, and mark all."""
@@ -368,7 +370,7 @@ def _divergence(
     )
 
 
-def _measured(second: Mapping[str, Trace]) -> dict[tuple[str, int, str, str], Measured]:
+def _measured(second: Processes) -> Figures:
     """Return what the second run's probe measured, by process, step, kind and name."""
     measured: dict[tuple[str, int, str, str], Measured] = {}
     for label, item, at_end in measurements(second):

@@ -23,6 +23,7 @@ from repro_gate.factors import Cause, Site
 from repro_gate.trace.model import OperatorLine, Used
 
 Item = TypeVar("Item")
+_Uses = tuple[Used, ...]  # of one run
 
 
 @dataclass(frozen=True, order=True)
@@ -59,8 +60,8 @@ class Pair:
     first: Divergence | None = None
     steps: int = 0
     finite: bool = True
-    uses: tuple[tuple[Used, ...], tuple[Used, ...]] = ((), ())
-    lines: tuple[tuple[Used, ...], tuple[Used, ...]] = ((), ())
+    uses: tuple[_Uses, _Uses] = ((), ())
+    lines: tuple[_Uses, _Uses] = ((), ())
     operators: tuple[tuple[OperatorLine, ...], tuple[OperatorLine, ...]] = ((), ())
     failed: str = ""
 

@@ -13,6 +13,7 @@ from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 from repro_gate.trace.model import Used
 from repro_gate.trace.notebook import place
 
+Uses = Sequence[Used]  # of one run
 _MOST = 200  # uses that a report shows
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
@@ -28,8 +29,8 @@ class Suspect:
 
 
 def suspects(
-    first: Sequence[Used],
-    second: Sequence[Used],
+    first: Uses,
+    second: Uses,
     until: int,
 ) -> list[Suspect]:
     """Return the lines whose answers differed at or before step `until`: calls by the training's
@@ -69,8 +70,8 @@ def suspects(
 
 
 def line_uses(
-    first: Sequence[Used],
-    second: Sequence[Used],
+    first: Uses,
+    second: Uses,
 ) -> tuple[ShownUse, ...]:
     """Return each line's uses of each factor, over all steps: those whose answers differed first,
     then those of the training's own lines."""
@@ -101,7 +102,7 @@ def _line_of(use: Used) -> ShownUse:
 
 
 def started(
-    uses: Sequence[Used],
+    uses: Uses,
     factor: str,
 ) -> list[Used]:
     """Return the lines that used a factor at all, whatever came back: those that take results as
@@ -160,8 +161,8 @@ def outside(suspected: Sequence[Suspect]) -> list[Suspect]:
 
 
 def first_difference(
-    first: Sequence[Used],
-    second: Sequence[Used],
+    first: Uses,
+    second: Uses,
 ) -> Used | None:
     """Return the line after which two runs held different values for the first time, or took
     different ways; None if none was seen.
@@ -189,7 +190,7 @@ def first_difference(
     return None
 
 
-def _by_place(uses: Sequence[Used]) -> dict[tuple[object, ...], Used]:
+def _by_place(uses: Uses) -> dict[tuple[object, ...], Used]:
     """Return the uses by process, factor, source, line and step."""
     return numbered(
         uses,

@@ -32,6 +32,7 @@ from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
 from repro_gate.runs.results import Results
 
+Reasons = Iterator[Reason]
 # notes of the probe that say the same of every run
 _OF_ALL_RUNS = ("steps", "whole-run")
 _SHOWN = 3  # lines of a check's evidence in its reason
@@ -110,7 +111,7 @@ def _of_check(item: CheckResult) -> Reason:
     return Reason(item.id, message, item.remedy, locations)
 
 
-def _diverged(findings: Findings) -> Iterator[Reason]:
+def _diverged(findings: Findings) -> Reasons:
     """Yield a reason for each seed whose runs are not the same."""
     results = findings.results
     settings = results.spec.determinism
@@ -161,7 +162,7 @@ def never_finite(results: Results) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _too_slow(findings: Findings) -> Iterator[Reason]:
+def _too_slow(findings: Findings) -> Reasons:
     """Yield a reason for each limit of the spec that the cost, or a change of it, is above with its
     whole interval."""
     limits = findings.results.spec.cost
@@ -193,7 +194,7 @@ def _too_slow(findings: Findings) -> Iterator[Reason]:
             yield Reason(identifier, message, remedy)
 
 
-def _changed(findings: Findings) -> Iterator[Reason]:
+def _changed(findings: Findings) -> Reasons:
     """Yield a reason for a result that is not the recorded one, or not the other ref's."""
     baseline = findings.baseline
     against = findings.against
@@ -212,7 +213,7 @@ def _changed(findings: Findings) -> Iterator[Reason]:
         )
 
 
-def _unanswered(findings: Findings) -> Iterator[Reason]:
+def _unanswered(findings: Findings) -> Reasons:
     """Yield a reason for each question that could not be answered, though no runs diverged."""
     if findings.resumed and (wanted := findings.results.spec.resume):
         yield from resume.unanswered(findings.resumed, wanted.checkpoint)
@@ -228,7 +229,7 @@ def _unanswered(findings: Findings) -> Iterator[Reason]:
         )
 
 
-def _not_run(findings: Findings, known: Sequence[Reason]) -> Iterator[Reason]:
+def _not_run(findings: Findings, known: Sequence[Reason]) -> Reasons:
     """Yield a reason for each thing that could not be had; `known` are the reasons until then."""
     results = findings.results
     empty = _recorded_nothing(results)
@@ -346,7 +347,7 @@ def _recorded_nothing(results: Results) -> bool:
     return bool(empty) and all(item.identical for item in empty)
 
 
-def _cost_not_measured(findings: Findings) -> Iterator[Reason]:
+def _cost_not_measured(findings: Findings) -> Reasons:
     """Yield the reason if the cost was to be measured and could not be, though no run ended
     badly."""
     results = findings.results
@@ -361,7 +362,7 @@ def _cost_not_measured(findings: Findings) -> Iterator[Reason]:
         )
 
 
-def _uncovered(checklist: Sequence[CheckResult]) -> Iterator[Reason]:
+def _uncovered(checklist: Sequence[CheckResult]) -> Reasons:
     """Yield a reason for each category without a check that passed: a waiver shows nothing, and a
     failure is a reason of its own."""
     covered = {item.category for item in checklist if item.status in ("pass", "fail")}
@@ -374,7 +375,7 @@ def _uncovered(checklist: Sequence[CheckResult]) -> Iterator[Reason]:
             )
 
 
-def _notes(findings: Findings) -> Iterator[Reason]:
+def _notes(findings: Findings) -> Reasons:
     """Yield what is worth knowing and changes no verdict."""
     results = findings.results
     spec = findings.results.spec
