@@ -189,11 +189,9 @@ def entry_of_runs(
     artifacts would have to be read."""
     seeds = results.spec.random_state.seeds
     compared = results.comparisons
-    identical = [
-        seed for seed in seeds if seed in compared and compared[seed].identical
-    ]
+    identical = all(seed in compared and compared[seed].identical for seed in seeds)
     is_asked_for = job.options.record_baseline or job.policy.baseline
-    if hashed is None or not is_asked_for or len(identical) < len(seeds):
+    if hashed is None or not (is_asked_for and identical):
         return None
     if why_runs_are_unusable(evidence, results.runs):
         return None

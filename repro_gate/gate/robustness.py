@@ -135,10 +135,10 @@ class _Search:
             at_end = diverged.kind == "artifact" or diverged.detail or self.tolerance
             if not at_end and diverged.step + 1 < compared.steps:
                 self.steps = self.until + 1
-        self.most = self.seconds = 0.0  # experiments, and their time
-        if spec.diagnosis is not None and not brief:
-            self.most = spec.diagnosis.runs
-            self.seconds = spec.diagnosis.timeout
+        bounds = None if brief else spec.diagnosis
+        self.most = bounds.runs if bounds else 0
+        self.seconds = bounds.timeout if bounds else 0.0
+        if bounds:
             watch.said(f"robustness: what does {request.name} depend on?")
 
     def look_into(self) -> tuple[Diagnosis | None, Results]:
@@ -174,14 +174,13 @@ class _Search:
         # a failure is explained by one that fails too
         if comparison and (self.broken.comparison or not varied):
             differs = differs or not self.results.same(comparison)
-        found = _Experiment(
+        self.experiments[varied] = _Experiment(
             differs=differs,
             uses=uses_of(result, _USES),
             run=result,
             comparison=comparison,
         )
-        self.experiments[varied] = found
-        return found
+        return self.experiments[varied]
 
     def run(
         self, varied: frozenset[str], probe: Mapping[str, object], seconds: float
