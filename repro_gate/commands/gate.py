@@ -75,16 +75,14 @@ def baseline_command(options: Namespace) -> int:
         sandbox=choose(os.environ),
     )
     with output.watch(options) as watch:
-        result = gate(
+        report, entry = gate(
             replace(spec, cost=CostBudget(measure=False)), gate_options, watch
         )
-    verdict = result.report.verdict
-    output.print_report(result.report, options.verbose)
-    if verdict == "pass" and result.entry is not None:
+    verdict = report.verdict
+    output.print_report(report, options.verbose)
+    if verdict == "pass" and entry is not None:
         try:
-            replace_file(
-                path, dump_baseline(merge(before, result.entry)).encode(), 0o644
-            )
+            replace_file(path, dump_baseline(merge(before, entry)).encode(), 0o644)
         except OSError as error:
             raise output.unwritable(path, error) from None
         print(for_log(f"wrote {path}: review it and commit it"))

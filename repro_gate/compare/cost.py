@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import math
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -41,13 +42,16 @@ MISSED_EARLY = 0.01
 STRETCHES = 40  # of a run, where it has as many timed steps
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
+Runs = Sequence[Sequence[Trace]]  # of one arm
 # pace of each run, in milliseconds
 Paces = Sequence[float]
 StepTimes = Mapping[TimedArm, Paces]
 
 
 def measure_cost(
-    on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int
+    on: Runs,
+    off: Runs,
+    warmup: int,
 ) -> Cost | None:
     """Return the cost from the traces of the deterministic runs and of the default runs. None if
     an arm has fewer than two runs, or a run fewer than three timed steps or steps of no length."""
@@ -55,29 +59,41 @@ def measure_cost(
     paces_off = paces(off, warmup)
     if not (paces_on and paces_off):
         return None
-    typical = _typical(paces_on), _typical(paces_off)
-    figure = percent(*typical)
+    step_on = _typical(paces_on)
+    step_off = _typical(paces_off)
+    figure = percent(step_on, step_off)
     low, high = cost_interval(paces_on, paces_off)
+    least, most = PLAUSIBLE
     peaks_on, peaks_off = ([peak_bytes(run) for run in runs] for runs in (on, off))
     memory_on = max(peaks_on)
     memory_off = max(peaks_off)
+    memory_ci95 = None
+    if all(peaks_off):  # what pairs cost at least and at most: a run has one peak
+        figures = [*map(percent, peaks_on, peaks_off)]
+        memory_ci95 = min(figures), max(figures)
     return Cost(
         determinism_cost_pct=figure,
         ci95=(min(low, figure), max(high, figure)),
-        deterministic_step_ms=typical[0],
-        default_step_ms=typical[1],
+        deterministic_step_ms=step_on,
+        default_step_ms=step_off,
         timed_steps=sum(len(step_times(run, warmup)) for run in on),
         memory_cost_pct=percent(memory_on, memory_off) if memory_off else None,
         deterministic_peak_bytes=memory_on or None,
         default_peak_bytes=memory_off or None,
-        suspicious=_suspicion(figure),
-        memory_ci95=_memory_interval(peaks_on, peaks_off),
+        suspicious=None
+        if least <= figure <= most
+        else f"outside {least:+.0f} % … {most:+.0f} %: more likely a mistake of measurement (too "
+        "few steps, another load on the machine, autotuning inside the timed steps) than the cost "
+        "of the flags",
+        memory_ci95=memory_ci95,
         pairs=min(len(on), len(off)),
     )
 
 
 def needs_more_runs(
-    on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int
+    on: Runs,
+    off: Runs,
+    warmup: int,
 ) -> bool:
     """Return whether the interval of the cost is still too wide; False if these runs have no cost,
     which more of them would not have."""
@@ -85,22 +101,29 @@ def needs_more_runs(
     return all(arms) and needs_another_pair(*arms)
 
 
-def speed_changes(now: StepTimes, before: StepTimes) -> tuple[SpeedChange, ...]:
+def speed_changes(
+    now: StepTimes,
+    before: StepTimes,
+) -> tuple[SpeedChange, ...]:
     """Return how much slower a step of each arm that both sides timed at least twice is now. The
     two sides ran one after the other, so a drift of the machine between them is part of the
     figure."""
-    found = []
-    for arm, paces_now in now.items():
-        paces_before = before.get(arm, ())
-        runs = min(len(paces_now), len(paces_before))
-        if runs > 1:
-            figure = percent(_typical(paces_now), _typical(paces_before))
-            ci95 = interval(paces_now, paces_before)
-            found.append(SpeedChange(arm=arm, slower_pct=figure, ci95=ci95, runs=runs))
-    return tuple(found)
+    return tuple(
+        SpeedChange(
+            arm=arm,
+            slower_pct=percent(_typical(paces_now), _typical(before[arm])),
+            ci95=interval(paces_now, before[arm]),
+            runs=runs,
+        )
+        for arm, paces_now in now.items()
+        if (runs := min(len(paces_now), len(before.get(arm, ())))) > 1
+    )
 
 
-def paces(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:
+def paces(
+    runs: Runs,
+    warmup: int,
+) -> tuple[float, ...]:
     """Return the pace of each run of an arm, in milliseconds; none where there are too few runs for
     a cost, or one has too few timed steps or steps of no length."""
     timed = [step_times(run, warmup) for run in runs]
@@ -117,28 +140,42 @@ def pace(times: Sequence[float]) -> float:
     return min(fmean(times[start : start + length]) for start in starts)
 
 
-def interval(on: Paces, off: Paces, missed: float = MISSED) -> tuple[float, float]:
+def interval(
+    on: Paces,
+    off: Paces,
+    missed: float = MISSED,
+) -> tuple[float, float]:
     """Return the interval of the cost, in percent, from two runs or more of each arm: the true cost
     lies outside it in `missed` of cases."""
     freedom = len(on) + len(off) - 2
-    logs_on = _logarithms(on)
-    logs_off = _logarithms(off)
+    logs = _logarithms(on), _logarithms(off)
+    means = [*map(fmean, logs)]
     # the variance of the runs about the mean of their arm, pooled over both
-    pooled = (_squares(logs_on) + _squares(logs_off)) / freedom
-    error = math.sqrt(pooled) * math.sqrt(1 / len(on) + 1 / len(off))
-    figure = fmean(logs_on) - fmean(logs_off)
+    squares = [
+        (each - mean) ** 2
+        for arm, mean in zip(logs, means, strict=True)
+        for each in arm
+    ]
+    error = math.sqrt(sum(squares) / freedom) * math.sqrt(1 / len(on) + 1 / len(off))
+    figure = means[0] - means[1]
     half = student_t(freedom, missed) * error
     return percent(math.exp(figure - half), 1.0), percent(math.exp(figure + half), 1.0)
 
 
-def cost_interval(on: Paces, off: Paces) -> tuple[float, float]:
+def cost_interval(
+    on: Paces,
+    off: Paces,
+) -> tuple[float, float]:
     """Return the interval to report: the strict one if the runs could end for its sake, else that
     of 95 %."""
     missed = MISSED if needs_another_pair(on, off) else MISSED_EARLY
     return interval(on, off, missed)
 
 
-def needs_another_pair(on: Paces, off: Paces) -> bool:
+def needs_another_pair(
+    on: Paces,
+    off: Paces,
+) -> bool:
     """Return whether the strict interval is still too wide."""
     return not narrow(interval(on, off, MISSED_EARLY))
 
@@ -151,21 +188,22 @@ def narrow(ends: tuple[float, float]) -> bool:
 
 
 @functools.cache
-def student_t(freedom: int, missed: float = MISSED) -> float:
+def student_t(
+    freedom: int,
+    missed: float = MISSED,
+) -> float:
     """Return the two-sided quantile of Student's t with two or more degrees of freedom, which is
     exceeded in `missed` of cases."""
-    low = 0.0
-    high = 1000.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if _share_within(middle, freedom) < 1 - missed:
-            low = middle
-        else:
-            high = middle
-    return high
+    millionths = bisect(
+        range(10**9), 1 - missed, key=lambda place: _share_within(place / 1e6, freedom)
+    )
+    return millionths / 1e6
 
 
-def _share_within(t: float, freedom: int) -> float:
+def _share_within(
+    t: float,
+    freedom: int,
+) -> float:
     """Return the share of Student's distribution between -t and t (Abramowitz and Stegun 1964,
     26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
@@ -188,13 +226,10 @@ def _logarithms(paces: Paces) -> list[float]:
     return [math.log(max(each, RESOLUTION)) for each in paces]
 
 
-def _squares(values: Sequence[float]) -> float:
-    """Return the sum of the squared distances of values to their mean."""
-    mean = fmean(values)
-    return sum((value - mean) ** 2 for value in values)
-
-
-def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
+def step_times(
+    traces: Sequence[Trace],
+    warmup: int,
+) -> list[float]:
     """Return milliseconds of each step after the warm-up; of several processes the slowest, since
     steps wait for it."""
     trained = [trace.steps for trace in processes(traces).values() if trace.steps]
@@ -207,26 +242,9 @@ def peak_bytes(traces: Sequence[Trace]) -> int:
     return max((mark.peak_bytes for trace in traces for mark in trace.steps), default=0)
 
 
-def _memory_interval(
-    on: Sequence[int], off: Sequence[int]
-) -> tuple[float, float] | None:
-    """Return what pairs of runs cost at least and at most, in percent: a run has one peak."""
-    if not all(off):
-        return None
-    figures = [percent(*pair) for pair in zip(on, off, strict=False)]
-    return min(figures), max(figures)
-
-
-def percent(on: float, off: float) -> float:
+def percent(
+    on: float,
+    off: float,
+) -> float:
     """Return how much more `on` is than `off`, in percent of `off`."""
     return (on / off - 1.0) * 100.0
-
-
-def _suspicion(figure: float) -> str | None:
-    if PLAUSIBLE[0] <= figure <= PLAUSIBLE[1]:
-        return None
-    return (
-        f"outside {PLAUSIBLE[0]:+.0f} % … {PLAUSIBLE[1]:+.0f} %: more likely a mistake of "
-        "measurement (too few steps, another load on the machine, autotuning inside the timed "
-        "steps) than the cost of the flags"
-    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeGuard
 
 from repro_gate.compare.model import Distance, Divergence, GrowthPoint, Value
 from repro_gate.trace.blocks import Block
@@ -16,11 +16,19 @@ from repro_gate.trace.fields import Measured
 from repro_gate.trace.model import Trace
 
 Key = tuple[int, str, int]
-_PACKING = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}  # of `struct`
+Processes = Mapping[str, Trace]  # of a run, by label
+Figures = Mapping[tuple[str, int, str, str], Measured]  # process, step, kind, name
+_PACKING = {
+    "float32": "f",
+    "float64": "d",
+    "float": "d",
+    "float16": "e",
+}  # of `struct`
 
 
 def with_distance(
-    divergence: Divergence, measured: Mapping[tuple[str, int, Any, str], Measured]
+    divergence: Divergence,
+    measured: Figures,
 ) -> Divergence:
     """Return the divergence with the distance of its two values, if it has them, else with the
     figures measured for it, if any were. An artifact's is known from reading it."""
@@ -50,19 +58,6 @@ def distance_of(figures: Measured) -> Distance:
     return Distance(figures.max_abs, figures.max_ulp, figures.l2, relative)
 
 
-def divergence_of(label: str, item: Measured) -> Divergence:
-    """Return one measured tensor of a process as a divergence."""
-    return Divergence(
-        step=item.step,
-        kind=item.kind,
-        name=item.name,
-        process=label,
-        dtype=item.dtype,
-        shape=item.shape,
-        **vars(distance_of(item)),
-    )
-
-
 def finite(value: float | None) -> float | None:
     """Return the value, None if it is too large for a float."""
     return value if value is not None and math.isfinite(value) else None
@@ -83,25 +78,26 @@ def losses_of(trace: Trace) -> dict[int, float]:
 
 
 def loss_gaps(
-    first: Mapping[str, Trace], second: Mapping[str, Trace]
+    first: Processes,
+    second: Processes,
 ) -> tuple[tuple[int, float], ...]:
     """Return step and the largest gap of its losses, over all processes and backward passes."""
-    gaps: dict[int, float] = {}
+    gaps: defaultdict[int, float] = defaultdict(float)
     for label in first.keys() & second.keys():
-        theirs = {
-            key_of(block): block.values
-            for block in second[label].blocks
-            if block.kind == "loss"
-        }
+        theirs = {key_of(block): block for block in second[label].blocks}
         for block in first[label].blocks:
-            pairs = zip(block.values, theirs.get(key_of(block), ()), strict=False)
-            for values in pairs:
-                found = gap(*map(float.fromhex, values))
-                gaps[block.step] = max(gaps.get(block.step, 0.0), found)
+            twin = theirs.get(key_of(block))
+            if block.kind == "loss" and twin:
+                for values in zip(block.values, twin.values, strict=False):
+                    found = gap(*map(float.fromhex, values))
+                    gaps[block.step] = max(gaps[block.step], found)
     return tuple(sorted(gaps.items()))
 
 
-def gap(a: float, b: float) -> float:
+def gap(
+    a: float,
+    b: float,
+) -> float:
     """Return |a - b|: zero for two NaNs or equal infinities, infinite where one alone is NaN."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
@@ -109,7 +105,7 @@ def gap(a: float, b: float) -> float:
 
 
 def measurements(
-    second: Mapping[str, Trace],
+    second: Processes,
 ) -> Iterator[tuple[str, Measured, bool]]:
     """Yield what the second run's probe measured: the process, the figures of one tensor, and
     whether it was at the end of the run."""
@@ -118,13 +114,33 @@ def measurements(
             yield label, item, item.step == len(trace.steps) - 1
 
 
-def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
+def measured_differences(
+    second: Processes,
+) -> Iterator[tuple[Divergence, bool]]:
+    """Yield each tensor that was measured and differs, and whether it was at the end of the run."""
+    for label, item, at_end in measurements(second):
+        if differs(item):
+            yield (
+                Divergence(
+                    step=item.step,
+                    kind=item.kind,
+                    name=item.name,
+                    process=label,
+                    dtype=item.dtype,
+                    shape=item.shape,
+                    **vars(distance_of(item)),
+                ),
+                at_end,
+            )
+
+
+def weights(second: Processes) -> tuple[Divergence, ...]:
     """Return what was measured at the end and differs: parameters before optimizer state, farthest
     first (by relative L2, NaN before all)."""
     found = [
-        divergence_of(label, item)
-        for label, item, at_end in measurements(second)
-        if at_end and item.kind in ("parameter", "optimizer") and differs(item)
+        item
+        for item, at_end in measured_differences(second)
+        if at_end and item.kind in ("parameter", "optimizer")
     ]
 
     def rank(item: Divergence) -> tuple[bool, float]:
@@ -134,19 +150,19 @@ def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
     return tuple(sorted(found, key=rank))
 
 
-def growth(second: Mapping[str, Trace]) -> tuple[GrowthPoint, ...]:
+def growth(second: Processes) -> tuple[GrowthPoint, ...]:
     """Return for each step that was measured ||a - b|| of all parameters as one vector, and the
     largest ULP of anything."""
-    by_step: dict[int, list[Measured]] = {}
+    by_step: defaultdict[int, list[Measured]] = defaultdict(list)
     for _, item, _ in measurements(second):
-        by_step.setdefault(item.step, []).append(item)
+        by_step[item.step].append(item)
     found = []
     for step, items in sorted(by_step.items()):
         whole = norm(item.l2 for item in items if item.kind == "parameter")
-        ulp = max(
-            (item.max_ulp for item in items if item.max_ulp is not None), default=None
+        ulps = [item.max_ulp for item in items if item.max_ulp is not None]
+        found.append(
+            GrowthPoint(step=step, weight_l2=whole, max_ulp=max(ulps, default=None))
         )
-        found.append(GrowthPoint(step=step, weight_l2=whole, max_ulp=ulp))
     return tuple(found)
 
 
@@ -158,12 +174,15 @@ def norm(parts: Iterable[float | None]) -> float | None:
     return finite(math.hypot(*known)) if len(every) == len(known) > 0 else None
 
 
-def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None:
+def distance_of_values(
+    a: Value,
+    b: Value,
+    dtype: str | None,
+) -> Distance | None:
     """Return |a - b| and the ULP of two finite numbers of one dtype; None for texts, truth values,
     NaN and infinities."""
-    if not (_is_number(a) and _is_number(b)):
+    if isinstance(a, str | bool) or isinstance(b, str | bool):
         return None
-    packing = _PACKING.get(dtype or "", "")
     try:
         first = float(a)
         second = float(b)
@@ -173,21 +192,21 @@ def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None
     if not (math.isfinite(first) and math.isfinite(second)):
         return None
     ulp = None
-    with suppress(OverflowError):  # a trace that states what its dtype cannot hold
-        if packing:
-            ulp = abs(_place(first, packing) - _place(second, packing))
+    # a type that is no float, or a trace that states what its dtype cannot hold
+    with suppress(KeyError, OverflowError):
+        packing = _PACKING[dtype or ""]
+        ulp = abs(_place(first, packing) - _place(second, packing))
     relative = finite(far / abs(first)) if first else None
     return Distance(finite(far), ulp, finite(far), relative)
 
 
-def _is_number(value: Value) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _place(value: float, packing: str) -> int:
+def _place(
+    value: float,
+    packing: str,
+) -> int:
     """Return the value's place among the representable values of its type: neighbours differ by 1.
     Raises OverflowError beyond its range."""
     content = struct.pack("<" + packing, value)
-    bits = int.from_bytes(content, "little")
+    bits = int.from_bytes(content, "little", signed=True)
     top = 1 << (8 * len(content) - 1)
-    return -(bits - top) if bits & top else bits
+    return bits if bits >= 0 else -(bits + top)

@@ -4,6 +4,7 @@ be compared. Pure."""
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,33 +16,41 @@ from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Trace
 
 
-def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fingerprint:
+def fingerprint(
+    traces: Sequence[Trace],
+    seed: int,
+    leave_out: str = "",
+) -> Fingerprint:
     """Return digests over everything that all processes of a run recorded, in that order, but the
     kind `leave_out`."""
-    by_step: dict[int, Any] = {}
-    by_kind: dict[str, Any] = {}
+    by_step: defaultdict[int, Any] = defaultdict(hashlib.sha256)
+    by_kind: defaultdict[str, Any] = defaultdict(hashlib.sha256)
     tables: dict[int, bytes] = {}  # digests of rows, which blocks of one table share
-    for label, trace in processes(traces).items():
+    trained = processes(traces)
+    for label, trace in trained.items():
         for block in trace.blocks:
             if block.kind == leave_out:
                 continue
-            rows = tables.get(id(block.rows))
-            if rows is None:
-                rows = tables[id(block.rows)] = hashlib.sha256(
-                    rfc8785.dumps([[*row[:2], list(row[2])] for row in block.rows])
-                ).digest()
-            content = (
-                rfc8785.dumps([label, block.step, block.kind, block.at])
-                + rows
-                + block.digests
+            table = id(block.rows)
+            if table not in tables:
+                rows: Any = [(*row[:2], list(row[2])) for row in block.rows]
+                tables[table] = hashlib.sha256(rfc8785.dumps(rows)).digest()
+            place = rfc8785.dumps(
+                [
+                    label,
+                    block.step,
+                    block.kind,
+                    block.at,
+                ]
             )
-            by_step.setdefault(block.step, hashlib.sha256()).update(content)
-            by_kind.setdefault(block.kind, hashlib.sha256()).update(content)
+            content = place + tables[table] + block.digests
+            by_step[block.step].update(content)
+            by_kind[block.kind].update(content)
     return Fingerprint(
         seed,
         tuple((step, _short(state)) for step, state in sorted(by_step.items())),
         {kind: _short(state) for kind, state in sorted(by_kind.items())},
-        named_digest(processes(traces).values()),
+        named_digest(trained.values()),
     )
 
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
 from repro_gate.compare.distances import (
-    differs,
-    divergence_of,
-    measurements,
+    Processes,
+    measured_differences,
     with_distance,
 )
 from repro_gate.compare.model import KINDS, Divergence, HeatMap, HeatRow, Tally
@@ -32,11 +31,19 @@ LEVELS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"
 ABSENT = " "
 SAME = "."
 UNKNOWN = "?"
-_ORDER = ABSENT + SAME + UNKNOWN + LEVELS  # of cells, the farthest apart last
+_FARTHEST_LAST = ABSENT + SAME + UNKNOWN + LEVELS  # of cells
 COLUMNS, ROWS = 100, 200  # at most, beside the column of the initial state
 PARTS = 16  # of a module's path: names are untrusted
 # in the order in which a step records them
-ORDER = ("rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer")
+ORDER = (
+    "rng",
+    "batch",
+    "loss",
+    "gradient",
+    "parameter",
+    "optimizer",
+    "buffer",
+)
 _EPSILON = {
     "float64": 2.0**-52,
     "float": 2.0**-52,
@@ -46,8 +53,14 @@ _EPSILON = {
     "float16": 2.0**-10,
     "bfloat16": 2.0**-7,
 }
-# kinds whose names are a module's path and the name of a tensor
-_OF_PARAMETER = ("gradient", "parameter", "buffer")
+# parts of a name behind the module's path; kinds that are not here belong to no module
+_PARTS_BEHIND = {
+    "rng": 0,
+    "gradient": 1,
+    "parameter": 1,
+    "buffer": 1,
+    "optimizer": 2,
+}
 
 Key = tuple[str, Any, str]  # process, kind, name
 Place = tuple[str, Any, str]  # process, kind, module
@@ -57,31 +70,43 @@ class Marks:
     """Counts what was recorded and what differed, without touching each row of blocks that are
     equal. Columns of the map are a bit for each."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(
+        self,
+        steps: int,
+    ) -> None:
         # as few steps in a column as give at most COLUMNS
         self.steps = steps
         self.width = max(1, -(-steps // COLUMNS))
         # table of rows -> its columns; the rows are held, so that no other has their id
         self._tables: dict[tuple[str, str, int], tuple[tuple[Row, ...], int]] = {}
         self.differing: Counter[Key] = Counter()
-        self.levels: Counter[tuple[Key, int]] = Counter()  # ULP, by quantity and column
+        # of each number and column the values that are farthest apart
+        self.numbers: dict[tuple[Key, int], Divergence] = {}
         self.by_step: Counter[int] = Counter()
         # process and name of parameters that differ where they were last recorded
         self.parameters_at_end: set[tuple[str, str]] = set()
         self.unmatched: Divergence | None = None
 
-    def saw(self, label: str, block: Block) -> None:
+    def saw(
+        self,
+        label: str,
+        block: Block,
+    ) -> None:
         """Count a block of the first run."""
         key = (label, block.kind, id(block.rows))
         _, columns = self._tables.get(key, ((), 0))
-        self._tables[key] = block.rows, columns | 1 << self._column(block.step)
+        columns |= 1 << column_of(block.step, self)
+        self._tables[key] = block.rows, columns
         if self.parameters_at_end and block.kind == "parameter":
             self.parameters_at_end -= {(label, row[0]) for row in block.rows}
 
-    def differs(self, item: Divergence) -> None:
+    def differs(
+        self,
+        item: Divergence,
+    ) -> None:
         """Count a row that differs."""
         key = (item.process, item.kind, item.name)
-        column = self._column(item.step)
+        column = column_of(item.step, self)
         self.differing[key] |= 1 << column
         self.by_step[item.step] += 1
         if item.kind == "parameter":
@@ -89,12 +114,9 @@ class Marks:
         if item.detail:
             self.unmatched = self.unmatched or item
         if item.values is not None:  # a loss, or another number
-            ulps = _ulps(with_distance(item, {}))
-            self.levels[key, column] = max(self.levels[key, column], ulps)
-
-    def differing_kinds(self) -> Counter[str]:
-        """Return how many distinct quantities of each kind differ."""
-        return Counter(kind for _, kind, _ in self.differing)
+            number = with_distance(item, {})
+            farthest = self.numbers.get((key, column), number)
+            self.numbers[key, column] = max(farthest, number, key=_ulps)
 
     def recorded(self) -> dict[Key, int]:
         """Return the columns of each quantity; those of the second run only come last."""
@@ -109,28 +131,32 @@ class Marks:
     def by_kind(self) -> dict[str, Tally]:
         """Return how many distinct quantities of each kind there are, and how many differ."""
         counts = Counter(kind for _, kind, _ in self.recorded())
-        differing = self.differing_kinds()
+        differing = Counter(kind for _, kind, _ in self.differing)
         return {
             kind: Tally(counts[kind], differing[kind]) for kind in KINDS if counts[kind]
         }
 
-    def _column(self, step: int) -> int:
-        return column_of(step, self.steps, self.width)
 
-
-def column_of(step: int, steps: int, width: int) -> int:
+def column_of(
+    step: int,
+    columns: Marks | HeatMap,
+) -> int:
     """Return the column of a step: 0 is the state before the first; what comes after the last
     counts as the last."""
-    return 0 if step < 0 else 1 + min(step, max(steps - 1, 0)) // width
+    last = max(columns.steps - 1, 0)
+    return 0 if step < 0 else 1 + min(step, last) // columns.width
 
 
 def worst(cells: str) -> str:
     """Return the cell that stands for several: the farthest apart, then what differs, then what is
     identical."""
-    return max(cells, key=_ORDER.index)
+    return max(cells, key=_FARTHEST_LAST.index)
 
 
-def deepest_fitting(modules: Collection[tuple[str, ...]], most: int) -> int | None:
+def deepest_fitting(
+    modules: Collection[tuple[str, ...]],
+    most: int,
+) -> int | None:
     """Return to how many parts the paths of modules, each behind its process and kind, are cut so
     that at most so many are left; None if even without them there are more."""
     deepest = max(map(len, modules), default=2) - 2
@@ -148,91 +174,102 @@ def heat_map(marks: Marks) -> HeatMap:
         recorded = {key: recorded[key] for key in recorded if key[1] != "rng"}
     modules = {(label, kind, *_module(kind, name)) for label, kind, name in recorded}
     depth = deepest_fitting(modules, ROWS) or 0
-    # how many quantities, and the columns in which one was recorded and in which one differs
-    groups: dict[Place, tuple[int, int, int]] = {}
+    counts: Counter[Place] = Counter()
+    any_recorded: Counter[Place] = Counter()  # columns in which one was recorded
+    any_differs: Counter[Place] = Counter()
     for key, columns in recorded.items():
         place = place_of(key, depth)
-        count, any_recorded, any_differs = groups.get(place, (0, 0, 0))
-        any_differs |= marks.differing[key]
-        groups[place] = count + 1, any_recorded | columns, any_differs
-    labels = list(dict.fromkeys(label for label, _, _ in groups))
+        counts[place] += 1
+        any_recorded[place] |= columns
+        any_differs[place] |= marks.differing[key]
+    labels = list(dict.fromkeys(label for label, _, _ in counts))
 
     def rank(place: Place) -> tuple[int, int]:
         return labels.index(place[0]), ORDER.index(place[1])
 
-    width = column_of(marks.steps, marks.steps, marks.width) + 1 if marks.steps else 1
+    width = column_of(marks.steps, marks) + 1 if marks.steps else 1
     rows = []
-    for place in sorted(groups, key=rank):
-        count, any_recorded, any_differs = groups[place]
-        cells = _cells(any_recorded, any_differs, width)
-        rows.append(HeatRow(*place, count, cells))
-    drawn = HeatMap(steps=marks.steps, width=marks.width, depth=depth, rows=tuple(rows))
-    return _with_levels(drawn, ((*key, ulps) for key, ulps in marks.levels.items()))
+    for place in sorted(counts, key=rank):
+        cells = ""
+        for column in range(width):
+            same = SAME if any_recorded[place] >> column & 1 else ABSENT
+            cells += UNKNOWN if any_differs[place] >> column & 1 else same
+        rows.append(HeatRow(*place, counts[place], cells))
+    drawn = HeatMap(
+        steps=marks.steps,
+        width=marks.width,
+        depth=depth,
+        rows=tuple(rows),
+    )
+    return _with_levels(drawn, marks.numbers.values())
 
 
-def coloured(drawn: HeatMap, second: Mapping[str, Trace]) -> HeatMap:
+def coloured(
+    drawn: HeatMap,
+    second: Processes,
+) -> HeatMap:
     """Return the map with what its second run measured beside the first in the colours."""
-    levels = []
-    for label, item, _ in measurements(second):
-        if differs(item):
-            column = column_of(item.step, drawn.steps, drawn.width)
-            ulps = _ulps(divergence_of(label, item))
-            levels.append(((label, item.kind, item.name), column, ulps))
-    return _with_levels(drawn, levels)
+    return _with_levels(drawn, (item for item, _ in measured_differences(second)))
 
 
-def _with_levels(drawn: HeatMap, levels: Iterable[tuple[Key, int, int]]) -> HeatMap:
-    """Return the map with the largest of these ULP in each cell that differs; what does not differ
+def _with_levels(
+    drawn: HeatMap,
+    items: Iterable[Divergence],
+) -> HeatMap:
+    """Return the map with the largest ULP of these in each cell that differs; what does not differ
     stays as it is."""
     cells = {(row.process, row.kind, row.module): list(row.cells) for row in drawn.rows}
-    for key, column, ulps in levels:
-        line = cells.get(place_of(key, drawn.depth), [])
+    for item in items:
+        place = place_of((item.process, item.kind, item.name), drawn.depth)
+        line = cells.get(place, [])
+        column = column_of(item.step, drawn)
+        ulps = _ulps(item)
         if ulps and column < len(line) and line[column] not in (SAME, ABSENT):
             level = LEVELS[min(ulps.bit_length() - 1, len(LEVELS) - 1)]
             line[column] = worst(line[column] + level)
-    rows = zip(drawn.rows, cells.values(), strict=True)
-    return replace(
-        drawn, rows=tuple(replace(row, cells="".join(line)) for row, line in rows)
+    rows = (
+        replace(row, cells="".join(line))
+        for row, line in zip(drawn.rows, cells.values(), strict=True)
     )
+    return replace(drawn, rows=tuple(rows))
 
 
-def state_size(traces: Iterable[Trace], kinds: Iterable[str]) -> tuple[int, int]:
+def state_size(
+    traces: Iterable[Trace],
+    kinds: Collection[str],
+) -> tuple[int, int]:
     """Return how many tensors of these kinds one step records at most, and how many bytes they
     have."""
-    counted = frozenset(kinds)
-    sizes = {
-        (number, kind, name): math.prod(shape) * _item_bytes(dtype)
-        for number, trace in enumerate(traces)
-        for kind, rows in trace.tables
-        if kind in counted
-        for name, dtype, shape in rows
-    }
+    sizes: dict[tuple[int, str, str], int] = {}
+    for number, trace in enumerate(traces):
+        for kind, rows in trace.tables:
+            for name, dtype, shape in rows if kind in kinds else ():
+                bits = re.search("[0-9]{1,3}", dtype)
+                item = max(1, int(bits[0]) // 8) if bits else 1
+                sizes[number, kind, name] = math.prod(shape) * item
     return len(sizes), sum(sizes.values())
 
 
-def place_of(key: Key, depth: int) -> Place:
+def place_of(
+    key: Key,
+    depth: int,
+) -> Place:
     """Return the row of a quantity where module names have at most `depth` parts."""
     label, kind, name = key
     return label, kind, ".".join(_module(kind, name)[:depth])
 
 
-def _module(kind: str, name: str) -> list[str]:
+def _module(
+    kind: str,
+    name: str,
+) -> list[str]:
+    if kind not in _PARTS_BEHIND:
+        return []
     parts = name.split(".")
-    if kind == "optimizer":
-        if parts[0] == "param_groups":
-            return parts[:1]
-        return parts[:-2][:PARTS] or parts[:1]
-    if kind in _OF_PARAMETER:
-        return parts[:-1][:PARTS] or [name]
-    return [name] if kind == "rng" else []
-
-
-def _cells(recorded: int, differing: int, count: int) -> str:
-    cells = ""
-    for at in range(count):
-        same = SAME if recorded >> at & 1 else ABSENT
-        cells += UNKNOWN if differing >> at & 1 else same
-    return cells
+    count = len(parts) - _PARTS_BEHIND[kind]
+    if parts[0] == "param_groups":
+        count = 1
+    return parts[: max(count, 1)][:PARTS]
 
 
 def _ulps(item: Divergence) -> int:
@@ -242,8 +279,3 @@ def _ulps(item: Divergence) -> int:
     if epsilon is None or item.relative_l2 is None:
         return item.max_ulp or 0
     return max(1, round(min(item.relative_l2 / epsilon, 2.0**63)))
-
-
-def _item_bytes(dtype: str) -> int:
-    bits = re.search(r"[0-9]+", dtype)
-    return max(1, int(bits[0]) // 8) if bits and len(bits[0]) < 4 else 1

@@ -3,13 +3,15 @@ floor and the cost. The records stand in `report.json` as they are."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+Record = TypeVar("Record")
 if TYPE_CHECKING:
     Number: TypeAlias = float
     Amount: TypeAlias = float
@@ -26,6 +28,18 @@ else:
 def about(description: str, **bounds: Any) -> Meta:
     """Return what a field is, for the published schema, and its bounds."""
     return Meta(description=description, **bounds)
+
+
+def described(record: type[Record]) -> type[Record]:
+    """Give each field of a record the description that its docstring has of it, as a line `name:
+    description` behind the text."""
+    text, *fields = re.split(r"\n\s*(?=\w+: )", record.__doc__ or "")
+    record.__doc__ = text.strip()
+    kinds = record.__annotations__
+    for name, _, description in (item.partition(": ") for item in fields):
+        meaning = Meta(description=" ".join(description.split()))
+        kinds[name] = Annotated[kinds[name], meaning]
+    return record
 
 
 def one_of(values: Sequence[str]) -> dict[str, Any]:
@@ -66,54 +80,47 @@ Losses = Annotated[
 
 
 @dataclass(frozen=True)
+@described
 class Distance:
     """max|a-b|, ULP, ||a-b|| and ||a-b|| / ||a|| of two tensors of one dtype and shape, `a` being
     the first run's. A figure that does not exist (a NaN on one side, an integer dtype's ULP) is
-    None."""
+    None.
 
-    max_abs: Annotated[
-        Number | None, about("Largest absolute difference of two elements.")
-    ] = None
-    max_ulp: Annotated[
-        Count | None,
-        about(
-            "Largest number of representable values of the dtype between two elements."
-        ),
-    ] = None
-    l2: Annotated[Number | None, about("L2 norm of the difference.")] = None
-    relative_l2: Annotated[
-        Number | None,
-        about("L2 norm of the difference over that of the first run's tensor."),
-    ] = None
+    max_abs: Largest absolute difference of two elements.
+    max_ulp: Largest number of representable values of the dtype between two elements.
+    l2: L2 norm of the difference.
+    relative_l2: L2 norm of the difference over that of the first run's tensor.
+    """
+
+    max_abs: Number | None = None
+    max_ulp: Count | None = None
+    l2: Number | None = None
+    relative_l2: Number | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Divergence(Distance):
-    """One recorded quantity in which two runs differ, and how far."""
+    """One recorded quantity in which two runs differ, and how far.
 
-    step: Annotated[
-        Step, about("Optimizer step, from 0; -1 is state before the first step.")
-    ]
-    kind: Annotated[Kind, about("What kind of quantity it is.")]
-    name: Annotated[
-        str,
-        about("The name that a person knows: `blocks.3.attn.weight`. Untrusted text."),
-    ]
-    process: Annotated[
-        str,
-        about(
-            "The traced process, and thread in it: `main`, `rank0`, `main/Thread-1`, …"
-        ),
-    ] = "main"
-    dtype: Annotated[str | None, about("Type of the elements.")] = None
-    shape: Annotated[tuple[Count, ...] | None, about("Size of each dimension.")] = None
-    values: Annotated[
-        tuple[Value, Value] | None,
-        about("Both values, where they are short: numbers, or untrusted text."),
-    ] = None
-    detail: Annotated[
-        str, about("What a digest cannot say: `missing in run 2`. May be empty.")
-    ] = ""
+    step: Optimizer step, from 0; -1 is state before the first step.
+    kind: What kind of quantity it is.
+    name: The name that a person knows: `blocks.3.attn.weight`. Untrusted text.
+    process: The traced process, and thread in it: `main`, `rank0`, `main/Thread-1`, …
+    dtype: Type of the elements.
+    shape: Size of each dimension.
+    values: Both values, where they are short: numbers, or untrusted text.
+    detail: What a digest cannot say: `missing in run 2`. May be empty.
+    """
+
+    step: Step
+    kind: Kind
+    name: str
+    process: str = "main"
+    dtype: str | None = None
+    shape: tuple[Count, ...] | None = None
+    values: tuple[Value, Value] | None = None
+    detail: str = ""
 
     @property
     def measured(self) -> bool:
@@ -122,191 +129,163 @@ class Divergence(Distance):
 
 
 @dataclass(frozen=True)
+@described
 class Tally:
     """How many distinct named quantities of one kind were compared, and how many differed at any
-    step."""
+    step.
 
-    tensors: Annotated[Count, about("Compared.")] = 0
-    differing: Annotated[Count, about("Differing at any step.")] = 0
+    tensors: Compared.
+    differing: Differing at any step.
+    """
+
+    tensors: Count = 0
+    differing: Count = 0
 
 
 @dataclass(frozen=True)
+@described
 class HeatRow:
-    """The quantities of one kind in one module, of one process."""
+    """The quantities of one kind in one module, of one process.
 
-    process: Annotated[str, about("The traced process: `main`, `rank0`, …")]
-    kind: Annotated[Kind, about("What kind of quantity it is.")]
-    module: Annotated[
-        str,
-        about(
-            "The module's path, as far as the map tells modules apart. Untrusted text; "
-            "may be empty."
-        ),
-    ]
-    tensors: Annotated[int, about("Quantities in the row.", ge=0)]
-    cells: Annotated[
-        str,
-        about(
-            "A character for each column: blank not recorded, `.` bitwise identical, "
-            "`?` different by an unknown distance, else floor(log2) of the relative L2 distance in "
-            "ULP as one of `0` to `9`, `a` to `z` (10 to 35), `A` to `Z` (36 to 61), `+` and `-`.",
-            max_length=120,
-            pattern=r"^[ .?0-9a-zA-Z+-]*\Z",
-        ),
-    ]
+    process: The traced process: `main`, `rank0`, …
+    kind: What kind of quantity it is.
+    module: The module's path, as far as the map tells modules apart. Untrusted text; may be empty.
+    tensors: Quantities in the row.
+    cells: A character for each column: blank not recorded, `.` bitwise identical, `?` different by
+        an unknown distance, else floor(log2) of the relative L2 distance in ULP as one of `0` to
+        `9`, `a` to `z` (10 to 35), `A` to `Z` (36 to 61), `+` and `-`.
+    """
+
+    process: str
+    kind: Kind
+    module: str
+    tensors: Count
+    cells: Annotated[str, Meta(max_length=120, pattern=r"^[ .?0-9a-zA-Z+-]*\Z")]
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class HeatMap:
-    """Where two runs differ, modules by steps."""
+    """Where two runs differ, modules by steps.
 
-    steps: Annotated[int, about("Optimizer steps of the longer run.", ge=0)]
-    width: Annotated[
-        int,
-        about(
-            "Steps of one column; the first column is the state before the first step.",
-            ge=1,
-        ),
-    ]
-    depth: Annotated[int, about("Parts of a module's path that are told apart.", ge=0)]
-    rows: Annotated[
-        tuple[HeatRow, ...],
-        about("In order of execution, by process.", max_length=1_000),
-    ]
+    steps: Optimizer steps of the longer run.
+    width: Steps of one column; the first column is the state before the first step.
+    depth: Parts of a module's path that are told apart.
+    rows: In order of execution, by process.
+    """
+
+    steps: Count
+    width: Annotated[int, Meta(ge=1)]
+    depth: Count
+    rows: Annotated[tuple[HeatRow, ...], Meta(max_length=1_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class GrowthPoint:
     """How far two runs are apart at the end of one step, as two more runs of the same training
-    measured it."""
+    measured it.
 
-    step: Annotated[int, about("Optimizer step; -1 before the first.", ge=-1)]
-    weight_l2: Annotated[
-        float | None,
-        about(
-            "L2 norm of the difference of all parameters as one vector; null: not a number."
-        ),
-    ]
-    max_ulp: Annotated[
-        Count | None,
-        about("Largest ULP of any tensor; null if none has one."),
-    ]
+    step: Optimizer step; -1 before the first.
+    weight_l2: L2 norm of the difference of all parameters as one vector; null: not a number.
+    max_ulp: Largest ULP of any tensor; null if none has one.
+    """
+
+    step: Step
+    weight_l2: float | None
+    max_ulp: Count | None
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Totals:
-    """How much of two runs was compared, and how much of it differs."""
+    """How much of two runs was compared, and how much of it differs.
 
-    identical: Annotated[
-        bool,
-        about("Whether every compared quantity is bitwise identical in both runs."),
-    ]
-    steps: Annotated[Count, about("Optimizer steps compared.")]
-    tensors: Annotated[
-        Count, about("Distinct named quantities compared, of all kinds.")
-    ]
-    differing: Annotated[Count, about("How many of `tensors` differ at any step.")]
-    differing_steps: Annotated[
-        Count, about("Optimizer steps in which something differs.")
-    ] = 0
-    first_divergence: Annotated[
-        Divergence | None,
-        about("The earliest difference, in order of execution; null if there is none."),
-    ] = None
+    identical: Whether every compared quantity is bitwise identical in both runs.
+    steps: Optimizer steps compared.
+    tensors: Distinct named quantities compared, of all kinds.
+    differing: How many of `tensors` differ at any step.
+    differing_steps: Optimizer steps in which something differs.
+    first_divergence: The earliest difference, in order of execution; null if there is none.
+    """
+
+    identical: bool
+    steps: Count
+    tensors: Count
+    differing: Count
+    differing_steps: Count = 0
+    first_divergence: Divergence | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Comparison(Totals):
-    """Two runs compared, all processes of each."""
+    """Two runs compared, all processes of each.
 
-    by_kind: Annotated[
-        Mapping[Kind, Tally], about("Counts for each kind of quantity.")
-    ] = field(default_factory=dict)
-    by_step: Annotated[
-        tuple[tuple[Step, Count], ...],
-        about(
-            "Each step at which something differs, and how much does.",
-            max_length=10_000,
-        ),
-    ] = ()
+    by_kind: Counts for each kind of quantity.
+    by_step: Each step at which something differs, and how much does.
+    weights: Final distances of what differs, largest first.
+    loss_gaps: Step, and the largest absolute difference of its losses, over all processes and
+        backward passes.
+    unmatched: A quantity that one run lacks, or has in another dtype or shape.
+    unmeasured: Parameters that differ at the end by an unknown distance.
+    heat_map: Where the two runs differ, modules by steps; null if nothing was traced.
+    growth: The steps at which the distance was measured.
+    """
+
+    by_kind: Mapping[Kind, Tally] = field(default_factory=dict)
+    by_step: Annotated[tuple[tuple[Step, Count], ...], Meta(max_length=10_000)] = ()
     losses: Losses = ()  # of the first traced process
-    weights: Annotated[
-        tuple[Divergence, ...],
-        about("Final distances of what differs, largest first.", max_length=1_000),
-    ] = ()
+    weights: Annotated[tuple[Divergence, ...], Meta(max_length=1_000)] = ()
     loss_gaps: Annotated[
-        tuple[tuple[Step, Number], ...],
-        about(
-            "Step, and the largest absolute difference of its losses, over all processes and "
-            "backward passes.",
-            max_length=10_000,
-        ),
+        tuple[tuple[Step, Number], ...], Meta(max_length=10_000)
     ] = ()  # infinite where only one is NaN
-    unmatched: Annotated[
-        Divergence | None,
-        about("A quantity that one run lacks, or has in another dtype or shape."),
-    ] = None
-    unmeasured: Annotated[
-        Count, about("Parameters that differ at the end by an unknown distance.")
-    ] = 0
-    heat_map: Annotated[
-        HeatMap | None,
-        about(
-            "Where the two runs differ, modules by steps; null if nothing was traced."
-        ),
-    ] = None
-    growth: Annotated[
-        tuple[GrowthPoint, ...],
-        about("The steps at which the distance was measured.", max_length=200),
-    ] = ()
+    unmatched: Divergence | None = None
+    unmeasured: Count = 0
+    heat_map: HeatMap | None = None
+    growth: Annotated[tuple[GrowthPoint, ...], Meta(max_length=200)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class NoiseFloor:
-    """How far two `default` runs with one seed drift apart."""
+    """How far two `default` runs with one seed drift apart.
 
-    identical: Annotated[
-        bool, about("True: this workload is bitwise identical here without the flags.")
-    ]
-    loss_gap: Annotated[
-        Number | None, about("Largest absolute difference of the losses of one step.")
-    ]
-    weight_l2: Annotated[
-        Number | None,
-        about("L2 norm of the difference of all final parameters as one vector."),
-    ]
-    weight_relative_l2: Annotated[
-        Number | None,
-        about("`weight_l2` over the L2 norm of the first run's parameters."),
-    ]
-    first_step: Annotated[Step | None, about("The step at which they first diverge.")]
-    first_divergence: Annotated[
-        Divergence | None, about("The earliest difference; null if there is none.")
-    ] = None
+    identical: True: this workload is bitwise identical here without the flags.
+    loss_gap: Largest absolute difference of the losses of one step.
+    weight_l2: L2 norm of the difference of all final parameters as one vector.
+    weight_relative_l2: `weight_l2` over the L2 norm of the first run's parameters.
+    first_step: The step at which they first diverge.
+    first_divergence: The earliest difference; null if there is none.
+    heat_map: Where the two runs differ, modules by steps.
+    """
+
+    identical: bool
+    loss_gap: Number | None
+    weight_l2: Number | None
+    weight_relative_l2: Number | None
+    first_step: Step | None
+    first_divergence: Divergence | None = None
     losses: Losses = ()
-    heat_map: Annotated[
-        HeatMap | None, about("Where the two runs differ, modules by steps.")
-    ] = None
+    heat_map: HeatMap | None = None
 
 
 @dataclass(frozen=True)
+@described
 class Fingerprint:
     """Digests of the first deterministic run, by which `repro-gate compare` compares two
-    reports."""
+    reports.
 
-    seed: Annotated[int, about("The run's seed.")]
-    by_step: Annotated[
-        tuple[tuple[Step, Digest], ...],
-        about("Step, and digest of everything recorded in it.", max_length=10_000),
-    ]
-    by_kind: Annotated[Mapping[Kind, Digest], about("All steps of each kind.")]
-    digest: Annotated[
-        str,
-        about(
-            "What digested the tensors: `xxh3-128`, or `sha256-128` without xxhash.",
-            pattern=r"^[a-z0-9+-]{0,100}\Z",
-        ),
-    ] = ""
+    seed: The run's seed.
+    by_step: Step, and digest of everything recorded in it.
+    by_kind: All steps of each kind.
+    digest: What digested the tensors: `xxh3-128`, or `sha256-128` without xxhash.
+    """
+
+    seed: int
+    by_step: Annotated[tuple[tuple[Step, Digest], ...], Meta(max_length=10_000)]
+    by_kind: Mapping[Kind, Digest]
+    digest: Annotated[str, Meta(pattern=r"^[a-z0-9+-]{0,100}\Z")] = ""
 
 
 COMPONENTS = (
@@ -329,16 +308,23 @@ COMPONENTS = (
     "scratch",
     "checkpoint",
 )
+Component = Annotated[str, Meta(**one_of(COMPONENTS))]
 
 
 @dataclass(frozen=True)
+@described
 class NotRestored:
-    """One component of a training that a checkpoint did not bring back."""
+    """One component of a training that a checkpoint did not bring back.
 
-    component: Annotated[str, about("What it is.", **one_of(COMPONENTS))]
-    message: Annotated[str, about("What differs. Untrusted text.")]
+    component: What it is.
+    message: What differs. Untrusted text.
+    """
+
+    component: Component
+    message: str
 
 
+@described
 class Leg(
     msgspec.Struct,
     frozen=True,
@@ -346,129 +332,126 @@ class Leg(
     forbid_unknown_fields=True,
     rename={"begins": "from", "ends": "to"},
 ):
-    """One leg of a training that was stopped and went on, beside the run that never was."""
+    """One leg of a training that was stopped and went on, beside the run that never was.
 
-    number: Annotated[Count, about("From 1.")]
-    begins: Annotated[Count, about("Steps of the reference that were done before it.")]
-    ends: Annotated[Count, about("Steps of the reference that are done after it.")]
-    identical: Annotated[
-        bool, about("Whether its steps are bitwise identical to the reference's.")
-    ]
-    not_restored: Annotated[
-        tuple[NotRestored, ...],
-        about("What differs before its first step.", max_length=100),
-    ] = ()
-    first_divergence: Annotated[
-        Divergence | None,
-        about("The earliest difference from the reference; null where there is none."),
-    ] = None
+    number: From 1.
+    begins: Steps of the reference that were done before it.
+    ends: Steps of the reference that are done after it.
+    identical: Whether its steps are bitwise identical to the reference's.
+    not_restored: What differs before its first step.
+    first_divergence: The earliest difference from the reference; null where there is none.
+    """
+
+    number: Count
+    begins: Count
+    ends: Count
+    identical: bool
+    not_restored: Annotated[tuple[NotRestored, ...], Meta(max_length=100)] = ()
+    first_divergence: Divergence | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Resumption:
-    """A training that was stopped at checkpoints and went on, beside one that never was."""
+    """A training that was stopped at checkpoints and went on, beside one that never was.
 
-    identical: Annotated[bool, about("Whether every leg is the same training.")]
-    legs: Annotated[tuple[Leg, ...], about("In order.", max_length=10)]
-    not_restored: Annotated[
-        tuple[Annotated[str, Meta(**one_of(COMPONENTS))], ...],
-        about("Components that no leg after the first got back.", max_length=100),
-    ] = ()
+    identical: Whether every leg is the same training.
+    legs: In order.
+    not_restored: Components that no leg after the first got back.
+    """
+
+    identical: bool
+    legs: Annotated[tuple[Leg, ...], Meta(max_length=10)]
+    not_restored: Annotated[tuple[Component, ...], Meta(max_length=100)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Apart:
-    """One quantity in which another way of training is apart from the reference."""
+    """One quantity in which another way of training is apart from the reference.
 
-    step: Annotated[Step, about("Optimizer step; -1 is before the first.")]
-    kind: Annotated[Kind, about("What kind of quantity it is.")]
-    name: Annotated[str, about("Its name in the reference. Untrusted text.")]
-    roundings: Annotated[
-        Amount | None,
-        about(
-            "In multiples of what rounding alone does; null where bits are compared."
-        ),
-    ] = None
+    step: Optimizer step; -1 is before the first.
+    kind: What kind of quantity it is.
+    name: Its name in the reference. Untrusted text.
+    roundings: In multiples of what rounding alone does; null where bits are compared.
+    """
+
+    step: Step
+    kind: Kind
+    name: str
+    roundings: Amount | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Equivalence:
-    """Another way to the same training, beside the first deterministic run."""
+    """Another way to the same training, beside the first deterministic run.
 
-    name: Annotated[str, about("As the spec has it.")]
-    compare: Annotated[Literal["bitwise", "rounding"], about("How it is compared.")]
-    equivalent: Annotated[bool, about("Whether it is the same training.")]
-    steps: Annotated[
-        Count, about("Steps compared: later ones say nothing, rounding has grown.")
-    ]
-    worst: Annotated[
-        Apart | None, about("What is farthest apart; null where bits are compared.")
-    ] = None
-    first: Annotated[
-        Apart | None, about("The first that is too far apart; null if nothing is.")
-    ] = None
-    detail: Annotated[
-        str, about("What no distance says: another number of steps. May be empty.")
-    ] = ""
-    likely: Annotated[
-        str, about("Why, where the traces show it. Untrusted text; may be empty.")
-    ] = ""
+    name: As the spec has it.
+    compare: How it is compared.
+    equivalent: Whether it is the same training.
+    steps: Steps compared: later ones say nothing, rounding has grown.
+    worst: What is farthest apart; null where bits are compared.
+    first: The first that is too far apart; null if nothing is.
+    detail: What no distance says: another number of steps. May be empty.
+    likely: Why, where the traces show it. Untrusted text; may be empty.
+    """
+
+    name: str
+    compare: Literal["bitwise", "rounding"]
+    equivalent: bool
+    steps: Count
+    worst: Apart | None = None
+    first: Apart | None = None
+    detail: str = ""
+    likely: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class SpeedChange:
-    """How much slower a step of one arm is now than before."""
+    """How much slower a step of one arm is now than before.
 
-    arm: Annotated[TimedArm, about("With the flags, or without.")]
-    slower_pct: Annotated[
-        Number, about("In percent of the step time before; negative is faster.")
-    ]
-    ci95: Annotated[Interval, about("95 % interval of `slower_pct`: low, high.")]
-    runs: Annotated[Count, about("Runs of either side that entered it.")]
+    arm: With the flags, or without.
+    slower_pct: In percent of the step time before; negative is faster.
+    ci95: 95 % interval of `slower_pct`: low, high.
+    runs: Runs of either side that entered it.
+    """
+
+    arm: TimedArm
+    slower_pct: Number
+    ci95: Interval
+    runs: Count
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Cost:
-    """What the flags cost, from interleaved runs."""
+    """What the flags cost, from interleaved runs.
 
-    determinism_cost_pct: Annotated[
-        Number,
-        about(
-            "How much slower a step is with the flags, in percent; negative is faster."
-        ),
-    ]
-    ci95: Annotated[
-        Interval,
-        about("95 % interval of `determinism_cost_pct`, in percent: low, high."),
-    ]
-    deterministic_step_ms: Annotated[
-        Amount, about("Step time with the flags on, in milliseconds.")
-    ]
-    default_step_ms: Annotated[
-        Amount, about("Step time with the flags off, in milliseconds.")
-    ]
-    timed_steps: Annotated[
-        Count, about("Steps of one arm that entered the figure, warm-up left out.")
-    ]
-    memory_cost_pct: Annotated[
-        Number | None, about("How much more peak memory the flags need, in percent.")
-    ] = None
-    deterministic_peak_bytes: Annotated[
-        Count | None, about("Peak memory with the flags on, in bytes.")
-    ] = None
-    default_peak_bytes: Annotated[
-        Count | None, about("Peak memory with the flags off, in bytes.")
-    ] = None
-    suspicious: Annotated[
-        str | None,
-        about(
-            "Why the figure is more likely a mistake of measurement (outside -50 % … +300 %)."
-        ),
-    ] = None
-    memory_ci95: Annotated[
-        Interval | None, about("95 % interval of `memory_cost_pct`, in percent.")
-    ] = None
-    pairs: Annotated[Count, about("Runs of each arm that entered the figure.")] = 2
-    max_percent: Annotated[
-        Number | None, about("The budget, `cost.max-percent` of the spec, in percent.")
-    ] = None
+    determinism_cost_pct: How much slower a step is with the flags, in percent; negative is faster.
+    ci95: 95 % interval of `determinism_cost_pct`, in percent: low, high.
+    deterministic_step_ms: Step time with the flags on, in milliseconds.
+    default_step_ms: Step time with the flags off, in milliseconds.
+    timed_steps: Steps of one arm that entered the figure, warm-up left out.
+    memory_cost_pct: How much more peak memory the flags need, in percent.
+    deterministic_peak_bytes: Peak memory with the flags on, in bytes.
+    default_peak_bytes: Peak memory with the flags off, in bytes.
+    suspicious: Why the figure is more likely a mistake of measurement (outside -50 % … +300 %).
+    memory_ci95: 95 % interval of `memory_cost_pct`, in percent.
+    pairs: Runs of each arm that entered the figure.
+    max_percent: The budget, `cost.max-percent` of the spec, in percent.
+    """
+
+    determinism_cost_pct: Number
+    ci95: Interval
+    deterministic_step_ms: Amount
+    default_step_ms: Amount
+    timed_steps: Count
+    memory_cost_pct: Number | None = None
+    deterministic_peak_bytes: Count | None = None
+    default_peak_bytes: Count | None = None
+    suspicious: str | None = None
+    memory_ci95: Interval | None = None
+    pairs: Count = 2
+    max_percent: Number | None = None

@@ -4,7 +4,8 @@ memory fill made them so. Pure."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from repro_gate.compare.traces import processes
 from repro_gate.escape import listed
@@ -38,36 +39,30 @@ def _parameters(
         for kind, name, step, whole in (other.nonfinite if other is not None else ())
         if kind == "parameter" and step < 0
     }
-    from_fill = list[str]()
-    before = list[str]()
-    later = list[str]()
+    before = f"NaN from before the first step to the end{inside}"
+    compared = "" if other is None else "; without the flags it holds other values"
+    names_of = defaultdict[str, list[str]](list)  # by what is said of them
     for kind, name, step, whole in trace.nonfinite:
-        if kind != "parameter":
-            continue
         # old memory may hold a NaN by chance, but not NaN alone
         only_here = other is not None and name not in default
         by_fill = only_here or (whole and not default.get(name))
+        sentence = before
         if step >= 0:
-            later.append(name)
+            sentence = f"NaN from the first steps to the end{inside}"
         elif filled and by_fill:
-            from_fill.append(name)
-        else:
-            before.append(name)
-    since = f"NaN from before the first step to the end{inside}"
-    if from_fill:
-        compared = "" if other is None else "; without the flags it holds other values"
-        yield f"{_subject(from_fill)} {since}: {_CAUSE}, and {_FILL}{compared}"
-    if before:
-        yield f"{_subject(before)} {since}"
-    if later:
-        yield f"{_subject(later)} NaN from the first steps to the end{inside}"
+            sentence = f"{before}: {_CAUSE}, and {_FILL}{compared}"
+        if kind == "parameter":
+            names_of[sentence].append(name)
+    for sentence, names in names_of.items():
+        subject, verb = ("parameters", "are") if names[1:] else ("parameter", "is")
+        yield f"{subject} {listed(names, 3)} {verb} {sentence}"
 
 
 def _losses(
     trace: Trace, other: Trace | None, filled: bool, inside: str
 ) -> Iterator[str]:
-    finite = finite_losses(trace)
-    first = next((step for step, any_finite in finite.items() if not any_finite), None)
+    finite = _finite_losses(trace)
+    first = next((step for step in finite if not finite[step]), None)
     if first is None or first - min(finite) >= FIRST_STEPS:
         return
     if any(finite[step] for step in finite if step > first):
@@ -76,23 +71,16 @@ def _losses(
         f"no loss is finite from step {first} to the last "
         f"of {len(trace.steps)} steps{inside}"
     )
-    if filled and other is not None and finite_losses(other).get(first):
+    if filled and other is not None and _finite_losses(other)[first]:
         sentence += f"; without the flags the loss of that step is finite: {_CAUSE}, and {_FILL}"
     yield sentence
 
 
-def finite_losses(trace: Trace) -> Mapping[int, bool]:
+def _finite_losses(trace: Trace) -> defaultdict[int, bool]:
     """Return step -> whether any loss of it is finite, for the steps that recorded one."""
-    any_finite: dict[int, bool] = {}
+    any_finite = defaultdict[int, bool](bool)
     for block in trace.blocks:
-        if block.kind == "loss" and block.values:
-            finite = any(math.isfinite(float.fromhex(value)) for value in block.values)
-            any_finite[block.step] = any_finite.get(block.step, False) or finite
+        if block.kind == "loss":
+            for value in block.values:
+                any_finite[block.step] |= math.isfinite(float.fromhex(value))
     return any_finite
-
-
-def _subject(names: Sequence[str]) -> str:
-    first_names = listed(names, 3)
-    if len(names) == 1:
-        return f"parameter {first_names} is"
-    return f"parameters {first_names} are"

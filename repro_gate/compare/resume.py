@@ -34,7 +34,7 @@ def leg_of(
     leg: Sequence[Trace],
     *,
     number: int,
-    ended: bool,
+    reached_end: bool,
     expected: int,
     is_cut: bool = False,
     artifacts: Sequence[Divergence] = (),
@@ -42,7 +42,7 @@ def leg_of(
 ) -> Leg:
     """Return what one leg shows beside the reference.
 
-    `number` counts from 1; the first leg begins at 0. `ended`: it went on to the end of the
+    `number` counts from 1; the first leg begins at 0. `reached_end`: it went on to the end of the
     training, so steps that it lacks, or has too many, are a difference; unless `is_cut`, where
     `train.steps` stopped the reference: of a leg that goes further the rest is left out. Of one
     that was stopped each process counts as far as it came. `expected`: the step at which the
@@ -65,17 +65,17 @@ def leg_of(
         missing = [_anew(theirs)]
     first = []
     second = []
-    for label in ours if ended else [name for name in ours if name in theirs]:
-        steps = _common(ours[label], theirs.get(label), begins, ended, is_cut)
+    for label in ours if reached_end else [name for name in ours if name in theirs]:
+        steps = _common(ours[label], theirs.get(label), begins, reached_end, is_cut)
         first.append(_part(ours[label], begins, steps))
         if label in theirs:
-            due = len(_batches(ours[label], begins))
-            second.append(_part(theirs[label], 0, steps, due))
+            batch_count = len(_batches(ours[label], begins))
+            second.append(_part(theirs[label], 0, steps, batch_count))
     second += [theirs[label] for label in theirs if label not in ours]
     compared = compare_runs(first, second, artifacts)
     found = compared.first_divergence
     lost: list[str] = []
-    if found is None and ended:
+    if found is None and reached_end:
         unsteady = _differing_modules(reference, again)
         lost = [it for it in _differing_modules(reference, leg) if it not in unsteady]
     if found is not None and found.kind != "artifact":
@@ -96,13 +96,13 @@ def leg_of(
 
 
 def _common(
-    reference: Trace, leg: Trace | None, begins: int, ended: bool, is_cut: bool
+    reference: Trace, leg: Trace | None, begins: int, reached_end: bool, is_cut: bool
 ) -> int | None:
     """Return how many steps of a leg's process are compared; None: all, those of the reference that
     are left too."""
     left = max(len(reference.steps) - begins, 0)
     count = 0 if leg is None else len(leg.steps)
-    return None if ended and not (is_cut and count > left) else min(count, left)
+    return None if reached_end and not (is_cut and count > left) else min(count, left)
 
 
 def _differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
@@ -275,9 +275,9 @@ def _of_generator(name: str) -> str:
 
 
 def _first_batch(reference: Trace, leg: Trace, begins: int) -> Iterator[NotRestored]:
-    due = _batches(reference, begins)
-    came = _batches(leg, 0)[-len(due) :] if due else []
-    if not due or not came or came[0] == due[0]:
+    expected = _batches(reference, begins)
+    came = _batches(leg, 0)[-len(expected) :] if expected else []
+    if not expected or not came or came[0] == expected[0]:
         return
     steps = {
         block.digests: block.step
@@ -340,11 +340,11 @@ def _no_parameters(leg: Mapping[str, Trace]) -> NotRestored:
 
 
 def _part(
-    trace: Trace, begins: int, steps: int | None, due: int | None = None
+    trace: Trace, begins: int, steps: int | None, batch_count: int | None = None
 ) -> Trace:
     """Return a process from a step on, counted anew: `steps` of it, or all that are left; without
-    its state before them. `due`: how many batches its first step takes, if it may have skipped
-    more."""
+    its state before them. `batch_count`: how many batches its first step takes, if it may have
+    skipped more."""
     marks = trace.steps[begins:][:steps]
     blocks = [
         replace(block, step=block.step - begins)
@@ -354,10 +354,14 @@ def _part(
     numbered = [
         msgspec.structs.replace(mark, step=place) for place, mark in enumerate(marks)
     ]
-    return replace(trace, blocks=list(_first_step_alike(blocks, due)), steps=numbered)
+    return replace(
+        trace, blocks=list(_first_step_alike(blocks, batch_count)), steps=numbered
+    )
 
 
-def _first_step_alike(blocks: Sequence[Block], due: int | None) -> Iterator[Block]:
+def _first_step_alike(
+    blocks: Sequence[Block], batch_count: int | None
+) -> Iterator[Block]:
     """Yield blocks of a run; of its first step only what a leg and the reference both have: the
     last batches that were fetched, generators when a loss is computed, and what its update
     changes."""
@@ -374,7 +378,7 @@ def _first_step_alike(blocks: Sequence[Block], due: int | None) -> Iterator[Bloc
             continue
         chosen.append(block)
     batches = [block for block in chosen if block.kind == "batch"]
-    skipped = batches[:-due] if due else []
+    skipped = batches[:-batch_count] if batch_count else []
     kept = [block for block in chosen if not any(block is item for item in skipped)]
     counts: Counter[str] = Counter()
     for block in kept:

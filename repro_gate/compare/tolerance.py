@@ -5,16 +5,16 @@ the tolerance, the looser bar where a spec asks for one. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from repro_gate.compare.distances import finite, measurements, norm
 from repro_gate.compare.model import Comparison, NoiseFloor
-from repro_gate.compare.traces import compare_runs, measured_alike, processes
+from repro_gate.compare.traces import compare_runs, processes, with_valid_distances
 from repro_gate.spec.model import Tolerance
 from repro_gate.trace.model import Trace
 
 
-def alike(comparison: Comparison, tolerance: Tolerance | None) -> bool:
+def is_same(comparison: Comparison, tolerance: Tolerance | None) -> bool:
     """Return whether two runs are the same, as the spec asks for it: bitwise identical, or within
     its tolerance if it has one."""
     return comparison.identical or (
@@ -59,25 +59,30 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
 
 
 def _amount(gap: float | None) -> str:
-    return (
-        f"{gap:.3g}"
-        if gap is not None and gap < math.inf
-        else "an amount that is not a number"
-    )
+    is_number = gap is not None and gap < math.inf
+    return f"{gap:.3g}" if is_number else "an amount that is not a number"
 
 
 def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
     """Return the drift between two runs. `weight_l2` is None if final parameters were not kept
     or hold NaN, `loss_gap` without a loss."""
     comparison = compare_runs(a, b)
-    losses = comparison.losses
     gaps = [gap for _, gap in comparison.loss_gaps if math.isfinite(gap)]
-    l2, relative = _weight_l2(measured_alike(processes(a), processes(b)))
+    # all final parameters of all processes, taken as one vector
+    weights = [
+        item
+        for _, item, at_end in measurements(
+            with_valid_distances(processes(a), processes(b))
+        )
+        if at_end and item.kind == "parameter"
+    ]
+    l2 = norm(item.l2 for item in weights)
+    reference = norm(item.reference_l2 for item in weights)
+    relative = finite(l2 / reference) if l2 is not None and reference else None
     first = comparison.first_divergence
     if comparison.identical:
-        gaps = [0.0] if losses else []
-        l2 = 0.0
-        relative = 0.0
+        gaps = [0.0] if comparison.losses else []
+        l2 = relative = 0.0
     return NoiseFloor(
         identical=comparison.identical,
         loss_gap=max(gaps, default=None),
@@ -85,7 +90,7 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
         weight_relative_l2=relative,
         first_step=first.step if first else None,
         first_divergence=first,
-        losses=losses,
+        losses=comparison.losses,
         heat_map=comparison.heat_map,
     )
 
@@ -103,16 +108,3 @@ def beside_noise(
         return "", None
     times = finite(gap / floor.loss_gap) if floor.loss_gap else None
     return "within-noise" if gap <= floor.loss_gap else "beyond-noise", times
-
-
-def _weight_l2(second: Mapping[str, Trace]) -> tuple[float | None, float | None]:
-    """Return ||a - b|| and ||a - b|| / ||a|| over all final parameters of all processes, taken as
-    one vector."""
-    items = [
-        item
-        for _, item, at_end in measurements(second)
-        if at_end and item.kind == "parameter"
-    ]
-    l2 = norm(item.l2 for item in items)
-    reference = norm(item.reference_l2 for item in items)
-    return l2, finite(l2 / reference) if l2 is not None and reference else None

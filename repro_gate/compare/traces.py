@@ -15,7 +15,9 @@ from itertools import chain
 from typing import Any
 
 from repro_gate.compare.distances import (
+    Figures,
     Key,
+    Processes,
     growth,
     key_of,
     loss_gaps,
@@ -40,6 +42,7 @@ ONLY_SECOND = "recorded in the second run only"
 
 # step, place in the order in which the process recorded, what differs
 Difference = tuple[int, float, Divergence]
+_Content = tuple[Row, bytes, Value | None]  # a row, its digest and its number
 
 
 def compare_runs(
@@ -55,8 +58,7 @@ def compare_runs(
     they belong.
     """
     first = processes(a)
-    second = measured_alike(first, processes(b))
-    _require_one_digest(first, second)
+    second = with_valid_distances(first, processes(b))
     lengths = [len(trace.steps) for trace in (*first.values(), *second.values())]
     steps = max(lengths, default=0)
     marks = Marks(steps)
@@ -68,6 +70,11 @@ def compare_runs(
         names = {item.name for item in artifacts}
         by_kind["artifact"] = Tally(max(artifact_leaves, len(names)), len(names))
     tallies = [by_kind[kind] for kind in by_kind.keys() - {"rng", "loss"}]
+    main = next(iter(first), "")
+    ours, theirs = (
+        losses_of(run[main]) if main in run else {} for run in (first, second)
+    )
+    both = sorted(ours.keys() & theirs)
     measured = _measured(second)
     return Comparison(
         identical=not differences,
@@ -79,7 +86,7 @@ def compare_runs(
         by_step=tuple(sorted(marks.by_step.items())),
         # what comes after the last step is no step
         differing_steps=sum(0 <= step < steps for step in marks.by_step),
-        losses=_losses(first, second),
+        losses=tuple((step, ours[step], theirs[step]) for step in both),
         weights=weights(second),
         loss_gaps=loss_gaps(first, second),
         unmatched=marks.unmatched,
@@ -91,7 +98,10 @@ def compare_runs(
     )
 
 
-def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
+def with_replay(
+    comparison: Comparison,
+    second: Sequence[Trace],
+) -> Comparison:
     """Return the comparison with what was measured when the same training was run twice again,
     `second` beside the first."""
     again = processes(second)
@@ -127,8 +137,9 @@ def alone(traces: Sequence[Trace]) -> dict[str, Trace]:
     return {trace.key: trace for trace in trained if counts[trace.key] == 1}
 
 
-def measured_alike(
-    first: Mapping[str, Trace], second: Mapping[str, Trace]
+def with_valid_distances(
+    first: Processes,
+    second: Processes,
 ) -> dict[str, Trace]:
     """Return the second run's processes, without the distances of those that took more or fewer
     steps than their counterparts: a probe measures what its run ends with, which is then the state
@@ -140,17 +151,6 @@ def measured_alike(
     return comparable
 
 
-def _require_one_digest(
-    first: Mapping[str, Trace], second: Mapping[str, Trace]
-) -> None:
-    """Raise Inconclusive if a process digested tensors in one way in the first run and in
-    another in the second."""
-    for label in first.keys() & second.keys():
-        names = named_digest([first[label]]), named_digest([second[label]])
-        if first[label].facts.get("digest") != second[label].facts.get("digest"):
-            raise other_digest("a process", *names)
-
-
 def named_digest(traces: Iterable[Trace]) -> str:
     """Return what digested the tensors of these processes: a name of DIGESTS, several joined by
     `+`, or empty. What a trace says is untrusted."""
@@ -158,7 +158,11 @@ def named_digest(traces: Iterable[Trace]) -> str:
     return "+".join(sorted(name if name in DIGESTS else "unknown" for name in names))
 
 
-def other_digest(what: str, first: str, second: str) -> Inconclusive:
+def other_digest(
+    what: str,
+    first: str,
+    second: str,
+) -> Inconclusive:
     """Return the error for what was digested by two algorithms, which tells nothing about bits."""
     return Inconclusive(
         f"{what}: tensors were digested by {first} in the first run and by {second} in the second",
@@ -169,7 +173,9 @@ def other_digest(what: str, first: str, second: str) -> Inconclusive:
 
 
 def _divergences(
-    first: Mapping[str, Trace], second: Mapping[str, Trace], marks: Marks
+    first: Processes,
+    second: Processes,
+    marks: Marks,
 ) -> list[Difference]:
     """Return the first differences of each process, and mark all."""
     differences: list[Difference] = []
@@ -186,9 +192,8 @@ def _divergences(
         )
         differences.append((-1, -1, missing))
         marks.unmatched = marks.unmatched or missing
-    if {*marks.differing_kinds(), *(item.kind for _, _, item in differences)} == {
-        "rng"
-    }:
+    kinds = {kind for _, kind, _ in marks.differing}
+    if kinds | {item.kind for _, _, item in differences} == {"rng"}:
         # no recorded number depends on the states of generators
         differences = []
         marks.unmatched = None
@@ -203,19 +208,32 @@ def _divergences(
     return differences
 
 
-def _of_process(label: str, a: Trace, b: Trace, marks: Marks) -> list[Difference]:
-    """Return the first row that differs and the first that only the second run has, and mark
-    all."""
-    ours, theirs = _comparable(a, b)
+def _of_process(
+    label: str,
+    a: Trace,
+    b: Trace,
+    marks: Marks,
+) -> list[Difference]:
+    """Return the first row that differs and the first that only the second run has, and mark all.
+    Raises Inconclusive if the runs digested tensors in two ways.
+
+    Steps that one run took and the other did not are no differences of tensors: `unequal_length`
+    reports them.
+    """
+    if a.facts.get("digest") != b.facts.get("digest"):
+        raise other_digest("a process", named_digest([a]), named_digest([b]))
+    ours = a.blocks
+    theirs = b.blocks
+    # one was ended before it could say in which state
+    is_cut_off = (a.stopped or b.stopped) and None in (a.end, b.end)
+    if is_cut_off or len(a.steps) != len(b.steps):
+        ours, theirs = blocks_of_common_steps(a, b)
     unpaired = {key_of(block): block for block in theirs}
     differing: list[Difference] = []
     for place, block in enumerate(ours):
         marks.saw(label, block)
-        twin = unpaired.pop(key_of(block), None)
-        rows = (
-            _differences(label, block, twin) if twin else _all(label, block, ONLY_FIRST)
-        )
-        for item in rows:
+        twin = unpaired.pop(key_of(block), None) or _emptied(block)
+        for item in _differences(label, block, twin):
             marks.differs(item)
             if not differing:
                 differing = [(item.step, place, item)]
@@ -224,39 +242,41 @@ def _of_process(label: str, a: Trace, b: Trace, marks: Marks) -> list[Difference
     extra: list[Difference] = []
     for place, block in enumerate(theirs):
         if key_of(block) in unpaired:
-            for item in _all(label, block, ONLY_SECOND):
+            for item in _differences(label, _emptied(block), block):
                 marks.differs(item)
                 # before the block that the first run has in its place
                 extra = extra or [(item.step, place - 0.5, item)]
     return differing + extra
 
 
-def _comparable(a: Trace, b: Trace) -> tuple[Sequence[Block], Sequence[Block]]:
-    """Return the blocks of two processes that can be compared. Steps that one of them took and the
-    other did not are no differences of tensors: `unequal_length` reports them."""
-    # one was ended before it could say in which state
-    is_cut_off = (a.stopped or b.stopped) and None in (a.end, b.end)
-    if is_cut_off or len(a.steps) != len(b.steps):
-        return in_both(a, b)
-    return a.blocks, b.blocks
+def _emptied(block: Block) -> Block:
+    """Return what stands for the counterpart of a block that one run lacks."""
+    return replace(block, rows=(), content=b"")
 
 
-def in_both(a: Trace, b: Trace) -> tuple[list[Block], list[Block]]:
+def blocks_of_common_steps(
+    a: Trace,
+    b: Trace,
+) -> tuple[list[Block], list[Block]]:
     """Return the blocks of the steps that both processes took; of the step after them, what both
     had recorded before its optimizer's step."""
     common = min(len(a.steps), len(b.steps))
-    both = {key_of(block) for block in a.blocks} & {key_of(block) for block in b.blocks}
+    keys = {key_of(block) for block in a.blocks} & {key_of(block) for block in b.blocks}
 
     def counts(block: Block) -> bool:
         if block.step < common:
             return True
         within = block.step == common and block.kind in WITHIN_A_STEP
-        return within and key_of(block) in both
+        return within and key_of(block) in keys
 
     return list(filter(counts, a.blocks)), list(filter(counts, b.blocks))
 
 
-def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
+def unequal_length(
+    first: int,
+    second: int,
+    label: str = "main",
+) -> Divergence:
     """Return the divergence of two processes that took different numbers of steps."""
     detail = f"{first} optimizer steps in the first run, {second} in the second"
     return Divergence(
@@ -268,7 +288,10 @@ def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
     )
 
 
-def _read_before(item: Divergence, first: Divergence) -> bool:
+def _read_before(
+    item: Divergence,
+    first: Divergence,
+) -> bool:
     """Return whether an optimizer's step read `item` before it wrote `first`: a learning rate is
     recorded after the parameters that it changed."""
     is_rate = item.values is not None and item.name.startswith(GROUPS)
@@ -277,7 +300,9 @@ def _read_before(item: Divergence, first: Divergence) -> bool:
 
 
 def first_difference(
-    label: str, a: Mapping[Key, Block], block: Block
+    label: str,
+    a: Mapping[Key, Block],
+    block: Block,
 ) -> Divergence | None:
     """Return in what a block of the second run, as it arrives, differs from its counterpart. A
     missing one is left to the whole comparison."""
@@ -285,52 +310,54 @@ def first_difference(
     return next(_differences(label, twin, block), None) if twin else None
 
 
-def _all(label: str, block: Block, detail: str) -> Iterator[Divergence]:
-    """Yield each row of a block that one run lacks."""
-    return (_divergence(label, block, row, detail=detail) for row in block.rows)
-
-
-def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
+def _differences(
+    label: str,
+    a: Block,
+    b: Block,
+) -> Iterator[Divergence]:
     """Yield each row in which two blocks differ."""
-    first = a.digests
-    second = b.digests
-    if first == second and a.rows == b.rows:
+    if a.digests == b.digests and a.rows == b.rows:
         return  # nearly always: without a look at each row
-    unpaired: defaultdict[str, deque[int]] = defaultdict(deque)
-    for at, row in enumerate(b.rows):
-        unpaired[row[0]].append(at)
-    for index, row in enumerate(a.rows):
+    unpaired: defaultdict[str, deque[_Content]] = defaultdict(deque)
+    for content in _contents(b):
+        unpaired[content[0][0]].append(content)
+    for row, digest, value in _contents(a):
         if not unpaired[row[0]]:
             yield _divergence(label, a, row, detail=ONLY_FIRST)
             continue
-        at = unpaired[row[0]].popleft()
-        other = b.rows[at]
-        values = None
+        twin, other_digest, other = unpaired[row[0]].popleft()
+        values = None if value is None or other is None else (value, other)
         detail = ""
-        if index < len(a.values) and at < len(b.values):
-            values = _number(a.values[index], row[1]), _number(b.values[at], other[1])
-        if other[1:] != row[1:]:
-            detail = f"{_typed(row)} in the first run, {_typed(other)} in the second"
-        if detail or _digest(first, index) != _digest(second, at):
+        if twin[1:] != row[1:]:
+            ours, theirs = (f"{item[1]} {list(item[2])}" for item in (row, twin))
+            detail = f"{ours} in the first run, {theirs} in the second"
+        if detail or digest != other_digest:
             yield _divergence(label, a, row, values=values, detail=detail)
-    for at in chain(*unpaired.values()):
-        yield _divergence(label, b, b.rows[at], detail=ONLY_SECOND)
+    for row, *_ in chain(*unpaired.values()):
+        yield _divergence(label, b, row, detail=ONLY_SECOND)
 
 
-def _typed(row: Row) -> str:
-    return f"{row[1]} {list(row[2])}"
+def _contents(block: Block) -> Iterator[_Content]:
+    """Yield the rows of a block, each with its digest and its number. A trace holds that as a hex
+    float: it is again the bool or int that it was. What a trace says of its dtype is untrusted."""
+    digests = block.digests
+    for at, row in enumerate(block.rows):
+        value: Value | None = None
+        if at < len(block.values):
+            value = float.fromhex(block.values[at])
+            if row[1] == "bool":
+                value = bool(value)
+            elif row[1] == "int" and math.isfinite(value):
+                value = int(value)
+        yield row, digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES], value
 
 
-def _number(text: str, dtype: str) -> Value:
-    """Return the number that a trace holds as a hex float, as the bool or int that it was. What a
-    trace says of its dtype is untrusted."""
-    number = float.fromhex(text)
-    if dtype == "bool":
-        return bool(number)
-    return int(number) if dtype == "int" and math.isfinite(number) else number
-
-
-def _divergence(label: str, block: Block, row: Row, **more: Any) -> Divergence:
+def _divergence(
+    label: str,
+    block: Block,
+    row: Row,
+    **more: Any,
+) -> Divergence:
     name, dtype, shape = row
     return Divergence(
         step=block.step,
@@ -343,11 +370,7 @@ def _divergence(label: str, block: Block, row: Row, **more: Any) -> Divergence:
     )
 
 
-def _digest(digests: bytes, index: int) -> bytes:
-    return digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
-
-
-def _measured(second: Mapping[str, Trace]) -> dict[tuple[str, int, str, str], Measured]:
+def _measured(second: Processes) -> Figures:
     """Return what the second run's probe measured, by process, step, kind and name."""
     measured: dict[tuple[str, int, str, str], Measured] = {}
     for label, item, at_end in measurements(second):
@@ -356,16 +379,3 @@ def _measured(second: Mapping[str, Trace]) -> dict[tuple[str, int, str, str], Me
         if at_end:
             measured[label, item.step + 1, item.kind, item.name] = item
     return measured
-
-
-def _losses(
-    first: Mapping[str, Trace], second: Mapping[str, Trace]
-) -> tuple[tuple[int, float, float], ...]:
-    """Return step and both losses of the first process, where both runs have one."""
-    main = next(iter(first), "")
-    if main not in second:
-        return ()
-    ours = losses_of(first[main])
-    theirs = losses_of(second[main])
-    both = sorted(ours.keys() & theirs)
-    return tuple((step, ours[step], theirs[step]) for step in both)

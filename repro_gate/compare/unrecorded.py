@@ -20,12 +20,21 @@ from repro_gate.spec.errors import escaped, shortened
 from repro_gate.trace.model import Trace
 
 _PAIRS = 3  # printed numbers in a notice
-_FILES = 4  # files or folders in a notice
+_FILES = 4  # files in a notice
 # bytes of a text file that are kept for a look inside
 MAX_TEXT = 64 * 1024
-_TABLES = {".csv": ",", ".tsv": "\t"}
+_TABLES = {
+    ".csv": ",",
+    ".tsv": "\t",
+}
 TEXTS = {*_TABLES, ".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml"}
-TEXTS |= {".ini", ".md", ".html", ".xml", ".svg"}
+TEXTS |= {
+    ".ini",
+    ".md",
+    ".html",
+    ".xml",
+    ".svg",
+}
 _IGNORED = re.compile(
     r"""(?:^|/)(?:
     (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
@@ -60,10 +69,11 @@ _MOVING = re.compile(
 def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     """Return id of a notice -> (message, remedy), at most one for files and one for the log."""
     notes: dict[str, tuple[str, str]] = {}
-    names = differing_files(a, b)
     cut = a.cut or b.cut
+    names = differing_files(a, b)
     if names:
-        message = f"{len(names):,} undeclared files that the runs wrote differ: {_folded(names)}"
+        few = listed([shortened(escaped(name)) for name in names], _FILES)
+        message = f"{len(names):,} undeclared files that the runs wrote differ: {few}"
         message += f" (looked at: {cut})" if cut else ""
         remedy = "declare under capture.artifacts what has to repeat"
         notes["unrecorded/files"] = message, remedy
@@ -82,20 +92,6 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     return notes
 
 
-def _folded(names: Sequence[str]) -> str:
-    """Return the names; those of many files by what they have of a folder on the top level."""
-    entries = list(names)
-    if len(names) > _FILES:
-        folders: dict[str, list[str]] = defaultdict(list)
-        for name in names:
-            folders[name.split("/")[0]].append(name)
-        entries = [
-            within[0] if len(within) == 1 else f"{top}/ ({len(within):,} files)"
-            for top, within in folders.items()
-        ]
-    return listed([shortened(escaped(entry)) for entry in entries], _FILES)
-
-
 def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
     """Return the modules without an optimizer, and the attributes of modules, that differ. Of what
     goes by one name, as many must be there in both runs: what one has more of may be garbage that
@@ -103,25 +99,19 @@ def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]
     second = processes(b)
     differing: dict[str, None] = {}
     for label, trace in processes(a).items():
-        theirs = _by_name(second[label].unmoved if label in second else ())
-        for (what, name), digests in _by_name(trace.unmoved).items():
-            others = theirs[what, name]
+        theirs = _by_name(second.get(label))
+        for name, digests in _by_name(trace).items():
+            others = theirs[name]
             if len(others) == len(digests) and others != digests:
-                is_module = what == "module"
-                differing[
-                    f"module {name} (no optimizer)"
-                    if is_module
-                    else f"attribute {name}"
-                ] = None
+                differing[name] = None
     return tuple(differing)
 
 
-def _by_name(
-    unmoved: Iterable[tuple[str, str, str]],
-) -> defaultdict[tuple[str, str], list[str]]:
-    digests: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for what, name, digest in sorted(unmoved):
-        digests[what, name].append(digest)
+def _by_name(trace: Trace | None) -> defaultdict[str, list[str]]:
+    digests: defaultdict[str, list[str]] = defaultdict(list)
+    for what, name, digest in sorted(trace.unmoved) if trace else ():
+        optimizer = " (no optimizer)" if what == "module" else ""
+        digests[f"{what} {name}{optimizer}"].append(digest)
     return digests
 
 
@@ -156,30 +146,27 @@ def ignored(name: str) -> bool:
 def differing_files(a: Left, b: Left) -> list[str]:
     """Return the names of the files that differ, sorted. Times and ids in names do not count; of a
     search that was cut, only files of both runs do."""
-    left = _by_masked_name(a.files)
-    right = _by_masked_name(b.files)
+    left = _by_masked_name(a)
+    right = _by_masked_name(b)
     differing = set[str]()
     for key in left.keys() | right.keys():
         ours = left[key]
         theirs = right[key]
         if (a.cut or b.cut) and not (ours and theirs):
             continue
-        contents = {name: _steady(name, item) for name, item in ours.items()}
-        others = Counter(_steady(name, item) for name, item in theirs.items())
-        only_ours = Counter(contents.values()) - others
-        differing |= {name for name, content in contents.items() if only_ours[content]}
+        only_ours = Counter(ours.values()) - Counter(theirs.values())
+        differing |= {name for name, content in ours.items() if only_ours[content]}
         more = max(len(theirs) - len(ours), 0)
         differing |= set(sorted(theirs.keys() - ours)[:more])
     return sorted(differing)
 
 
-def _by_masked_name(
-    files: Mapping[str, Written],
-) -> defaultdict[str, dict[str, Written]]:
-    grouped: defaultdict[str, dict[str, Written]] = defaultdict(dict)
-    for name, item in files.items():
+def _by_masked_name(left: Left) -> defaultdict[str, dict[str, str]]:
+    """Return what is compared of each file, by its name without what moves, and its name."""
+    grouped: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for name, item in left.files.items():
         if not ignored(name):
-            grouped[_MOVING_NAME.sub("§", name)][name] = item
+            grouped[_MOVING_NAME.sub("§", name)][name] = _steady(name, item)
     return grouped
 
 
@@ -193,10 +180,11 @@ def _steady(name: str, item: Written) -> str:
     if separator is None:
         return _NAMED.sub(lambda match: match[1] if moves(match[1]) else match[0], text)
     rows = [line.split(separator) for line in text.splitlines()]
-    head = rows[0] if rows else []
-    moving = {at for at, cell in enumerate(head) if moves(cell)}
-    steady = ([cell for at, cell in enumerate(row) if at not in moving] for row in rows)
-    return "\n".join(map(separator.join, steady))
+    moving = [at for at, cell in enumerate(rows[0] if rows else ()) if moves(cell)]
+    for row in rows:
+        for at in reversed(moving):
+            del row[at : at + 1]
+    return "\n".join(map(separator.join, rows))
 
 
 def moves(name: str) -> bool:

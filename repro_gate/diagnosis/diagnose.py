@@ -13,11 +13,10 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from repro_gate.compare.model import STEPS, Divergence
 from repro_gate.diagnosis.model import (
-    Case,
     Diagnosis,
     Exhausted,
     Experiments,
@@ -41,6 +40,7 @@ from repro_gate.diagnosis.suspects import (
 )
 from repro_gate.factors import BY_NAME, HANDED_OVER, LEFTOVERS, PINNED, Site
 from repro_gate.trace.format import ASKED, HANDED
+from repro_gate.trace.model import Undone
 
 # pairs that are watched before a divergence counts as one that does not come back; the last of them
 # under stress
@@ -55,68 +55,60 @@ _EARLY = 19  # the last step up to which the operators of all steps are recorded
 _NOWHERE: Site = ("", 0)
 _NAMED = 200  # lines of which one decides, at most
 _WHOLE = tuple(factor.name for factor in PINNED if factor.name != "flags")
+_FIRST_PAIR = Rate(diverged=1, pairs=1)  # the gate's own
 _UNKNOWN = Diagnosis(
     cause="unknown",
     message="no factor or operator that the gate can hold fixed explains it",
 )
 
 
-def diagnose(case: Case, experiments: Experiments) -> Diagnosis:
-    """Return why two runs diverged first at `case.first`. Never raises Exhausted: what was found by
-    then is returned."""
-    search = _Search(case, experiments)
-    try:
-        search.run()
-    except Exhausted:
-        search.evidence.append(
-            "the runs or the time that a diagnosis may take were used up"
-        )
-    return search.diagnosis()
+@dataclass
+class Search:
+    """The search for why two runs diverged: what was seen, found and ruled out so far."""
 
-
-class _Search:
-    """What was seen, found and ruled out so far."""
-
-    def __init__(self, case: Case, experiments: Experiments) -> None:
-        self.case = case
-        self.experiments = experiments
-        self.until = case.first  # the divergence that is to go
-        self.seen = Pair()  # the pair that showed it
-        self.pinned = frozenset[Unit]()
-        # pinned sets, and how many pairs in a row agreed with them
-        self.agreed = Counter[frozenset[Unit]]()
-        # whether it comes back under stress only, which all that follows is then under
-        self.stress = False
-        # whether it comes at the same step each time: else nothing follows from a later one
-        self.stable = True
-        self.found: list[Diagnosis] = []
-        self.evidence: list[str] = []
-        self.ruled_out: list[str] = []
-        self.rate = Rate(diverged=1, pairs=1)
-
-    def run(self) -> None:
-        """Find causes until the runs agree, or nothing more explains them."""
-        self._watch()
-        while self.seen.first is not None and len(self.found) < _CAUSES:
-            if not self._one_cause():
-                self._observe(outside(self._suspects()))
-                return
-            if self.found[-1].op is not None:  # which nothing was held to show
-                return
+    target: Divergence  # that is to go
+    experiments: Experiments
+    _: KW_ONLY
+    undone: Sequence[Undone] = ()  # flags that the training switched off
+    steps: int | None = (
+        None  # where pinned pairs are cut off; None: where the spec says
+    )
+    # the pair that showed the target
+    last_pair: Pair = field(default_factory=Pair)
+    pinned: frozenset[Unit] = frozenset()
+    # pinned sets, and how many pairs in a row agreed with them
+    agreed: Counter[frozenset[Unit]] = field(default_factory=Counter)
+    # whether it comes back under stress only, which all that follows is then under
+    stress: bool = False
+    # whether it comes at the same step each time: else nothing follows from a later one
+    stable: bool = True
+    causes: list[Diagnosis] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
+    ruled_out: list[str] = field(default_factory=list)
+    rate: Rate = _FIRST_PAIR
 
     def diagnosis(self) -> Diagnosis:
-        """Return what was found: the first cause, with those that are needed besides."""
-        first, *others = self.found or [self._handed_over() or _UNKNOWN]
-        if self.pinned:
-            last = (self.until.step if self.seen.first else self.seen.steps) - 1
-            until = f"up to step {last}" if last >= 0 else "before the first step"
-            factors = {BY_NAME[unit.factor].proof: 0 for unit in sorted(self.pinned)}
-            held = (
-                "with all of them held fixed" if first.one_of else " and ".join(factors)
-            )
-            proof = "confirmed" if first.confirmed else "seen"
+        """Find causes until the runs agree, nothing more explains them, or the runs or the time are
+        used up. Return the first cause, with those that are needed besides."""
+        try:
+            self._find_causes()
+        except Exhausted:
             self.evidence.append(
-                f"{proof}: {held}, two runs are bitwise identical {until}"
+                "the runs or the time that a diagnosis may take were used up"
+            )
+        first, *others = self.causes or [self._handed_over() or _UNKNOWN]
+        if self.pinned:
+            last = (
+                self.target.step if self.last_pair.first else self.last_pair.steps
+            ) - 1
+            how_far = f"up to step {last}" if last >= 0 else "before the first step"
+            proofs = {BY_NAME[unit.factor].proof: 0 for unit in sorted(self.pinned)}
+            held = (
+                "with all of them held fixed" if first.one_of else " and ".join(proofs)
+            )
+            verb = "confirmed" if first.confirmed else "seen"
+            self.evidence.append(
+                f"{verb}: {held}, two runs are bitwise identical {how_far}"
             )
         return replace(
             first,
@@ -126,12 +118,21 @@ class _Search:
             rate=self.rate if self.rate.diverged < self.rate.pairs else None,
         )
 
+    def _find_causes(self) -> None:
+        self._watch()
+        while self.last_pair.first is not None and len(self.causes) < _CAUSES:
+            if not self._one_cause():
+                self._observe(outside(self._suspects()))
+                return
+            if self.causes[-1].op is not None:  # which nothing was held to show
+                return
+
     def _watch(self) -> None:
         """Do a pair that diverges, with every use of a factor noted: cut off after that step;
         longer if it does not come back."""
         for tried in range(_WATCHED):
             stress = tried == _WATCHED - 1
-            steps = self.case.steps if tried else _cut(self.until)
+            steps = self.steps if tried else _cut(self.target)
             setting = Setting(steps=steps, stress=stress)
             pair = self.experiments.pair(setting, again=tried > 0)
             first = pair.first
@@ -139,10 +140,10 @@ class _Search:
                 diverged = self.rate.diverged + (first is not None)
                 self.rate = Rate(diverged, self.rate.pairs + 1)
             if not pair.failed:
-                self.seen = pair
+                self.last_pair = pair
             if first is not None:
-                self.stable = tried == 0 and first.step == self.until.step
-                self.until = first
+                self.stable = tried == 0 and first.step == self.target.step
+                self.target = first
                 self.stress = stress
                 if stress:
                     self.evidence.append(
@@ -159,10 +160,10 @@ class _Search:
     def _one_cause(self) -> bool:
         """Find what makes the divergence in progress go, and hold it from here on."""
         suspected = self._suspects()
-        flags = [Unit("flags", item.site) for item in self.case.undone]
-        everything = frozenset([*map(Unit, _WHOLE), *flags])
+        flags = [Unit("flags", item.site) for item in self.undone]
+        all_units = frozenset([*map(Unit, _WHOLE), *flags])
         is_outside = any(item.use.direct for item in outside(suspected))
-        if is_outside and not self._sufficient(everything):
+        if is_outside and not self._sufficient(all_units):
             self.ruled_out.append(
                 "every factor that can be held fixed, held, does not change it"
             )
@@ -190,8 +191,8 @@ class _Search:
 
     def _suspects(self) -> list[Suspect]:
         """Return what differed before the divergence in progress and is not pinned yet."""
-        until = 1 << 62 if self.until.kind == "artifact" else self.until.step
-        differing = suspects(*self.seen.uses, until=until)
+        last = 1 << 62 if self.target.kind == "artifact" else self.target.step
+        differing = suspects(*self.last_pair.uses, until=last)
         return [item for item in differing if item.unit not in self.pinned]
 
     def _left_over(self) -> bool:
@@ -199,7 +200,7 @@ class _Search:
         own first run found nothing there, and no later one begins like it."""
         read = [
             Suspect(unit=Unit(use.factor, use.site), use=use, other=None)
-            for use in self.seen.uses[0]
+            for use in self.last_pair.uses[0]
             if use.factor == LEFTOVERS.name and not use.source.endswith(ASKED)
         ]
         return self._observe(outside(read))
@@ -211,7 +212,7 @@ class _Search:
             if item.unit.factor == LEFTOVERS.name and item.other is None:
                 what = f"{item.use.source}, which an earlier run wrote"
             cause = self._cause(item.unit, [item])
-            self.found.append(
+            self.causes.append(
                 replace(
                     cause,
                     confirmed=False,
@@ -232,21 +233,7 @@ class _Search:
         """Tell whether one of these units, or all together, make the divergence go; what does is
         held from here on."""
         free = [unit for unit in dict.fromkeys(units) if unit not in self.pinned]
-        try:
-            chosen, known = smallest(free, self._sufficient, alone)
-        except Exhausted:
-            # in fewer pairs than it takes to exclude luck
-            most = self.pinned | frozenset(free)
-            agreed = [
-                tried
-                for tried, pairs in self.agreed.items()
-                if pairs and self.pinned < tried <= most
-            ]
-            fewest = min(agreed, key=len, default=frozenset[Unit]())
-            likely = [unit for unit in free if unit in fewest]
-            if likely:
-                self._hold(likely, differing, known=False)
-            raise
+        chosen, known = smallest(free, self._sufficient, alone)
         if chosen:
             self._hold(chosen, differing, known=known)
         elif free:
@@ -264,7 +251,7 @@ class _Search:
             first = pair.first
             places.add(first and (first.step, first.kind, first.name, first.process))
             self.stable = self.stable and len(places) == 1
-            if not gone(pair, self.until) or not (self.stable or first is None):
+            if not gone(pair, self.target) or not (self.stable or first is None):
                 self.agreed[pinned] = 0
                 return False
             self.agreed[pinned] += 1
@@ -281,19 +268,23 @@ class _Search:
 
     def _pair(self, pinned: frozenset[Unit], *, again: bool = False) -> Pair:
         """Return a pair of runs with these held fixed."""
-        setting = Setting(steps=self.case.steps, pinned=pinned, stress=self.stress)
+        setting = Setting(steps=self.steps, pinned=pinned, stress=self.stress)
         return self.experiments.pair(setting, again=again)
 
     def _races(self) -> bool:
         """Tell whether the training's own code started threads or processes before the divergence.
         A loader's workers hand over in order."""
-        is_direct = any(use.direct for use in started(self.seen.uses[0], "threads"))
+        is_direct = any(
+            use.direct for use in started(self.last_pair.uses[0], "threads")
+        )
         return is_direct and Unit("threads") not in self.pinned
 
     def _handed_over(self) -> Diagnosis | None:
         """Return the line that takes results as they come, as the likely cause where no runs were
         left to prove or rule it out; None if no line does."""
-        for use in started(self.seen.uses[0], "threads") if not self.ruled_out else ():
+        for use in (
+            started(self.last_pair.uses[0], "threads") if not self.ruled_out else ()
+        ):
             if use.source.endswith(HANDED):
                 at = Suspect(unit=Unit("threads"), use=use, other=None)
                 return replace(self._cause(at.unit, [at]), confirmed=False, evidence=())
@@ -321,14 +312,14 @@ class _Search:
                     "the runs were used up before it was known whether fewer of these "
                     f"{len(chosen)} ({names}) are enough"
                 )
-        self.found += causes
+        self.causes += causes
         self.pinned |= frozenset(chosen)
-        self.seen = self._pair(self.pinned)
-        if self.seen.first is not None:
-            self.until = self.seen.first
+        self.last_pair = self._pair(self.pinned)
+        if self.last_pair.first is not None:
+            self.target = self.last_pair.first
             self.agreed.clear()  # what agreed up to the divergence before
             self.evidence.append(
-                f"then the runs diverge only at step {self.until.step}, in {self.until.name}"
+                f"then the runs diverge only at step {self.target.step}, in {self.target.name}"
             )
 
     def _cause(self, unit: Unit, differing: Sequence[Suspect]) -> Diagnosis:
@@ -338,10 +329,10 @@ class _Search:
         use = suspect and suspect.use
         if not factor.by_line and not (use and use.site[0]):
             # else single lines were ruled out before
-            use = next(iter(started(self.seen.uses[0], unit.factor)), use)
+            use = next(iter(started(self.last_pair.uses[0], unit.factor)), use)
         site = unit.site or (use.site if use else _NOWHERE)
         call = (use.call or use.source) if use else ""
-        for item in self.case.undone if factor.name == "flags" else ():
+        for item in self.undone if factor.name == "flags" else ():
             if item.site == unit.site:
                 call = item.flag
         if not site[0]:
@@ -356,10 +347,10 @@ class _Search:
         # fixed addresses fix what old memory holds
         free = {unit.factor, "addresses"} if unit.factor == "memory" else {unit.factor}
         setting = Setting(
-            steps=_cut(self.until),
+            steps=_cut(self.target),
             pinned=self.pinned | {*map(Unit, {*_WHOLE} - free)},
             lines=True,
-            step=max(self.until.step, 0),
+            step=max(self.target.step, 0),
         )
         try:
             line = first_difference(*self.experiments.pair(setting).lines)
@@ -370,7 +361,7 @@ class _Search:
     def _recorded(self) -> tuple[Setting, Pair]:
         """Return a pair with its operators recorded, those of the divergence's step; of one that
         moves, those of all early steps."""
-        step = self.until.step if self.stable else max(self.until.step, _EARLY)
+        step = self.target.step if self.stable else max(self.target.step, _EARLY)
         setting = Setting(
             steps=max(step, 0) + 1, pinned=self.pinned, operators=True, step=step
         )
@@ -379,11 +370,11 @@ class _Search:
     def _operator(self) -> bool:
         """Look for an operator that got the same bits and gave others; where there is one, replay
         it on its own inputs."""
-        if self.until.kind not in _NUMERIC:
+        if self.target.kind not in _NUMERIC:
             return False
         setting, pair = self._recorded()
         # it did not come this time: it may come at any step
-        if culprit(*pair.operators) is None and gone(pair, self.until):
+        if culprit(*pair.operators) is None and gone(pair, self.target):
             self.rate = replace(self.rate, pairs=self.rate.pairs + 1)
             if self.stable:
                 self.stable = False
@@ -407,12 +398,12 @@ class _Search:
             first, second = self.experiments.pair(replay).operators
             replays = (item.distinct for item in (*first, *second))
             distinct = next(filter(None, replays), None)
-        self.found.append(nondeterministic(record, shown.equal_before, distinct or {}))
+        self.causes.append(nondeterministic(record, shown.equal_before, distinct or {}))
         return True
 
 
-def _cut(until: Divergence) -> int | None:
+def _cut(first: Divergence) -> int | None:
     """Return how many steps a run makes that ends right after the divergence; None: all, where that
     is at its end."""
-    at_end = until.kind == "artifact" or until.name == STEPS
-    return None if at_end else max(until.step, 0) + 1
+    at_end = first.kind == "artifact" or first.name == STEPS
+    return None if at_end else max(first.step, 0) + 1

@@ -5,8 +5,8 @@ none itself.
 
 A set of units is *sufficient* where two runs no longer diverge, with all of it pinned, at the place
 where they did. The search looks for a smallest sufficient set: what a library draws for its own
-names is told apart because it is not in it. Bisection is Zeller's and Hildebrandt's ddmin
-("Simplifying and Isolating Failure-Inducing Input", 2002), with sufficiency as the test.
+names is told apart because it is not in it. What is left out of it, half by half, follows Zeller's
+and Hildebrandt's "Simplifying and Isolating Failure-Inducing Input" (2002).
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
-from repro_gate.compare.model import KINDS, STEPS, Divergence, about
+from msgspec import Meta
+
+from repro_gate.compare.model import KINDS, STEPS, Count, Divergence, described
 from repro_gate.factors import Cause, Site
-from repro_gate.trace.model import OperatorLine, Undone, Used
+from repro_gate.trace.model import OperatorLine, Used
 
 Item = TypeVar("Item")
+_Uses = tuple[Used, ...]  # of one run
 
 
 @dataclass(frozen=True, order=True)
@@ -30,16 +33,6 @@ class Unit:
 
     factor: str
     site: Site | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """What is to be explained. `steps`: where pinned pairs are cut off, None: where the spec
-    says."""
-
-    first: Divergence
-    undone: Sequence[Undone] = ()
-    steps: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,144 +60,119 @@ class Pair:
     first: Divergence | None = None
     steps: int = 0
     finite: bool = True
-    uses: tuple[tuple[Used, ...], tuple[Used, ...]] = ((), ())
-    lines: tuple[tuple[Used, ...], tuple[Used, ...]] = ((), ())
+    uses: tuple[_Uses, _Uses] = ((), ())
+    lines: tuple[_Uses, _Uses] = ((), ())
     operators: tuple[tuple[OperatorLine, ...], tuple[OperatorLine, ...]] = ((), ())
     failed: str = ""
 
 
 @dataclass(frozen=True)
+@described
 class Rate:
-    """How often pairs of equal runs diverge, the gate's own pair among them."""
+    """How often pairs of equal runs diverge, the gate's own pair among them.
 
-    diverged: Annotated[int, about("Pairs that diverged.", ge=0)]
-    pairs: Annotated[int, about("Pairs of runs.", ge=0)]
+    diverged: Pairs that diverged.
+    pairs: Pairs of runs.
+    """
+
+    diverged: Count
+    pairs: Count
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class ShownUse:
-    """What one line of the training asked one factor, over a whole run."""
+    """What one line of the training asked one factor, over a whole run.
 
-    factor: Annotated[str, about("The factor: `entropy`, `clock`, …")]
-    call: Annotated[str, about("The call as it is written. Untrusted text.")]
-    file: Annotated[
-        str, about("File, relative to the checkout; empty if no line of it asked.")
-    ] = ""
-    line: Annotated[int, about("Its line, from 1; 0 where none is known.", ge=0)] = 0
-    count: Annotated[int, about("How often, in the first run.", ge=0)] = 0
-    differs: Annotated[bool, about("Whether the two runs got other answers.")] = False
+    factor: The factor: `entropy`, `clock`, …
+    call: The call as it is written. Untrusted text.
+    file: File, relative to the checkout; empty if no line of it asked.
+    line: Its line, from 1; 0 where none is known.
+    count: How often, in the first run.
+    differs: Whether the two runs got other answers.
+    """
+
+    factor: str
+    call: str
+    file: str = ""
+    line: Count = 0
+    count: Count = 0
+    differs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class ShownOperator:
-    """One operator that torch dispatched near the one that gave other bits."""
+    """One operator that torch dispatched near the one that gave other bits.
 
-    name: Annotated[str, about("Its name: `aten.index_put_.default`.")]
-    phase: Annotated[str, about("`forward`, `backward` or `optimizer`.")]
-    file: Annotated[
-        str, about("File of the line that called it; empty if none is known.")
-    ] = ""
-    line: Annotated[int, about("That line, from 1; 0 where none is known.", ge=0)] = 0
-    same_inputs: Annotated[bool, about("Whether both runs gave it the same bits.")] = (
-        True
-    )
-    same_outputs: Annotated[
-        bool, about("Whether it gave the same bits in both runs.")
-    ] = True
+    name: Its name: `aten.index_put_.default`.
+    phase: `forward`, `backward` or `optimizer`.
+    file: File of the line that called it; empty if none is known.
+    line: That line, from 1; 0 where none is known.
+    same_inputs: Whether both runs gave it the same bits.
+    same_outputs: Whether it gave the same bits in both runs.
+    """
+
+    name: str
+    phase: str
+    file: str = ""
+    line: Count = 0
+    same_inputs: bool = True
+    same_outputs: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Diagnosis:
     """The cause of a divergence. It stands in `report.json` as it is; `file`, `call` and all
-    sentences may hold untrusted text."""
+    sentences may hold untrusted text.
 
-    cause: Annotated[Cause, about("The cause; each has a page in `docs/causes/`.")]
-    factor: Annotated[
-        str | None,
-        about(
-            "The factor that was held fixed: `entropy`, `clock`, …; null if it is none."
-        ),
-    ] = None
-    op: Annotated[
-        str | None,
-        about(
-            "The operator that gave other bits: `aten.index_put_`; null if it is none."
-        ),
-    ] = None
-    call: Annotated[
-        str, about("Source text of the call, or the flag; may be empty.")
-    ] = ""
-    file: Annotated[
-        str,
-        about(
-            "File of the cause, relative to the checkout; `a.ipynb#cell 2` is a "
-            "notebook's cell; empty if no line is known."
-        ),
-    ] = ""
-    line: Annotated[
-        int,
-        about(
-            "Its line, in a notebook that of its cell, from 1; 0 where none is known.",
-            ge=0,
-        ),
-    ] = 0
-    confirmed: Annotated[
-        bool,
-        about(
-            "Whether runs proved it: they agree with the factor held fixed, or the "
-            "operator gave several outputs for one input."
-        ),
-    ] = False
-    observed: Annotated[
-        bool,
-        about(
-            "Whether the line was seen to receive other bytes from outside in each of "
-            "two runs before they diverged. Nothing was held fixed to prove that it decides."
-        ),
-    ] = False
-    message: Annotated[str, about("One sentence.")] = ""
-    evidence: Annotated[
-        tuple[str, ...], about("What was seen, in order.", max_length=100)
-    ] = ()
-    remedy: Annotated[str, about("What to do; may be empty.")] = ""
-    ruled_out: Annotated[
-        tuple[str, ...], about("What was shown not to be the cause.", max_length=100)
-    ] = ()
-    also: Annotated[
-        tuple[Diagnosis, ...],
-        about(
-            "Further causes: the runs agree only with these held fixed too.",
-            max_length=20,
-        ),
-    ] = ()
-    one_of: Annotated[
-        tuple[ShownUse, ...],
-        about(
-            "Where the search ended before it was known which of several decides: "
-            "these and the cause itself, likeliest first.",
-            max_length=200,
-        ),
-    ] = ()
-    rate: Annotated[
-        Rate | None, about("How often equal runs diverge; null if every pair did.")
-    ] = None
-    excerpt: Annotated[
-        tuple[tuple[int, str], ...],
-        about(
-            "The cause's line and those around it, of the commit: number and text. Untrusted text.",
-            max_length=11,
-        ),
-    ] = ()
-    uses: Annotated[
-        tuple[ShownUse, ...],
-        about("Uses of factors, those that differed first.", max_length=200),
-    ] = ()
-    operators: Annotated[
-        tuple[ShownOperator, ...],
-        about("Operators around the one that gave other bits.", max_length=50),
-    ] = ()
-    runs: Annotated[int, about("Runs that the diagnosis made.", ge=0)] = 0
-    seconds: Annotated[float, about("How long it took, in seconds.", ge=0)] = 0.0
+    cause: The cause; each has a page in `docs/causes/`.
+    factor: The factor that was held fixed: `entropy`, `clock`, …; null if it is none.
+    op: The operator that gave other bits: `aten.index_put_`; null if it is none.
+    call: Source text of the call, or the flag; may be empty.
+    file: File of the cause, relative to the checkout; `a.ipynb#cell 2` is a notebook's cell; empty
+        if no line is known.
+    line: Its line, in a notebook that of its cell, from 1; 0 where none is known.
+    confirmed: Whether runs proved it: they agree with the factor held fixed, or the operator gave
+        several outputs for one input.
+    observed: Whether the line was seen to receive other bytes from outside in each of two runs
+        before they diverged. Nothing was held fixed to prove that it decides.
+    message: One sentence.
+    evidence: What was seen, in order.
+    remedy: What to do; may be empty.
+    ruled_out: What was shown not to be the cause.
+    also: Further causes: the runs agree only with these held fixed too.
+    one_of: Where the search ended before it was known which of several decides: these and the cause
+        itself, likeliest first.
+    rate: How often equal runs diverge; null if every pair did.
+    excerpt: The cause's line and those around it, of the commit: number and text. Untrusted text.
+    uses: Uses of factors, those that differed first.
+    operators: Operators around the one that gave other bits.
+    runs: Runs that the diagnosis made.
+    seconds: How long it took, in seconds.
+    """
+
+    cause: Cause
+    factor: str | None = None
+    op: str | None = None
+    call: str = ""
+    file: str = ""
+    line: Annotated[int, Meta(ge=0)] = 0
+    confirmed: bool = False
+    observed: bool = False
+    message: str = ""
+    evidence: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+    remedy: str = ""
+    ruled_out: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+    also: Annotated[tuple[Diagnosis, ...], Meta(max_length=20)] = ()
+    one_of: Annotated[tuple[ShownUse, ...], Meta(max_length=200)] = ()
+    rate: Rate | None = None
+    excerpt: Annotated[tuple[tuple[int, str], ...], Meta(max_length=11)] = ()
+    uses: Annotated[tuple[ShownUse, ...], Meta(max_length=200)] = ()
+    operators: Annotated[tuple[ShownOperator, ...], Meta(max_length=50)] = ()
+    runs: Count = 0
+    seconds: Annotated[float, Meta(ge=0)] = 0.0
 
 
 def use_of(cause: Diagnosis) -> ShownUse:
@@ -251,7 +219,7 @@ class Experiments:
         return self._known[setting]
 
 
-def gone(pair: Pair, until: Divergence) -> bool:
+def gone(pair: Pair, target: Divergence) -> bool:
     """Tell whether the divergence is not there any more in a pinned pair: it agrees as far as that
     step, or diverges only later. Where the runs took different numbers of steps, it agrees however
     many it took."""
@@ -259,9 +227,11 @@ def gone(pair: Pair, until: Divergence) -> bool:
         return False
     if pair.first is None:
         return (
-            pair.steps > until.step or until.kind == "artifact" or until.name == STEPS
+            pair.steps > target.step
+            or target.kind == "artifact"
+            or target.name == STEPS
         )
-    return _place(pair.first) > _place(until)
+    return _place(pair.first) > _place(target)
 
 
 def _place(item: Divergence) -> tuple[int, int]:
@@ -276,7 +246,8 @@ def smallest(
     units may do. Raises Exhausted if they were used up before any set was sufficient.
 
     The likeliest stand first in `units`: the first of them, as many as `alone` says, are tried one
-    by one before all of them are; then two, then halves.
+    by one before all of them are; then two. Then halves are left out, the less likely first, then
+    quarters, down to single units.
     """
     for unit in units[:alone]:
         if sufficient(frozenset({unit})):
@@ -284,28 +255,17 @@ def smallest(
     if not units or not sufficient(frozenset(units)):
         return (), True
     current = list(units)
-    parts = 2
     try:
         for unit in units[alone:2]:
             if sufficient(frozenset({unit})):
                 return (unit,), True
-        while len(current) >= 2:
-            size = -(-len(current) // parts)
-            chunks = [current[at : at + size] for at in range(0, len(current), size)]
-            for chunk in chunks:
-                rest = [unit for unit in current if unit not in chunk]
-                if len(chunks) > 1 and sufficient(frozenset(chunk)):
-                    current = chunk
-                    parts = 2
-                    break
-                if len(chunks) > 2 and sufficient(frozenset(rest)):
+        size = len(current)
+        while size > 1:
+            size = -(-size // 2)
+            for at in reversed(range(0, len(current), size)):
+                rest = current[:at] + current[at + size :]
+                if rest and sufficient(frozenset(rest)):
                     current = rest
-                    parts = max(parts - 1, 2)
-                    break
-            else:
-                if parts >= len(current):
-                    break
-                parts = min(parts * 2, len(current))
     except Exhausted:
         return tuple(current), len(current) == 1
     return tuple(current), True

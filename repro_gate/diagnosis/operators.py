@@ -13,6 +13,7 @@ from repro_gate.diagnosis.model import Diagnosis, ShownOperator, numbered
 from repro_gate.trace.model import OperatorLine
 from repro_gate.trace.notebook import place
 
+Operators = Sequence[OperatorLine]  # of one run
 # in flight: what a record holds may not be there yet
 _COLLECTIVES = (
     "c10d.",
@@ -39,9 +40,7 @@ class Culprit:
     between: str = ""
 
 
-def culprit(
-    first: Sequence[OperatorLine], second: Sequence[OperatorLine]
-) -> Culprit | None:
+def culprit(first: Operators, second: Operators) -> Culprit | None:
     """Return the first record that explains the divergence, in the order of the first run; None
     where all that can be compared is equal."""
     equal = 0
@@ -65,9 +64,7 @@ def culprit(
     return None
 
 
-def around(
-    first: Sequence[OperatorLine], second: Sequence[OperatorLine]
-) -> tuple[ShownOperator, ...]:
+def around(first: Operators, second: Operators) -> tuple[ShownOperator, ...]:
     """Return the first operator that gave other bits, with some before and behind it; empty
     where none did."""
     paired = _paired(first, second)
@@ -121,7 +118,7 @@ def nondeterministic(
 
 
 def _paired(
-    first: Sequence[OperatorLine], second: Sequence[OperatorLine]
+    first: Operators, second: Operators
 ) -> list[tuple[OperatorLine, OperatorLine]]:
     """Return the records of the first run, each with its twin in the second; one that has none is
     left out. What pairs them is never their position alone."""

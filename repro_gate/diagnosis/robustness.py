@@ -8,8 +8,10 @@ told otherwise before that is tried first, what nobody asked for last.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from repro_gate.diagnosis.model import Diagnosis, Exhausted, smallest, use_of
 from repro_gate.diagnosis.suspects import remoteness
@@ -30,15 +32,6 @@ class Surrounding:
 
 
 _RELATIVE = "use paths relative to the checkout, and make no number of one"
-_ARGUMENT = "take what has to matter from the command line or a file of the checkout"
-_HASHES = (
-    "sort what comes out of the set; or make the seed part of the recipe: `train.env: "
-    '{PYTHONHASHSEED: "0"}`'
-)
-_THREADS = "set it: OMP_NUM_THREADS under train.env"
-_TIMES = "make no number of a file's time; use its content"
-_UMASK = "make no number of a file's permissions"
-_VARIABLES = "ask for variables by their names"
 # What decides most often first, where lines asked for several in the same way.
 SURROUNDINGS = {
     "listing": Surrounding(
@@ -47,7 +40,10 @@ SURROUNDINGS = {
         BY_NAME["listing"].remedy,
     ),
     "hash-seed": Surrounding(
-        "hash-order", "the order of a set, which PYTHONHASHSEED decides", _HASHES
+        "hash-order",
+        "the order of a set, which PYTHONHASHSEED decides",
+        "sort what comes out of the set; or make the seed part of the recipe: `train.env: "
+        '{PYTHONHASHSEED: "0"}`',
     ),
     "path": Surrounding("process-identity", "the path of the checkout", _RELATIVE),
     "hostname": Surrounding(
@@ -56,22 +52,38 @@ SURROUNDINGS = {
     "clock": Surrounding(
         "wall-clock", "the time of day and durations", BY_NAME["clock"].remedy
     ),
-    "file-times": Surrounding("wall-clock", "the times of files", _TIMES),
+    "file-times": Surrounding(
+        "wall-clock",
+        "the times of files",
+        "make no number of a file's time; use its content",
+    ),
     "tmpdir": Surrounding(
         "process-identity", "the path of the folder for temporary files", _RELATIVE
     ),
     "home": Surrounding("process-identity", "the path of HOME", _RELATIVE),
-    "threads": Surrounding("thread-race", "the number of threads", _THREADS),
+    "threads": Surrounding(
+        "thread-race",
+        "the number of threads",
+        "set it: OMP_NUM_THREADS under train.env",
+    ),
     "memory": Surrounding(
         "uninitialized-memory",
         "what memory holds before it is written",
         BY_NAME["memory"].remedy,
     ),
     "timezone": Surrounding("wall-clock", "the time zone", "read times in UTC"),
-    "locale": Surrounding("external-input", "the locale", _ARGUMENT),
-    "umask": Surrounding("process-identity", "the umask", _UMASK),
+    "locale": Surrounding(
+        "external-input",
+        "the locale",
+        "take what has to matter from the command line or a file of the checkout",
+    ),
+    "umask": Surrounding(
+        "process-identity", "the umask", "make no number of a file's permissions"
+    ),
     "environment": Surrounding(
-        "external-input", "the order of the environment", _VARIABLES
+        "external-input",
+        "the order of the environment",
+        "ask for variables by their names",
     ),
 }
 _ORDER = [*SURROUNDINGS]
@@ -79,6 +91,7 @@ _ORDER = [*SURROUNDINGS]
 _CALLED = {"hostname": "identity", "hash-seed": ""}
 # no call need ask for them: `__file__`, the order of a set
 _UNWATCHED = ("hash-seed", "path", "threads", "memory")
+_NOT_ROBUST = "repeatable, but not robust:"
 _HOST = ("os.uname", "socket.gethostname", "platform.node")
 _NAMED = 3  # names that a message holds
 _USED_UP = "the runs or the time of the search were used up before it was known which"
@@ -110,30 +123,21 @@ def diagnose(
 ) -> Diagnosis | None:
     """Return by which of `names` the varied run diverged, up to step `until`; None if it was
     chance: varied in all of them again, a run is the same. `where` says where it did; `run` does
-    one experiment, and raises Exhausted if no more may be done."""
-    known: dict[frozenset[str], Outcome] = {}
-
-    def outcome(varied: frozenset[str]) -> Outcome:
-        if varied not in known:
-            known[varied] = run(varied)
-        return known[varied]
-
-    try:
-        unvaried = outcome(frozenset())
-        everything = unvaried if unvaried.differs else outcome(frozenset(names))
-    except Exhausted:
-        return _unknown(_USED_UP)
+    one experiment, and raises Exhausted if no more than two may be done."""
+    outcome = functools.cache(run)
+    unvaried = outcome(frozenset())
     if unvaried.differs:
         return _unknown(
             "a run that is varied in nothing is another one too: the training is not repeatable"
         )
-    if not everything.differs:
+    all_varied = outcome(frozenset(names))
+    if not all_varied.differs:
         return None
 
     def rank(name: str) -> tuple[int, int]:
         """Return first what a call of the training itself asked for, then a library on its behalf,
         or what needs no call; what nobody asked for comes last."""
-        uses = differing(unvaried.uses, everything.uses, called(name), until)
+        uses = differing(unvaried.uses, all_varied.uses, called(name), until)
         nobody = 1 if name in _UNWATCHED else 3
         return min(map(remoteness, uses), default=nobody), _ORDER.index(name)
 
@@ -143,11 +147,22 @@ def diagnose(
     except Exhausted:
         found = tuple(likeliest)
         is_smallest = False
-    varied = known.get(frozenset(found), everything)
-    causes = [
-        _dependence(name, found, unvaried.uses, varied.uses, until, where)
-        for name in found
-    ]
+    both = " and ".join(found)
+    proof = f"confirmed: varied in {both} alone, a run diverges from the first {where}"
+    varied = outcome(frozenset(found))
+    causes = []
+    for name in found:
+        surrounding = SURROUNDINGS[name]
+        cause = Diagnosis(
+            cause=surrounding.cause,
+            factor=name,
+            confirmed=True,
+            message=f"{_NOT_ROBUST} the training depends on {surrounding.what}",
+            evidence=(proof,),
+            remedy=surrounding.remedy,
+        )
+        lines = differing(unvaried.uses, varied.uses, called(name), until)
+        causes.append(at_line(cause, name, next(iter(lines), None)))
     if not is_smallest:
         return _one_of(causes)
     others = "".join(f", and on {SURROUNDINGS[name].what}" for name in found[1:])
@@ -166,8 +181,8 @@ def _one_of(causes: Sequence[Diagnosis]) -> Diagnosis:
     first = causes[0] if causes[0].file else replace(_unknown(_USED_UP), remedy="")
     return replace(
         first,
-        message=f"repeatable, but not robust: it is one of these {len(lines)}, or several of them, "
-        f"likeliest first: {listed(names, _NAMED)} ({_USED_UP})",
+        message=f"{_NOT_ROBUST} it is one of these {len(lines)}, or several of them, likeliest "
+        f"first: {listed(names, _NAMED)} ({_USED_UP})",
         confirmed=False,
         evidence=(),
         one_of=lines,
@@ -181,35 +196,10 @@ def at_line(cause: Diagnosis, name: str, line: Used | None) -> Diagnosis:
     if line is None:
         return cause
     call = line.call or line.source
-    (file, number) = line.site
+    file, number = line.site
     depends = f"{call} in {place(file, number)} depends on {SURROUNDINGS[name].what}"
-    message = f"repeatable, but not robust: {depends}"
+    message = f"{_NOT_ROBUST} {depends}"
     return replace(cause, call=call, file=file, line=number, message=message)
-
-
-def _dependence(
-    name: str,
-    varied_in: Sequence[str],
-    unvaried: Sequence[Used],
-    varied: Sequence[Used],
-    until: int,
-    where: str,
-) -> Diagnosis:
-    """Return that a run depends on what is varied by a name, at the first line that was told
-    something else; `varied_in` are all names that were varied to show it."""
-    surrounding = SURROUNDINGS[name]
-    names = " and ".join(varied_in)
-    proof = f"confirmed: varied in {names} alone, a run diverges from the first {where}"
-    found = Diagnosis(
-        cause=surrounding.cause,
-        factor=name,
-        confirmed=True,
-        message=f"repeatable, but not robust: the training depends on {surrounding.what}",
-        evidence=(proof,),
-        remedy=surrounding.remedy,
-    )
-    lines = differing(unvaried, varied, called(name), until)
-    return at_line(found, name, lines[0] if lines else None)
 
 
 def differing(
@@ -230,7 +220,7 @@ def differing(
         if twin is None or twin.digest != use.digest:
             same_count = twin is None or twin.count == use.count
             found.append(((remoteness(use), same_count, use.step), use))
-    return [use for _, use in sorted(found, key=lambda item: item[0])]
+    return [use for _, use in sorted(found, key=itemgetter(0))]
 
 
 def _place(use: Used) -> tuple[object, ...]:
@@ -238,6 +228,4 @@ def _place(use: Used) -> tuple[object, ...]:
 
 
 def _unknown(why: str) -> Diagnosis:
-    return Diagnosis(
-        cause="unknown", message=f"repeatable, but not robust: {why}", remedy=_VARY_LESS
-    )
+    return Diagnosis(cause="unknown", message=f"{_NOT_ROBUST} {why}", remedy=_VARY_LESS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from repro_gate.diagnosis.model import Diagnosis, ShownUse, Unit, numbered
 from repro_gate.factors import BY_NAME, FACTORS, Factor, Site
@@ -13,6 +13,7 @@ from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 from repro_gate.trace.model import Used
 from repro_gate.trace.notebook import place
 
+Uses = Sequence[Used]  # of one run
 _MOST = 200  # uses that a report shows
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
@@ -28,13 +29,24 @@ class Suspect:
 
 
 def suspects(
-    first: Sequence[Used], second: Sequence[Used], until: int
+    first: Uses,
+    second: Uses,
+    until: int,
 ) -> list[Suspect]:
     """Return the lines whose answers differed at or before step `until`: calls by the training's
     own code first, those of libraries on its behalf, what is asked while a library is imported;
     then by factor and time. A line that only asked if a file is there gives way to one that read
     it."""
-    reordered = set(_any_order(first)) & set(_any_order(second))
+    # what commands printed in both runs, whatever the order of its lines
+    printed = [
+        {
+            (use.process, use.site, use.source.removesuffix(ANY_ORDER), use.digest)
+            for use in uses
+            if use.source.endswith(ANY_ORDER)
+        }
+        for uses in (first, second)
+    ]
+    reordered = {item[:3] for item in printed[0] & printed[1]}
     twins = _by_place(second)
     pairs = [(use, twins.pop(key, None)) for key, use in _by_place(first).items()]
     pairs += [(use, None) for use in twins.values()]
@@ -42,40 +54,35 @@ def suspects(
     for use, twin in sorted(pairs, key=lambda pair: _later(pair[0])):
         is_same = twin and (twin.count, twin.digest) == (use.count, use.digest)
         if use.step <= until and not is_same:
-            suspect = Suspect(unit=_unit(use, reordered), use=use, other=twin)
-            suspected.setdefault((suspect.unit, use.outside), suspect)
+            unit = _unit(use, reordered)
+            suspect = Suspect(unit=unit, use=use, other=twin)
+            suspected.setdefault((unit, use.outside), suspect)
     read = {item.use.source + ASKED for item in suspected.values()}
 
     def rank(item: Suspect) -> tuple[object, ...]:
         use = item.use
-        factor = item.unit.factor
-        return not use.site[0], remoteness(use), _RANK[factor], use.step, use.site
+        factor = _RANK[item.unit.factor]
+        has_no_line = not use.site[0]
+        return has_no_line, remoteness(use), factor, use.step, use.site
 
-    return sorted(
-        (item for item in suspected.values() if item.use.source not in read), key=rank
-    )
+    found = (item for item in suspected.values() if item.use.source not in read)
+    return sorted(found, key=rank)
 
 
-def line_uses(first: Sequence[Used], second: Sequence[Used]) -> tuple[ShownUse, ...]:
+def line_uses(
+    first: Uses,
+    second: Uses,
+) -> tuple[ShownUse, ...]:
     """Return each line's uses of each factor, over all steps: those whose answers differed first,
     then those of the training's own lines."""
     differing = {_line_of(item.use) for item in suspects(first, second, until=1 << 62)}
-    counts = Counter({_line_of(use): 0 for use in second if _line_of(use) in differing})
+    counts = Counter(dict.fromkeys(differing, 0))
     for use in first:
         counts[_line_of(use)] += use.count
-    uses = []
-    for line, count in counts.items():
-        factor, (file, number), call = line
-        uses.append(
-            ShownUse(
-                factor=factor,
-                call=call,
-                file=file,
-                line=number,
-                count=count,
-                differs=line in differing,
-            )
-        )
+    uses = [
+        replace(line, count=count, differs=line in differing)
+        for line, count in counts.items()
+    ]
     uses.sort(
         key=lambda it: (not it.differs, not it.file, _RANK[it.factor], it.file, it.line)
     )
@@ -88,11 +95,16 @@ def remoteness(use: Used) -> int:
     return 2 if use.call.startswith(("import ", "from ")) else 0 if use.direct else 1
 
 
-def _line_of(use: Used) -> tuple[str, Site, str]:
-    return use.factor, use.site, use.call or use.source
+def _line_of(use: Used) -> ShownUse:
+    file, line = use.site
+    call = use.call or use.source
+    return ShownUse(factor=use.factor, call=call, file=file, line=line)
 
 
-def started(uses: Sequence[Used], factor: str) -> list[Used]:
+def started(
+    uses: Uses,
+    factor: str,
+) -> list[Used]:
     """Return the lines that used a factor at all, whatever came back: those that take results as
     they come first, then calls by the training's own code, the nearest in time first."""
     own = [use for use in uses if use.factor == factor and use.site[0]]
@@ -107,18 +119,20 @@ def answers(suspect: Suspect) -> str:
     use = suspect.use
     other = suspect.other
     when = "before the first step" if use.step < 0 else f"in step {use.step}"
+    called = f"{when} {use.source} was called"
     if other is None:
-        return f"{when} {use.source} was called in one run only"
+        return f"{called} in one run only"
     if other.count != use.count:
-        counts = (
-            f"{use.count:,} times in one run and {other.count:,} times in the other"
-        )
-        return f"{when} {use.source} was called {counts}"
+        return f"{called} {use.count:,} times in one run and {other.count:,} times in the other"
     return f"{when} {use.source} gave {use.digest} in one run and {other.digest} in the other"
 
 
 def located(
-    factor: Factor, site: Site, call: str, did: str, *evidence: str
+    factor: Factor,
+    site: Site,
+    call: str,
+    did: str,
+    *evidence: str,
 ) -> Diagnosis:
     """Return the diagnosis that a factor decides, at a line that did what completes the
     sentence."""
@@ -146,7 +160,10 @@ def outside(suspected: Sequence[Suspect]) -> list[Suspect]:
     ]
 
 
-def first_difference(first: Sequence[Used], second: Sequence[Used]) -> Used | None:
+def first_difference(
+    first: Uses,
+    second: Uses,
+) -> Used | None:
     """Return the line after which two runs held different values for the first time, or took
     different ways; None if none was seen.
 
@@ -173,27 +190,22 @@ def first_difference(first: Sequence[Used], second: Sequence[Used]) -> Used | No
     return None
 
 
-def _by_place(uses: Sequence[Used]) -> dict[tuple[object, ...], Used]:
+def _by_place(uses: Uses) -> dict[tuple[object, ...], Used]:
     """Return the uses by process, factor, source, line and step."""
     return numbered(
-        uses, lambda it: (it.process, it.factor, it.source, it.site, it.direct, it.step)
+        uses,
+        lambda it: (it.process, it.factor, it.source, it.site, it.direct, it.step),
     )
 
 
-def _any_order(uses: Sequence[Used]) -> list[tuple[object, ...]]:
-    """Return what commands printed, whatever the order of its lines."""
-    return [
-        (use.process, use.site, use.source.removesuffix(ANY_ORDER), use.digest)
-        for use in uses
-        if use.source.endswith(ANY_ORDER)
-    ]
-
-
-def _unit(use: Used, reordered: Collection[tuple[object, ...]]) -> Unit:
+def _unit(
+    use: Used,
+    reordered: Collection[tuple[object, ...]],
+) -> Unit:
     """Return what pins a use; what a command printed in both runs, in another order, is that of
     programs side by side."""
     printed = (use.process, use.site, use.source)
-    if use.factor == "commands" and printed in {item[:3] for item in reordered}:
+    if use.factor == "commands" and printed in reordered:
         return Unit("parallel", use.site)
     by_line = BY_NAME[use.factor].by_line and use.source != SET_OF_TENSORS
     return Unit(use.factor, use.site if by_line and use.site[0] else None)

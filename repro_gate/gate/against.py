@@ -29,7 +29,7 @@ from repro_gate.gate.evidence import config_hash_of_runs, first_unsound
 from repro_gate.gate.prepare import Job
 from repro_gate.gate.resolve import OtherRef
 from repro_gate.install.install import installed
-from repro_gate.report import numbers
+from repro_gate.report.numbers import small
 from repro_gate.report.wording import place_of
 from repro_gate.runs.order import of_other_ref
 from repro_gate.runs.results import Results, compare_pair
@@ -75,21 +75,20 @@ def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> N
     """Raise _Undecided unless the runs are bitwise identical and trained their own code. `ref`: the
     other ref, of which every run must end well; empty for this checkout."""
     comparison = results.comparison
-    foreign = why_runs_are_unusable(evidence, results.runs)
-    if foreign and ref:
-        foreign = f"{ref}: {foreign}"
-    bad = [f"{run.name}: {run.problem}" for run in results.runs if ref and not run.good]
-    differ = ""
+    whose = f"two runs of {ref}" if ref else "the runs of this checkout"
+    problems = [results.interrupted]
+    if ref:
+        problems += [
+            f"{run.name}: {run.problem}" for run in results.runs if not run.good
+        ]
     if comparison is None or not comparison.identical:
-        differ = (
-            f"two runs of {ref} are not bitwise identical, so a difference from it says nothing"
-            if ref
-            else "the runs of this checkout are not bitwise identical themselves, so they cannot "
-            "be compared with another ref"
+        problems.append(
+            f"{whose} are not bitwise identical, so a difference says nothing"
         )
-    for why in (results.interrupted, *bad, differ, foreign):
-        if why:
-            raise _Undecided(why)
+    foreign = why_runs_are_unusable(evidence, results.runs)
+    problems.append(foreign and f"{whose}: {foreign}")
+    for why in filter(None, problems):
+        raise _Undecided(why)
 
 
 def _run(
@@ -115,35 +114,29 @@ def _run(
 
 
 def _data_of(
-    other: OtherRef,
-    own: Spec,
-    copy: Snapshot,
+    other: OtherRef, spec: Spec, copy: Snapshot
 ) -> tuple[Spec, tuple[DataFinding, ...]]:
     """Return the ref's spec with the data to be linked, and all of its data as found: what git
     holds of it is the ref's own, in its copy; the rest is what lies on this machine. Raises
     _Undecided if either is not what the ref declares."""
     if other.problems:
         raise _Undecided(str(other.problems[0]))
-    here = own.path.parent
+    here = spec.path.parent
     items = other.spec.data
     folder = copy.root / os.path.relpath(os.path.realpath(here), copy.source)
     folder.mkdir(parents=True, exist_ok=True)
-    held = [
+    own = [
         item
         for item in items
         if not os.path.isabs(item.path) and os.path.lexists(folder / item.path)
     ]
-    linked = tuple(item for item in items if item not in held)
-    data = (*verify_data(held, folder), *verify_data(linked, here))
-    unsound_item = first_unsound(data)
-    if unsound_item is not None:
+    linked = tuple(item for item in items if item not in own)
+    data = (*verify_data(own, folder), *verify_data(linked, here))
+    if unsound := first_unsound(data):
         raise _Undecided(
-            f"the data is not what {other.ref} declares: {unsound_item.mismatches[0]}"
+            f"the data is not what {other.ref} declares: {unsound.mismatches[0]}"
         )
-    order = [item.path for item in items]
-    return replace(other.spec, data=linked), tuple(
-        sorted(data, key=lambda item: order.index(item.path))
-    )
+    return replace(other.spec, data=linked), data
 
 
 def _finding(
@@ -162,28 +155,21 @@ def _finding(
     what = f"inputs changed ({listed([item.name for item in inputs], _INPUTS)})"
     relation, times = beside_noise(comparison, there.floor)
     first = comparison.first_divergence
+    status = "unchanged"
+    recipe = "recipe (code, data, lockfile, seed, flags)"
     if not comparison.identical:
         status = "changed"
-        message = (
-            what if inputs else "no input (code, data, lockfile, seed, flags) changed"
-        )
-        message += f", results diverge from those of {ref}"
-        message += f" {place_of(first, comparison.steps)}" if first else ""
-        if relation and times is None:
-            message += (
-                f"; {ref} repeats its losses without the flags too, so this is no noise"
-            )
-        elif relation and times is not None:
-            side = "within" if relation == "within-noise" else "beyond"
-            figure = f"{numbers.small(times)} times its loss gap"
-            message += f"; {side} the noise floor of {ref} ({figure})"
+        message = what if inputs else f"the same {recipe}"
+        where = place_of(first, comparison.steps) if first else ""
+        message += f", results diverge from those of {ref} {where}"
+        if relation:
+            figure = "which has none" if times is None else f"{small(times)} times it"
+            message += f"; {relation.replace('-', ' ')} floor of {ref} ({figure})"
     elif inputs:
         status = "no-op"
         message = f"{what}, results are bitwise identical to those of {ref}"
     else:
-        status = "unchanged"
-        recipe = "same recipe (code, data, lockfile, seed, flags)"
-        message = f"{recipe} as {ref}, bitwise identical results"
+        message = f"same {recipe} as {ref}, bitwise identical results"
     shared = imported_from_elsewhere(evidence, there.runs).get(IGNORED, ())
     if shared:
         module = shortened(escaped(shared[0].module))

@@ -101,15 +101,9 @@ def _own(
     head: Spec, base: BaseFinding | None = None, notes: tuple[str, ...] = ()
 ) -> EffectivePolicy:
     """Return the policy in which the change's own spec and baseline judge."""
-    own = resolve(head)
     baseline = read_baseline(head.path.parent / FILE_NAME)
-    return EffectivePolicy(
-        own.spec,
-        own.problems,
-        baseline=baseline,
-        base=base,
-        notes=notes,
-    )
+    own = vars(resolve(head))
+    return EffectivePolicy(**own, baseline=baseline, base=base, notes=notes)
 
 
 def _name_in(root: Path, path: Path) -> str:

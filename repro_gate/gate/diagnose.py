@@ -3,7 +3,7 @@ what they showed."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,15 +11,15 @@ from time import monotonic
 
 from msgspec import structs
 
-from repro_gate.diagnosis.diagnose import diagnose
+from repro_gate.diagnosis.diagnose import Search
 from repro_gate.diagnosis.model import (
-    Case,
     Diagnosis,
     Exhausted,
     Experiments,
     Pair,
     Setting,
     ShownUse,
+    numbered,
 )
 from repro_gate.diagnosis.nan import diagnose_nan
 from repro_gate.diagnosis.operators import REPLAYS, around
@@ -59,27 +59,22 @@ OnPair = Callable[[str, Setting, Pair], None]
 
 
 def diagnosis_of(
-    results: Results,
-    watch: Watch,
-    on_pair: OnPair = lambda *_: None,
+    results: Results, watch: Watch, on_pair: OnPair = lambda *_: None
 ) -> Diagnosis | None:
     """Return why the deterministic runs of the first seed that diverged did so; None if none did,
     or only within the tolerance, and under `diagnosis: false`."""
     spec = results.spec
-    bounds = results.spec.diagnosis
-    runs = results.runs
-    seed, first = next(
-        (
-            (seed, item.first_divergence)
-            for seed, item in results.comparisons.items()
-            if item.first_divergence is not None and not results.same(item)
-        ),
-        (spec.seed, None),
+    bounds = spec.diagnosis
+    diverged = (
+        (seed, item.first_divergence)
+        for seed, item in results.comparisons.items()
+        if item.first_divergence is not None and not results.same(item)
     )
+    seed, first = next(diverged, (spec.seed, None))
     unexplained = first is not None or never_finite(results)
     if bounds is None or results.interrupted or not unexplained:
         return None
-    longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in runs))
+    longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in results.runs))
     timeout = min(spec.train.timeout, bounds.timeout, longest)
     pairs = _Pairs(
         spec=replace(spec, train=replace(spec.train, timeout=timeout)),
@@ -97,8 +92,9 @@ def diagnosis_of(
         short = next(seconds, _SHORT) < _SHORT
         whole = short or first.kind == "artifact"
         steps = spec.train.steps if whole else max(first.step, 0) + 1
-        case = Case(first=first, undone=_undone(results.deterministic), steps=steps)
-        diagnosis = diagnose(case, experiments)
+        undone = _undone(results.deterministic)
+        search = Search(first, experiments, undone=undone, steps=steps)
+        diagnosis = search.diagnosis()
     return diagnosis and replace(
         diagnosis,
         uses=line_uses(*pairs.watched.uses),
@@ -230,9 +226,7 @@ def _request(spec: Spec, seed: int, setting: Setting, name: str) -> RunRequest:
         collect=True,
         probe=probe,
         stress=setting.stress,
-        environment={
-            key: value for factor in factors for key, value in factor.pinned.items()
-        },
+        environment=dict(ChainMap(*(dict(factor.pinned) for factor in factors))),
         fixed_addresses=any(factor.fixed_addresses for factor in factors),
     )
 
@@ -258,18 +252,12 @@ def _operators(run: RunResult) -> tuple[OperatorLine, ...]:
 
 def _labelled(run: RunResult) -> Iterator[tuple[str, Trace]]:
     """Yield each process with a name that its twin in the other run has too."""
-    counts: Counter[str] = Counter()
-    for trace in run.traces:
-        counts[trace.key] += 1
-        number = counts[trace.key]
-        yield trace.key if number == 1 else f"{trace.key}#{number}", trace
+    traces = numbered(run.traces, lambda trace: (trace.key,))
+    for (key, number), trace in traces.items():
+        yield f"{key}#{number}".removesuffix("#1"), trace
 
 
-def _excerpt(
-    root: Path,
-    file: str,
-    line: int,
-) -> tuple[tuple[int, str], ...]:
+def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
     """Return the line and those around it, as the commit has them; empty if the path names no text
     file of the checkout."""
     path, cell = notebook.split(file)
@@ -284,21 +272,17 @@ def _excerpt(
         text = "".join(notebook.code_cells(text.encode())[cell - 1 : cell])
     lines = [*enumerate(text.splitlines(), 1)]
     near = lines[max(line - _AROUND, 1) - 1 : line + _AROUND]
-    return (
-        tuple((number, clip(text, 300)) for number, text in near)
-        if line <= len(lines)
-        else ()
-    )
+    shown = tuple((number, clip(text, 300)) for number, text in near)
+    return shown if line <= len(lines) else ()
 
 
 def _undone(runs: Sequence[RunResult]) -> list[Undone]:
     """Return the flags that the training switched off in these runs, each line once."""
-    return [
-        *{
-            (item.flag, item.value, item.site): item
-            for run in runs
-            for trace in run.traces
-            for item in trace.undone
-            if not item.late
-        }.values()
-    ]
+    found = {
+        (item.flag, item.value, item.site): item
+        for run in runs
+        for trace in run.traces
+        for item in trace.undone
+        if not item.late
+    }
+    return [*found.values()]

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 
 from repro_gate import __version__
@@ -40,16 +40,16 @@ NEED_TRAINING = tuple(item.id for item in ALL if item not in STATIC)
 Progress = Callable[[int, int], None]  # bytes hashed so far, and in all
 
 
+@dataclass(frozen=True)
 class Ahead:
     """Evidence that is gathered in a thread of its own, while the first run may already be
     going."""
 
-    def __init__(self, gathered: Future[Evidence]) -> None:
-        self._gathered = gathered
+    gathered: Future[Evidence]
 
     def is_ready(self) -> bool:
         """Return whether all is read, now or in a moment."""
-        return bool(wait([self._gathered], A_MOMENT).done)
+        return bool(wait([self.gathered], A_MOMENT).done)
 
     def is_sound(self, *, waits: bool) -> bool:
         """Return whether declared data is as declared; True as well while nobody knows, unless the
@@ -59,7 +59,7 @@ class Ahead:
 
     def evidence(self) -> Evidence:
         """Return the evidence once it is gathered."""
-        return self._gathered.result()
+        return self.gathered.result()
 
 
 @contextlib.contextmanager
@@ -134,10 +134,7 @@ def verified(
 
 
 def check(
-    spec: Spec,
-    progress: Progress,
-    *,
-    cached: bool = True,
+    spec: Spec, progress: Progress, *, cached: bool = True
 ) -> tuple[CheckResult, ...]:
     """Return the results of the checks that need no training."""
     checkout = inspect_checkout(spec.path.parent)
@@ -191,25 +188,20 @@ def entry_of_runs(
     bitwise identical, or did not train the checkout's code; or if nobody asks for an entry, since
     artifacts would have to be read."""
     seeds = results.spec.random_state.seeds
-    comparisons = results.comparisons
-    if (
-        hashed is None
-        or not (job.options.record_baseline or job.policy.baseline)
-        or why_runs_are_unusable(evidence, results.runs)
-        or not all(
-            seed in comparisons and comparisons[seed].identical for seed in seeds
-        )
-    ):
+    compared = results.comparisons
+    identical = all(seed in compared and compared[seed].identical for seed in seeds)
+    is_asked_for = job.options.record_baseline or job.policy.baseline
+    if hashed is None or not (is_asked_for and identical):
+        return None
+    if why_runs_are_unusable(evidence, results.runs):
         return None
     recorded = []
     for seed in seeds:
         run = results.pair(seed)[0]
         files = [item for item in run.artifacts.values() if item.readable]
-        contents = results.reader.contents(files)
-        digests = {
-            item.name: content for item, content in zip(files, contents, strict=True)
-        }
-        recorded.append(result_of(run, digests))
+        names = [item.name for item in files]
+        contents = zip(names, results.reader.contents(files), strict=True)
+        recorded.append(result_of(run, dict(contents)))
     return entry_of(
         hashed,
         recorded,

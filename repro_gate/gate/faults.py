@@ -7,7 +7,9 @@ from __future__ import annotations
 import math
 import os
 import zipfile
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -95,14 +97,9 @@ def place_of_fault(fault: str, clean: RunResult) -> Place | str:
     for label, trace in processes(clean.traces).items():
         place = _place_in(trace, fault, kind)
         if place is not None:
+            step, name = place
             kind = "flag" if fault == "flag" else kind
-            return Place(
-                step=place[0],
-                kind=kind,
-                name=place[1],
-                process=label,
-                key=trace.key,
-            )
+            return Place(step=step, kind=kind, name=name, process=label, key=trace.key)
     return why_not
 
 
@@ -113,12 +110,12 @@ def _place_in(
 ) -> tuple[int, str] | None:
     """Return the step and the name."""
     blocks = [
-        (block, rows)
+        block
         for block in trace.blocks
         if block.kind == kind and 0 <= block.step < len(trace.steps)
-        if (rows := _eligible(block.rows, kind))
+        if _eligible(block.rows, kind)
     ]
-    steps = sorted({block.step for block, _ in blocks})
+    steps = sorted({block.step for block in blocks})
     if not steps or (fault == "race" and "torch" not in trace.facts):
         return None
     step = steps[len(steps) // 2]
@@ -126,10 +123,13 @@ def _place_in(
         settings = trace.settings[trace.steps[step].flags] if trace.settings else {}
         return (step, ALGORITHMS) if settings.get(ALGORITHMS) is True else None
     if fault == "generator":
-        return step, _drawn_from([block for block, _ in blocks if block.step >= step])
-    rows = next(rows for block, rows in blocks if block.step == step)
-    largest = max(rows, key=lambda row: math.prod(row[2]))
-    return step, (largest if fault == "race" else rows[len(rows) // 2])[0]
+        return step, _drawn_from([block for block in blocks if block.step >= step])
+    rows = next(block.rows for block in blocks if block.step == step)
+    return step, max(_eligible(rows, kind), key=_size)[0]
+
+
+def _size(row: Row) -> int:
+    return math.prod(row[2])
 
 
 def _eligible(rows: Sequence[Row], kind: str) -> Sequence[Row]:
@@ -137,25 +137,20 @@ def _eligible(rows: Sequence[Row], kind: str) -> Sequence[Row]:
     there are no others."""
     if kind == "rng":
         return rows
-    filled = [row for row in rows if math.prod(row[2])]
+    filled = list(filter(_size, rows))
     floats = [row for row in filled if row[1] in _FLOATS]
-    floats = [
-        row for row in floats if row[2]
-    ] or floats  # a step count says less than a moment
     if floats or kind not in ("batch", "buffer"):
         return floats
-    return [
-        row for row in filled if row[1] in _INTEGERS and (row[1] != "bool" or row[2])
-    ]
+    return [row for row in filled if row[1] in _INTEGERS]
 
 
 def _drawn_from(blocks: Sequence[Block]) -> str:
     """Return the first generator, torch's own before the others, that the training still draws
     from; else the first."""
-    states: dict[str, set[bytes]] = {}
+    states = defaultdict[str, set[bytes]](set)
     for block in blocks:
         for place, row in enumerate(block.rows):
-            states.setdefault(row[0], set()).add(block.digest(place))
+            states[row[0]].add(block.digest(place))
     names = [name for name in _GENERATORS if name in states] or [*states]
     return next((name for name in names if len(states[name]) > 1), names[0])
 
@@ -174,12 +169,10 @@ def damaged(run: RunResult, name: str) -> RunResult:
     item = run.artifacts.get(name)
     if item is None or not item.readable:
         raise OSError("this run did not write it")
-    members = (
-        [path for path in item.path.iterdir() if path.is_file()]
-        if item.path.is_dir()
-        else []
-    )
-    flip_in_file(max(members, key=os.path.getsize, default=item.path))
+    path = item.path
+    if path.is_dir():
+        path = max(filter(Path.is_file, path.iterdir()), key=os.path.getsize)
+    flip_in_file(path)
     return replace(run, artifacts={**run.artifacts, name: with_digest(item)})
 
 
@@ -190,8 +183,7 @@ def flip_in_file(path: Path) -> None:
         size = file.seek(0, os.SEEK_END)
         if not size:
             raise OSError("it is empty")
-        at = _number_in(file, size)
-        at = min(max(at, 0), size - 1)
+        at = min(max(_number_in(file, size), 0), size - 1)
         file.seek(at)
         bits = file.read(1)
         file.seek(at)
@@ -201,10 +193,9 @@ def flip_in_file(path: Path) -> None:
 def _number_in(file: BinaryIO, size: int) -> int:
     """Return the offset of a byte of a number; in an archive, of the largest tensor that is stored
     as it is."""
-    try:
-        entries = zipfile.ZipFile(file).infolist() if zipfile.is_zipfile(file) else []
-    except (zipfile.BadZipFile, ValueError, OverflowError):
-        entries = []
+    entries = list[zipfile.ZipInfo]()
+    with suppress(zipfile.BadZipFile, ValueError, OverflowError):
+        entries = zipfile.ZipFile(file).infolist()
     tensors = [
         item
         for item in entries

@@ -29,8 +29,6 @@ _SHM = "/dev/shm"  # noqa: S108  looked at, and nothing is put there
 # pair of GPUs. Docker's default is 64 MiB.
 SHM_TOTAL = 1024 * MIB
 SHM_FREE = 256 * MIB
-# which the engines themselves make
-_IN_CONTAINER = ("run/.containerenv", ".dockerenv")
 _SHM_CRASH = re.compile(
     r"DataLoader worker .*(?:is killed by signal: Bus error|exited unexpectedly)|insufficient "
     r"shared memory"
@@ -47,21 +45,18 @@ class Facts:
     """What one look at this machine showed. None: it cannot be known."""
 
     devices: tuple[str, ...] = ()  # as `machine.gpu_devices` names them
-    container: bool = False
     shm_total: int | None = None  # bytes
     shm_free: int | None = None  # for this user
 
 
-def look(environment: Mapping[str, str], root: Path = Path("/")) -> Facts:
+def look(root: Path = Path("/")) -> Facts:
     """Return the facts. Raises nothing."""
-    in_engine = any((root / name).exists() for name in _IN_CONTAINER)
     total = None
     free = None
     with suppress(OSError):
         total, _, free, _ = psutil.disk_usage(str(root / _SHM[1:]))
     return Facts(
         devices=gpu_devices(root / "dev"),
-        container=in_engine or "KUBERNETES_SERVICE_HOST" in environment,
         shm_total=total,
         shm_free=free,
     )
@@ -98,11 +93,7 @@ def _shared_memory(facts: Facts) -> tuple[Reason, ...]:
     return (Reason("preflight/shared-memory", message, remedy),)
 
 
-def _require_gpus(
-    spec: Spec,
-    environment: Mapping[str, str],
-    facts: Facts,
-) -> None:
+def _require_gpus(spec: Spec, environment: Mapping[str, str], facts: Facts) -> None:
     """Raise Inconclusive unless the GPUs that the spec requires are visible in the training's
     `environment`."""
     visible = _visible(environment, facts)
@@ -112,9 +103,8 @@ def _require_gpus(
             "this machine shows no GPU: there is no /dev/nvidia0, /dev/kfd or /dev/dxg"
         )
         remedy = (
-            f"start the container with GPUs ({_PAGE}#preflightdevice)"
-            if facts.container
-            else "run the job on a machine with a GPU (`runs-on:`), and load its driver"
+            "run the job on a machine with a GPU (`runs-on:`), load its driver, and start a "
+            f"container with GPUs ({_PAGE}#preflightdevice)"
         )
     elif visible == 0:
         listed = for_terminal(environment["CUDA_VISIBLE_DEVICES"], 80)

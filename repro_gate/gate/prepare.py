@@ -53,7 +53,7 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
     policy = effective_policy(written, checkout, options)
     if options.only:
         policy = replace(policy, spec=narrowed(policy.spec, options.only))
-    facts = look(options.environment)
+    facts = look()
     return Job(
         options=options,
         watch=watch,

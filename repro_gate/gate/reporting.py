@@ -13,7 +13,7 @@ from time import monotonic
 
 from repro_gate import __version__
 from repro_gate.baseline.config_hash import ConfigHash
-from repro_gate.baseline.model import AgainstFinding, Entry
+from repro_gate.baseline.model import Entry
 from repro_gate.baseline.status import compare_entry
 from repro_gate.checks import run_checks
 from repro_gate.checks.ignored import ignored_data
@@ -23,12 +23,9 @@ from repro_gate.compare.distances import losses_of
 from repro_gate.compare.fingerprint import fingerprint
 from repro_gate.compare.model import Fingerprint
 from repro_gate.compare.traces import processes
-from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.gate.equivalence import Equivalences
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import explains
 from repro_gate.gate.prepare import Job
-from repro_gate.gate.resume import Resumed
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import (
     Determinism,
@@ -50,42 +47,29 @@ _NON_FINITE = 10  # losses that are named one by one
 def report_of(
     job: Job,
     evidence: Evidence,
-    results: Results,
-    diagnosis: Diagnosis | None,
-    bare: RunResult | None,
+    findings: Findings,
     entry: Entry | None,
     hashed: ConfigHash | None,
-    against: AgainstFinding | None,
-    resumed: Resumed | None,
-    equivalences: Equivalences,
     notes: tuple[Reason, ...],
 ) -> Report:
-    """Return the whole report of one gate run. `bare` is the run without the gate, `entry` what a
-    baseline would record, `notes` are those of this machine's catalog."""
+    """Return the whole report of one gate run: `findings` are what the runs came to, `entry` is
+    what a baseline would record, `notes` are those of this machine's catalog."""
     options = job.options
+    results = findings.results
     recorded = job.policy.baseline
-    checklist = run_checks(evidence, date.today())
-    cost = measure_cost(*results.timed_runs(), results.spec.train.warmup)
     baseline = compare_entry(recorded, entry) if recorded and entry else None
-    is_uncompared = (
-        recorded is not None and entry is None and not options.record_baseline
+    judged = recorded if not options.record_baseline else None
+    cost = measure_cost(*results.timed_runs(), results.spec.train.warmup)
+    findings = replace(
+        findings,
+        checklist=run_checks(evidence, date.today()),
+        cost=cost and replace(cost, max_percent=results.spec.cost.max_percent),
+        ignored=ignored_data(evidence),
+        baseline=baseline if judged else None,
+        not_compared=judged is not None and entry is None,
+        remarks=(*job.policy.notes, *evidence.notes, *results.notes),
     )
-    verdict, reasons, own_notes = decide(
-        Findings(
-            results=results,
-            checklist=checklist,
-            cost=cost,
-            bare=bare,
-            ignored=ignored_data(evidence),
-            diagnosis=diagnosis,
-            baseline=None if options.record_baseline else baseline,
-            not_compared=is_uncompared,
-            against=against,
-            resumed=resumed,
-            equivalences=equivalences,
-            remarks=(*job.policy.notes, *evidence.notes, *results.notes),
-        )
-    )
+    verdict, reasons, own_notes = decide(findings)
     log = [line for run in results.runs if run.log_matters for line in run.ended.tail]
     report = Report(
         verdict=verdict,
@@ -104,17 +88,17 @@ def report_of(
             ),
         ),
         determinism=_determinism(results),
-        diagnosis=diagnosis,
+        diagnosis=findings.diagnosis,
         noise_floor=results.floor,
-        cost=cost and replace(cost, max_percent=results.spec.cost.max_percent),
-        checklist=checklist,
+        cost=findings.cost,
+        checklist=findings.checklist,
         runs=tuple(map(_summary, results.runs)),
         fingerprint=_fingerprint(results),
         config_hash=hashed,
         baseline=baseline,
-        against=against,
-        resume=None if resumed is None else resumed.resumption(),
-        equivalences=equivalences.found,
+        against=findings.against,
+        resume=findings.resumed.resumption() if findings.resumed else None,
+        equivalences=findings.equivalences.found,
         base=job.policy.base,
     )
     return replace(report, reproduce=_reproduce(options, report))

@@ -68,17 +68,9 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> OtherRef | No
     own = CommitFiles(checkout.root, commit, name, spec.path).spec(options) or Resolved(
         spec
     )
-    train = replace(
-        own.spec.train,
-        timeout=spec.train.timeout,
-        warmup=spec.train.warmup,
-    )
-    comparable = replace(
-        own.spec,
-        train=train,
-        capture=spec.capture,
-        cost=spec.cost,
-    )
+    train = spec.train
+    train = replace(own.spec.train, timeout=train.timeout, warmup=train.warmup)
+    comparable = replace(own.spec, train=train, capture=spec.capture, cost=spec.cost)
     return OtherRef(comparable, own.problems, ref=ref, commit=commit)
 
 

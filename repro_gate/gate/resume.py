@@ -141,7 +141,7 @@ def _judged(
         reference.traces,
         last.traces,
         number=len(legs) + 1,
-        ended=ended,
+        reached_end=ended,
         expected=legs[-1].ends if legs else 0,
         is_cut=reference.outcome == "stopped",
         artifacts=artifacts,

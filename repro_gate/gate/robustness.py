@@ -114,7 +114,6 @@ class _Search:
         self, results: Results, broken: Varied, watch: Watch, *, brief: bool
     ) -> None:
         spec = results.spec
-        compared = broken.comparison
         request = broken.run.request
         self.results = results
         self.broken = broken
@@ -129,17 +128,17 @@ class _Search:
         # that an experiment needs; None: all, and what the training leaves at its end
         self.steps = None
         self.place = f"in how it ends ({broken.run.problem})"
-        diverged = compared and compared.first_divergence
-        if compared and diverged:
+        compared = broken.comparison
+        if compared and (diverged := compared.first_divergence):
             self.until = max(diverged.step, 0)
             self.place = place_of(diverged, compared.steps)
             at_end = diverged.kind == "artifact" or diverged.detail or self.tolerance
             if not at_end and diverged.step + 1 < compared.steps:
                 self.steps = self.until + 1
-        self.most = self.seconds = 0.0  # experiments, and their time
-        if spec.diagnosis is not None and not brief:
-            self.most = spec.diagnosis.runs
-            self.seconds = spec.diagnosis.timeout
+        bounds = None if brief else spec.diagnosis
+        self.most = bounds.runs if bounds else 0
+        self.seconds = bounds.timeout if bounds else 0.0
+        if bounds:
             watch.said(f"robustness: what does {request.name} depend on?")
 
     def look_into(self) -> tuple[Diagnosis | None, Results]:
@@ -191,9 +190,8 @@ class _Search:
         if late and self.done >= _FOR_THE_VERDICT:
             raise Exhausted
         self.done += 1
-        self.watch.said(
-            f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied"
-        )
+        names = ", ".join(sorted(varied)) or "nothing"
+        self.watch.said(f"robustness: one run with {names} varied")
         arm = self.first.arm
         results = self.results
         # which asks how far the final weights are apart

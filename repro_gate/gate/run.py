@@ -7,7 +7,7 @@ large the noise is without the flags, and what the flags cost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from repro_gate.baseline.model import Entry
 from repro_gate.gate.against import compare_with_ref
@@ -26,6 +26,7 @@ from repro_gate.gate.prepare import Job, gate_folder, prepare
 from repro_gate.gate.reporting import report_of
 from repro_gate.gate.resume import resumed
 from repro_gate.gate.robustness import not_robust, robustness_of
+from repro_gate.gate.verdict import Findings
 from repro_gate.ops.lookup import cited, look_up
 from repro_gate.report.model import Report
 from repro_gate.runs.gate_folder import remove_copies
@@ -37,38 +38,28 @@ from repro_gate.runs.workspaces import GateFolder
 from repro_gate.spec.model import Spec
 
 
-@dataclass(frozen=True)
-class GateResult:
-    """The report, and what a baseline would record of bitwise identical runs."""
-
-    report: Report
-    entry: Entry | None
-
-
 def run_gate(spec: Spec, options: Options, watch: Watch) -> Report:
-    """Gate one spec. Raises GateError if the gate cannot even start; everything later is told by
-    the report."""
-    return gate(spec, options, watch).report
+    """Gate one spec. Raises GateError if the gate cannot even start; the rest is in the report."""
+    return gate(spec, options, watch)[0]
 
 
-def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
-    """Gate one spec, as `run_gate` does: prepare, run, compare, diagnose, check, report."""
+def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry | None]:
+    """Gate one spec, as `run_gate` does: prepare, run, compare, diagnose, check, report. Return
+    what a baseline would record of bitwise identical runs as well."""
     job = prepare(written, options, watch)
     with gather_ahead(job) as ahead, gate_folder(job) as folder:
         results = _run(job, folder, ahead)
         dependence, results = robustness_of(results, watch)
         cause = diagnosis_of(results, watch)
-        legs = resumed(results, watch)
-        ways = equivalences_of(results, watch)
+        resumption = resumed(results, watch)
+        equivalences = equivalences_of(results, watch)
         refused = refused_operators(results, watch)
         bare = bare_run(results, watch)
-        evidence = with_runs(ahead.evidence(), results)
-        control = results.control
-        catalog = look_up(
-            control.traces if control else (), evidence.machine, options.environment
-        )
+        gathered = ahead.evidence()
+        traces = results.control.traces if results.control else ()
+        catalog = look_up(traces, gathered.machine, options.environment)
         evidence = replace(
-            evidence,
+            with_runs(gathered, results),
             not_robust=not_robust(dependence),
             blamed=blamed_lines(cause),
             refused=refused,
@@ -76,23 +67,18 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         )
         hashed = config_hash_of_runs(evidence, results)
         entry = entry_of_runs(job, evidence, results, hashed)
-        other = compare_with_ref(job, evidence, results, hashed)
+        against = compare_with_ref(job, evidence, results, hashed)
         remove_copies(folder, watch.said)
-        diagnosis = cited(cause or dependence, catalog)
-        report = report_of(
-            job,
-            evidence,
-            results,
-            diagnosis,
-            bare,
-            entry,
-            hashed,
-            other,
-            legs,
-            ways,
-            catalog.notes,
+        findings = Findings(
+            results=results,
+            bare=bare,
+            diagnosis=cited(cause or dependence, catalog),
+            against=against,
+            resumed=resumption,
+            equivalences=equivalences,
         )
-        return GateResult(report, entry)
+        report = report_of(job, evidence, findings, entry, hashed, catalog.notes)
+        return report, entry
 
 
 def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:

@@ -9,7 +9,7 @@ is not caught.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Literal
 
@@ -37,14 +37,13 @@ _NOTE = "fault"  # id of the probe's note that says what it did
 Outcome = Literal["caught", "not caught", "not applicable", "inconclusive"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One fault: where it was `put`, how the gate found it, and whether that is right. `why` says
     what a person should know."""
 
-    fault: str
-    outcome: Outcome
-    _: KW_ONLY
+    fault: str = ""
+    outcome: Outcome = "inconclusive"
     why: str = ""
     put: Place | None = None
     found: Divergence | None = None
@@ -69,14 +68,9 @@ class SelfTest:
         outcomes = [row.outcome for row in self.rows]
         if "not caught" in outcomes:
             return 1
-        no_weight = any(
-            row.fault == "weight" and row.outcome != "caught" for row in self.rows
-        )
-        return (
-            3
-            if "inconclusive" in outcomes or no_weight or "caught" not in outcomes
-            else 0
-        )
+        by_fault = {row.fault: row.outcome for row in self.rows}
+        is_shown = "caught" in outcomes and "inconclusive" not in outcomes
+        return 0 if is_shown and by_fault.get("weight", "caught") == "caught" else 3
 
 
 def selftest(
@@ -108,9 +102,7 @@ def selftest(
         )
 
 
-def judge(
-    fault: str, put: Place, comparison: Comparison, clean: Results, faulty: RunResult
-) -> Row:
+def judge(put: Place, comparison: Comparison, clean: Results, faulty: RunResult) -> Row:
     """Return whether the gate's verdict on a clean and a faulty run names the fault where it was
     put in."""
     first = comparison.first_divergence
@@ -137,7 +129,7 @@ def judge(
         Findings(results=results, checklist=(flags, generators))
     )
     ids = tuple(item.id for item in reasons) if verdict == "fail" else ()
-    row = Row(fault, "not caught", put=put, found=first, reasons=ids)
+    row = Row(outcome="not caught", put=put, found=first, reasons=ids)
     if put.kind == "flag":
         line = f"{put.name} is False from step {put.step} on"
         return _by_check(replace(row, found=None), flags, line)
@@ -147,14 +139,11 @@ def judge(
             row, why="a warning: no recorded number depends on this generator"
         )
         return _by_check(row, generators, f"{name}: differs from step {put.step} on")
-    if (
-        first is not None
-        and "determinism/diverged" in row.reasons
-        and _there(put, first)
-    ):
+    if first is None:
+        return replace(row, why="the gate finds no difference")
+    if "determinism/diverged" in ids and _there(put, first):
         return replace(row, outcome="caught")
-    where = "no difference" if first is None else "it in another place"
-    return replace(row, why=f"the gate finds {where}")
+    return replace(row, why="the gate finds it in another place")
 
 
 def _there(put: Place, first: Divergence) -> bool:
@@ -183,13 +172,12 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     clean = do_runs(spec, folder, watch, (first, second))
     if clean.interrupted == INTERRUPTED:
         raise KeyboardInterrupt
-    bad = next((item for item in clean.runs if not item.good), None)
     comparison = clean.comparison
-    divergence = comparison and comparison.first_divergence
     why = clean.interrupted or "the clean runs could not be compared"
     remedy = clean.interrupted_by[1]
-    if divergence:
-        place = sentence(divergence)
+    bad = next((item for item in clean.runs if not item.good), None)
+    if comparison and comparison.first_divergence:
+        place = sentence(comparison.first_divergence)
         why = (
             f"two clean runs diverge {place}, so that no fault of ours would stand out"
         )
@@ -221,76 +209,67 @@ class _Trial:
         self.watch.said(
             f"  {row.outcome}{': ' * bool(row.why)}{for_terminal(row.why, 300)}"
         )
-        return replace(row, seconds=round(monotonic() - began, 3))
+        return replace(row, fault=fault, seconds=round(monotonic() - began, 3))
 
     def _by_probe(self, fault: str) -> Row:
         """Compare a run with a fault with the clean one; of the race, two that came to other
         results, for a run that does not race has no such operator."""
         put = place_of_fault(fault, self.clean.runs[0])
         if isinstance(put, str):
-            return Row(fault, "not applicable", why=put)
+            return Row(outcome="not applicable", why=put)
         first = None if fault == "race" else self.clean.runs[0]
         for number in range(_RACES):
             probe = {"fault": put.config(fault)}
             faulty = self._run(self.clean.spec, f"selftest-{fault}-{number + 1}", probe)
             if not faulty.good:
-                return _useless(fault, faulty, put)
+                return _useless(faulty, put)
             if not _notes(faulty):
-                why = "the probe did not come to put it in"
-                return Row(fault, "inconclusive", why=why, put=put)
+                return Row(why="the probe did not come to put it in", put=put)
             if first is None:
                 first = faulty
             elif _notes(first) != _notes(faulty):
-                return self._judged(fault, put, first, faulty)
+                return self._judged(put, first, faulty)
         why = f"the threads came to the same result in all of {_RACES} runs: nothing is shown"
-        return Row(fault, "inconclusive", why=why, put=put)
+        return Row(why=why, put=put)
 
     def _checkpoint(self) -> Row:
         """Damage a file after its run; if the short runs write none, that takes two whole ones."""
         spec = self.clean.spec
         clean = self.clean.runs[0]
-        fault = "checkpoint"
-        if not spec.capture.artifacts:
-            return Row(fault, "not applicable", why="capture.artifacts names no file")
         name = checkpoint_of(clean)
-        if name is None and spec.train.steps != self.whole.train.steps:
+        if not name and spec.capture.artifacts and spec.train != self.whole.train:
             self.watch.said("  the short runs write no artifact: two whole runs")
             spec = self.whole
             clean = self._run(spec, "clean-whole", {})
             if not clean.good:
-                return _useless(fault, clean)
+                return _useless(clean)
             name = checkpoint_of(clean)
         if name is None:
             why = "no file matches capture.artifacts after a run"
-            return Row(fault, "not applicable", why=why)
+            return Row(outcome="not applicable", why=why)
         put = Place(step=clean.steps - 1, kind="artifact", name=name)
         faulty = self._run(spec, "selftest-checkpoint", {})
         if not faulty.good:
-            return _useless(fault, faulty, put)
+            return _useless(faulty, put)
         try:
-            return self._judged(fault, put, clean, damaged(faulty, name))
+            return self._judged(put, clean, damaged(faulty, name))
         except (OSError, ValueError) as error:
-            why = f"{name} could not be changed: {error}"
-            return Row(fault, "inconclusive", why=why, put=put)
+            return Row(why=f"{name} could not be changed: {error}", put=put)
 
     def _run(self, spec: Spec, name: str, probe: Mapping[str, object]) -> RunResult:
         first = self.clean.runs[0].request
         arm = replace(first.arm, steps=spec.train.steps)
-        return run(
-            spec, self.clean.folder, replace(first, name=name, arm=arm, probe=probe)
-        )
+        request = replace(first, name=name, arm=arm, probe=probe)
+        return run(spec, self.clean.folder, request)
 
-    def _judged(
-        self, fault: str, put: Place, clean: RunResult, faulty: RunResult
-    ) -> Row:
+    def _judged(self, put: Place, clean: RunResult, faulty: RunResult) -> Row:
         comparison, _ = compare_pair(clean, faulty, self.clean.reader)
-        return judge(fault, put, comparison, self.clean, faulty)
+        return judge(put, comparison, self.clean, faulty)
 
 
-def _useless(fault: str, faulty: RunResult, put: Place | None = None) -> Row:
+def _useless(faulty: RunResult, put: Place | None = None) -> Row:
     """Return the row of a run that ended badly: that shows nothing of the gate."""
-    why = f"its run {faulty.outcome}: {faulty.problem}"
-    return Row(fault, "inconclusive", why=why, put=put)
+    return Row(why=f"its run {faulty.outcome}: {faulty.problem}", put=put)
 
 
 def _notes(faulty: RunResult) -> list[str]:

@@ -8,6 +8,7 @@ verdict is `fail` and both are said.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
-from repro_gate.compare.tolerance import alike, outside_tolerance
+from repro_gate.compare.tolerance import is_same, outside_tolerance
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.gate import equivalence, resume
 from repro_gate.gate.equivalence import Equivalences
@@ -31,13 +32,16 @@ from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
 from repro_gate.runs.results import Results
 
+Reasons = Iterator[Reason]
 # notes of the probe that say the same of every run
 _OF_ALL_RUNS = ("steps", "whole-run")
 _SHOWN = 3  # lines of a check's evidence in its reason
 _CAUSES = f"({DOCS_URL}/causes/README.md)"
-_NOT_COMPARED = (
+_NOT_COMPARED = Reason(
+    "baseline/not-compared",
     "cannot compare this gate run with the baseline: its runs were not compared, are not bitwise "
-    "identical, or did not train the checkout's code"
+    "identical, or did not train the checkout's code",
+    "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at `notice`",
 )
 _NONFINITE = (
     "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: "
@@ -52,7 +56,7 @@ class Findings:
     """What the verdict rests on: what the runs came to, the checks, and what was compared."""
 
     results: Results
-    checklist: tuple[CheckResult, ...]
+    checklist: tuple[CheckResult, ...] = ()
     cost: Cost | None = None
     bare: RunResult | None = None  # of a training that crashed, without the gate
     # data that git ignores -> where a training that crashed names it
@@ -107,13 +111,13 @@ def _of_check(item: CheckResult) -> Reason:
     return Reason(item.id, message, item.remedy, locations)
 
 
-def _diverged(findings: Findings) -> Iterator[Reason]:
+def _diverged(findings: Findings) -> Reasons:
     """Yield a reason for each seed whose runs are not the same."""
     results = findings.results
-    settings = findings.results.spec.determinism
+    settings = results.spec.determinism
     allowed = ", ".join(item.flag for item in settings.allow)
     flags = f"all determinism flags on{' but ' * bool(allowed)}{allowed}"
-    remedy = "" if findings.diagnosis is None else remedy_of(findings.diagnosis)
+    remedy = findings.diagnosis and remedy_of(findings.diagnosis)
     for seed, comparison in results.comparisons.items():
         first = comparison.first_divergence
         runs = f"two runs with seed {seed} and {flags}"
@@ -148,18 +152,17 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
 def never_finite(results: Results) -> tuple[str, ...]:
     """Return a sentence for each kind of number that was never finite in a deterministic run: it
     repeats whatever the training does, so such a run shows nothing. None if the spec allows it."""
-    if results.spec.determinism.allow_nonfinite:
-        return ()
     default = next(iter(results.default_traces), None)
     sentences = dict[str, None]()
-    for run in results.deterministic:
-        if run.good:
+    if not results.spec.determinism.allow_nonfinite:
+        for run in results.deterministic:
             is_filled = bool(run.arm.flags.get(FILL))
-            sentences |= dict.fromkeys(nonfinite(run.traces, default, is_filled))
+            if run.good:
+                sentences |= dict.fromkeys(nonfinite(run.traces, default, is_filled))
     return tuple(sentences)
 
 
-def _too_slow(findings: Findings) -> Iterator[Reason]:
+def _too_slow(findings: Findings) -> Reasons:
     """Yield a reason for each limit of the spec that the cost, or a change of it, is above with its
     whole interval."""
     limits = findings.results.spec.cost
@@ -172,8 +175,9 @@ def _too_slow(findings: Findings) -> Iterator[Reason]:
             "reason, or raise cost.max-percent"
         )
         what = f"determinism costs {cost.determinism_cost_pct:+.1f} %"
-        limit = limits.max_percent
-        measured.append(("cost/over-budget", what, cost.ci95, limit, remedy))
+        measured.append(
+            ("cost/over-budget", what, cost.ci95, limits.max_percent, remedy)
+        )
     for item in against.speed if against else ():
         if against and item.arm == "deterministic":
             what = (
@@ -190,7 +194,7 @@ def _too_slow(findings: Findings) -> Iterator[Reason]:
             yield Reason(identifier, message, remedy)
 
 
-def _changed(findings: Findings) -> Iterator[Reason]:
+def _changed(findings: Findings) -> Reasons:
     """Yield a reason for a result that is not the recorded one, or not the other ref's."""
     baseline = findings.baseline
     against = findings.against
@@ -209,19 +213,14 @@ def _changed(findings: Findings) -> Iterator[Reason]:
         )
 
 
-def _unanswered(findings: Findings) -> Iterator[Reason]:
+def _unanswered(findings: Findings) -> Reasons:
     """Yield a reason for each question that could not be answered, though no runs diverged."""
     if findings.resumed and (wanted := findings.results.spec.resume):
         yield from resume.unanswered(findings.resumed, wanted.checkpoint)
     yield from findings.equivalences.unanswered
     against = findings.against
     if findings.not_compared and findings.results.spec.baseline.on_change == "fail":
-        yield Reason(
-            "baseline/not-compared",
-            _NOT_COMPARED,
-            "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at "
-            "`notice`",
-        )
+        yield _NOT_COMPARED
     if against is not None and against.status == "inconclusive":
         yield Reason(
             "against/inconclusive",
@@ -230,10 +229,10 @@ def _unanswered(findings: Findings) -> Iterator[Reason]:
         )
 
 
-def _not_run(findings: Findings, known: Sequence[Reason]) -> Iterator[Reason]:
+def _not_run(findings: Findings, known: Sequence[Reason]) -> Reasons:
     """Yield a reason for each thing that could not be had; `known` are the reasons until then."""
     results = findings.results
-    empty = _recorded_nothing(findings.results)
+    empty = _recorded_nothing(results)
     badly = _ended_badly(findings)
     yield from badly
     is_explained = known or badly
@@ -244,9 +243,7 @@ def _not_run(findings: Findings, known: Sequence[Reason]) -> Iterator[Reason]:
             "no two runs recorded anything but generator states that could be compared",
             "record what is to be the same: repro_gate.record(name, value)",
         )
-    elif (
-        results.runs and results.spec.cost.max_percent is not None and not is_explained
-    ):
+    elif results.runs and results.spec.cost.max_percent is not None:
         yield from _cost_not_measured(findings)
     for note in results.artifact_notes:
         yield Reason(
@@ -274,17 +271,15 @@ def _uncompared(item: Uncompared) -> Reason:
 def _ended_badly(findings: Findings) -> list[Reason]:
     """Return a reason for each way in which runs ended badly, but for those of which
     `random-state/robust` tells, and one for git-ignored data that may explain a crash."""
-    names: dict[tuple[str, str, str], list[str]] = {}
+    names = defaultdict[tuple[str, str, str], list[str]](list)
     for run in findings.results.runs:
         if run.log_matters and run.name not in findings.results.fragile:
             clause, remedy = _without_gate(run, findings.bare)
-            raised = (
-                last_exception(run.ended.tail) if run.outcome == "crashed" else None
-            )
-            text = run.problem + clause + (f": {raised}" if raised else "")
-            names.setdefault((run.reason_id, text, remedy or run.remedy), []).append(
-                run.name
-            )
+            raised = last_exception(run.ended.tail)
+            text = run.problem + clause
+            if raised and run.outcome == "crashed":
+                text += f": {raised}"
+            names[run.reason_id, text, remedy or run.remedy].append(run.name)
     crashes = [
         Reason(
             identifier,
@@ -295,37 +290,34 @@ def _ended_badly(findings: Findings) -> list[Reason]:
     ]
     ignored = findings.ignored
     bare = findings.bare
-    if not ignored or (bare is not None and not _crashes(bare)):
+    if not ignored or (bare and not _crashes(bare)):
         return crashes
     paths = ", ".join(f"{path} (named in {place})" for path, place in ignored.items())
     items = ", ".join(f"{{path: {json.dumps(path)}}}" for path in ignored)
-    lacking = Reason(
-        "run/ignored-data",
-        "no workspace has what git ignores, the likeliest cause of the crash if the training needs "
-        f"it: {paths}",
-        f"declare what it reads in the spec: `data: [{items}]`",
+    crashes.append(
+        Reason(
+            "run/ignored-data",
+            "no workspace has what git ignores, the likeliest cause of the crash if the training "
+            f"needs it: {paths}",
+            f"declare what it reads in the spec: `data: [{items}]`",
+        )
     )
-    return [*crashes, lacking]
+    return crashes
 
 
 def _without_gate(run: RunResult, bare: RunResult | None) -> tuple[str, str]:
     """Return whether a crash shows without the gate too, as a clause, and what to do then; empty if
     nobody knows."""
     # the run without the gate has the seed of the deterministic ones
-    is_like_it = run.arm.name == "deterministic" and run.outcome in (
-        "crashed",
-        "killed",
-    )
-    if bare is None or not is_like_it:
+    is_like_it = run.arm.name == "deterministic"
+    if bare is None or not is_like_it or run.outcome not in ("crashed", "killed"):
         return "", ""
     if _crashes(bare):
         ours = last_exception(run.ended.tail)
         theirs = last_exception(bare.ended.tail)
         other = f", there by {theirs}" if theirs and ours != theirs else ""
-        return (
-            ", without the gate too",
-            f"it crashes without the gate too{other}; {run.remedy}",
-        )
+        remedy = f"it crashes without the gate too{other}; {run.remedy}"
+        return ", without the gate too", remedy
     end = "it came to its end"
     if bare.ended.timed_out:
         end = f"it was still running after {bare.ended.seconds:.0f} s"
@@ -355,23 +347,22 @@ def _recorded_nothing(results: Results) -> bool:
     return bool(empty) and all(item.identical for item in empty)
 
 
-def _cost_not_measured(findings: Findings) -> Iterator[Reason]:
-    """Yield the reason if the cost was to be measured and could not be."""
-    spec = findings.results.spec
-    if (
-        findings.cost is None
-        and spec.cost.measure
-        and not findings.results.stopped_early
-    ):
+def _cost_not_measured(findings: Findings) -> Reasons:
+    """Yield the reason if the cost was to be measured and could not be, though no run ended
+    badly."""
+    results = findings.results
+    is_whole = not (results.stopped_early or results.interrupted)
+    is_lacking = findings.cost is None and results.spec.cost.measure
+    if is_lacking and is_whole and all(run.good for run in results.runs):
         yield Reason(
             "cost/not-measured",
-            f"the cost was not measured: each run needs 3 steps after the {spec.train.warmup} of "
-            "its warm-up",
+            "the cost was not measured: each run needs 3 steps after the "
+            f"{results.spec.train.warmup} of its warm-up",
             "raise train.steps or lower train.warmup",
         )
 
 
-def _uncovered(checklist: Sequence[CheckResult]) -> Iterator[Reason]:
+def _uncovered(checklist: Sequence[CheckResult]) -> Reasons:
     """Yield a reason for each category without a check that passed: a waiver shows nothing, and a
     failure is a reason of its own."""
     covered = {item.category for item in checklist if item.status in ("pass", "fail")}
@@ -384,7 +375,7 @@ def _uncovered(checklist: Sequence[CheckResult]) -> Iterator[Reason]:
             )
 
 
-def _notes(findings: Findings) -> Iterator[Reason]:
+def _notes(findings: Findings) -> Reasons:
     """Yield what is worth knowing and changes no verdict."""
     results = findings.results
     spec = findings.results.spec
@@ -392,25 +383,20 @@ def _notes(findings: Findings) -> Iterator[Reason]:
     if not _recorded_nothing(results):
         yield from (_uncompared(item) for item in results.uncompared if item.same)
     if findings.not_compared and spec.baseline.on_change != "fail":
-        yield Reason("baseline/not-compared", _NOT_COMPARED)
+        yield _NOT_COMPARED
     for name, texts in results.unrecorded.items():
         yield Reason(name, *texts)
     for run in results.runs:
         if count := run.ended.left_running:
             message = f"run {run.name} left {count} processes running; they were ended"
             yield Reason("run/left-running", message)
-        for identifier, message in (
-            note for trace in run.traces for note in trace.notes
-        ):
-            about = "" if identifier in _OF_ALL_RUNS else f"run {run.name}: "
-            yield Reason(f"probe/{identifier}", about + message)
+        for trace in run.traces:
+            for identifier, message in trace.notes:
+                about = "" if identifier in _OF_ALL_RUNS else f"run {run.name}: "
+                yield Reason(f"probe/{identifier}", about + message)
     tolerance = spec.determinism.tolerance
     for seed, comparison in results.comparisons.items():
-        if (
-            tolerance is not None
-            and not comparison.identical
-            and alike(comparison, tolerance)
-        ):
+        if tolerance and not comparison.identical and is_same(comparison, tolerance):
             yield Reason(
                 "determinism/within-tolerance",
                 f"seed {seed}: the runs are not bitwise identical, but within the tolerance (loss "
@@ -422,8 +408,7 @@ def _notes(findings: Findings) -> Iterator[Reason]:
             f"the runs after the divergence were left out (--fail-fast){unmeasured}"
         )
         yield Reason("run/fail-fast", message)
-    good = not results.interrupted and all(run.good for run in results.runs)
-    if good and spec.cost.max_percent is None:
+    if spec.cost.max_percent is None:
         yield from _cost_not_measured(findings)
     for flag in spec.determinism.allow:
         yield Reason(

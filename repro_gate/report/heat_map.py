@@ -170,7 +170,7 @@ def _first(
     """Return group and column of the first divergence."""
     if first is not None:
         place = place_of((first.process, first.kind, first.name), heat_map.depth)
-        column = column_of(first.step, heat_map.steps, heat_map.width)
+        column = column_of(first.step, heat_map)
         rows = (number for number, group in enumerate(groups) if _holds(group, place))
     else:
         column = min(map(_starts, groups), default=_NEVER)

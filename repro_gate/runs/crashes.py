@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from repro_gate.compare.model import Comparison, Divergence
 from repro_gate.compare.traces import (
+    blocks_of_common_steps,
     compare_runs,
-    in_both,
-    measured_alike,
     processes,
     unequal_length,
+    with_valid_distances,
 )
 from repro_gate.runs.ending import NO_DETERMINISTIC, last_exception
 from repro_gate.runs.launch import RunResult
@@ -109,12 +109,14 @@ def _up_to_crash(
     """Return the traces of the processes that trained in both runs, up to the step in which the
     shorter one ended; of that step, what both had recorded by then."""
     ours = processes(first)
-    theirs = measured_alike(ours, processes(second))
+    theirs = with_valid_distances(ours, processes(second))
     a = list[Trace]()
     b = list[Trace]()
     for label in ours.keys() & theirs.keys():
         pair = ours[label], theirs[label]
         common = min(len(trace.steps) for trace in pair)
-        for trace, blocks, cut in zip(pair, in_both(*pair), (a, b), strict=True):
+        for trace, blocks, cut in zip(
+            pair, blocks_of_common_steps(*pair), (a, b), strict=True
+        ):
             cut.append(replace(trace, steps=trace.steps[:common], blocks=blocks))
     return a, b

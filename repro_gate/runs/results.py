@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro_gate.compare.cost import paces
 from repro_gate.compare.model import Comparison, NoiseFloor, TimedArm
-from repro_gate.compare.tolerance import alike, noise_floor
+from repro_gate.compare.tolerance import is_same, noise_floor
 from repro_gate.compare.traces import compare_runs, with_replay
 from repro_gate.compare.unrecorded import differing_modules, notices
 from repro_gate.errors import Inconclusive
@@ -84,7 +84,7 @@ class Results:
         """Return whether two runs are the same, as the spec asks for it; False if they were not
         compared."""
         tolerance = self.spec.determinism.tolerance
-        return comparison is not None and alike(comparison, tolerance)
+        return comparison is not None and is_same(comparison, tolerance)
 
     @property
     def all_alike(self) -> bool:

@@ -91,10 +91,11 @@ def test_what_a_replay_measured_colours_what_differs_and_nothing_else() -> None:
     ("steps", "width"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)]
 )
 def test_a_column_stands_for_more_steps_of_a_longer_training(steps: int, width: int) -> None:
-    assert Marks(steps).width == width
-    assert column_of(-1, steps, width) == 0 and column_of(0, steps, width) == 1
-    last = column_of(max(steps - 1, 0), steps, width)
-    assert column_of(steps + 5, steps, width) == last <= COLUMNS
+    marks = Marks(steps)
+    assert marks.width == width
+    assert column_of(-1, marks) == 0 and column_of(0, marks) == 1
+    last = column_of(max(steps - 1, 0), marks)
+    assert column_of(steps + 5, marks) == last <= COLUMNS
 
 
 def _large(layers: int, other: int | None = None) -> HeatMap:

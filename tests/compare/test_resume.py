@@ -51,8 +51,8 @@ def leg(begins: int, count: int, change: Change = lambda blocks: blocks) -> Trac
     return replace(REFERENCE, blocks=change(blocks), steps=marks)
 
 
-def judged(trace: Trace, *, number: int = 2, ended: bool = False) -> Leg:
-    return leg_of([REFERENCE], [trace], number=number, ended=ended, expected=3)
+def judged(trace: Trace, *, number: int = 2, reached_end: bool = False) -> Leg:
+    return leg_of([REFERENCE], [trace], number=number, reached_end=reached_end, expected=3)
 
 
 def otherwise(kind: str, step: int, *, last: bool = False) -> Change:
@@ -79,7 +79,7 @@ def without(kind: str, step: int) -> Change:
 
 @pytest.mark.parametrize("begins", [1, 3, STEPS - 1])
 def test_a_leg_begins_where_its_parameters_are_the_reference_s(begins: int) -> None:
-    found = judged(leg(begins, STEPS - begins), ended=True)
+    found = judged(leg(begins, STEPS - begins), reached_end=True)
     assert (found.begins, found.ends, found.identical) == (begins, STEPS, True)
     assert found.not_restored == ()
 
@@ -87,7 +87,7 @@ def test_a_leg_begins_where_its_parameters_are_the_reference_s(begins: int) -> N
 def test_a_leg_that_was_stopped_is_compared_as_far_as_it_came() -> None:
     found = judged(leg(3, 2))
     assert (found.begins, found.ends, found.identical) == (3, 5, True)
-    short = judged(leg(3, 2), ended=True)
+    short = judged(leg(3, 2), reached_end=True)
     assert not short.identical
     assert [item.component for item in short.not_restored] == ["step-count"]
 
@@ -141,10 +141,10 @@ def test_parameters_of_no_step_are_told_and_the_expected_step_is_taken() -> None
 
 def test_a_leg_that_begins_anew_is_no_leg_however_well_it_repeats() -> None:
     anew = replace(REFERENCE, blocks=list(REFERENCE.blocks))
-    found = judged(anew, ended=True)
+    found = judged(anew, reached_end=True)
     assert (found.begins, found.identical) == (0, False)
     assert [item.component for item in found.not_restored] == ["scratch"]
-    assert judged(anew, number=1, ended=True).identical
+    assert judged(anew, number=1, reached_end=True).identical
 
 
 def test_skipped_batches_and_generators_before_the_first_loss_are_no_difference() -> None:
@@ -167,17 +167,17 @@ def test_processes_of_a_stopped_leg_count_as_far_as_each_came() -> None:
     """One reports the checkpoint, and all are killed wherever they are; one may not have begun."""
     ranks = [replace(REFERENCE, key=f"rank{number}") for number in range(3)]
     legs = [replace(leg(3, 4 - number), key=f"rank{number}") for number in range(2)]
-    found = leg_of(ranks, legs, number=2, ended=False, expected=3)
+    found = leg_of(ranks, legs, number=2, reached_end=False, expected=3)
     assert (found.begins, found.ends, found.identical) == (3, 7, True)
-    assert not leg_of(ranks, legs, number=2, ended=True, expected=3).identical
+    assert not leg_of(ranks, legs, number=2, reached_end=True, expected=3).identical
 
 
 def test_what_a_leg_does_beyond_the_end_that_train_steps_set_is_left_out() -> None:
-    short = leg_of([leg(0, 6)], [leg(0, 8)], number=1, ended=False, is_cut=True, expected=0)
+    short = leg_of([leg(0, 6)], [leg(0, 8)], number=1, reached_end=False, is_cut=True, expected=0)
     assert (short.ends, short.identical) == (6, True)
-    went_on = leg_of([leg(0, 6)], [leg(0, 8)], number=1, ended=True, is_cut=True, expected=0)
+    went_on = leg_of([leg(0, 6)], [leg(0, 8)], number=1, reached_end=True, is_cut=True, expected=0)
     assert (went_on.ends, went_on.identical) == (6, True)
-    too_few = leg_of([leg(0, 8)], [leg(0, 6)], number=1, ended=True, is_cut=True, expected=0)
+    too_few = leg_of([leg(0, 8)], [leg(0, 6)], number=1, reached_end=True, is_cut=True, expected=0)
     assert [item.component for item in too_few.not_restored] == ["step-count"]
 
 
@@ -194,7 +194,7 @@ def test_a_generator_of_another_name_is_a_component_of_the_report() -> None:
 
     reference = replace(REFERENCE, blocks=mine(1)(list(leg(0, 8).blocks)))
     found = leg_of(
-        [reference], [leg(0, 4, mine(2))], number=1, ended=False, expected=0
+        [reference], [leg(0, 4, mine(2))], number=1, reached_end=False, expected=0
     ).not_restored
     assert [item.component for item in found] == ["unrecorded"] and "mine" in found[0].message
 
@@ -202,7 +202,7 @@ def test_a_generator_of_another_name_is_a_component_of_the_report() -> None:
 def test_an_artifact_differs_at_its_own_step() -> None:
     item = Divergence(step=STEPS - 1, kind="artifact", name="out/model.pt")
     trace = leg(3, STEPS - 3)
-    found = leg_of([REFERENCE], [trace], number=3, ended=True, expected=3, artifacts=[item])
+    found = leg_of([REFERENCE], [trace], number=3, reached_end=True, expected=3, artifacts=[item])
     assert found.first_divergence == item
     assert [item.component for item in found.not_restored] == ["artifact"]
 
@@ -224,6 +224,6 @@ def test_a_module_that_no_optimizer_moves_must_be_the_same_at_the_end(
         for trace, digest_ in ((REFERENCE, "a"), (REFERENCE, again))
     ]
     own = replace(leg(3, STEPS - 3), unmoved=[unmoved])
-    found = leg_of(traces[:1], [own], number=3, ended=True, expected=3, again=traces[1:])
+    found = leg_of(traces[:1], [own], number=3, reached_end=True, expected=3, again=traces[1:])
     assert [item.component for item in found.not_restored] == components
     assert found.identical == (not components)

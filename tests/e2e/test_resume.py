@@ -163,7 +163,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     probe = {"boundary": True, "preempt": preempt}
     first = trace_script(folder / "legs", SOUND, name="leg-1", probe=probe, tick=stopped)
     assert (reference.outcome, first.outcome) == ("finished", "preempted"), first.problem
-    leg = leg_of(reference.traces, first.traces, number=1, ended=False, expected=0)
+    leg = leg_of(reference.traces, first.traces, number=1, reached_end=False, expected=0)
     assert (leg.ends, leg.identical, leg.not_restored) == (6, True, ())
     (checkpoint,) = {trace.preempted for trace in first.traces if trace.preempted}
     return Stage(reference, folder / "legs", checkpoint)
@@ -179,7 +179,7 @@ def go_on(stage: Stage, tmp_path: Path) -> Callable[[str], Leg]:
         again = trace_script(tmp_path / "legs", source, command=command, name="leg-2", probe=probe)
         assert again.outcome == "finished", (again.problem, again.ended.tail)
         traces = stage.reference.traces
-        return leg_of(traces, again.traces, number=2, ended=True, expected=6)
+        return leg_of(traces, again.traces, number=2, reached_end=True, expected=6)
 
     return second
 

@@ -66,12 +66,8 @@ def test_only_a_crash_that_left_nothing_to_compare_costs_one_more_run(asked: Ask
     ):
         assert asked(*runs, **more) == (None, [])
     # what shows nothing is left out
-    for came in (
-        KeyboardInterrupt(),
-        OSError("no space"),
-        crashed(None, signal=9),
-        crashed(out_of_memory=True),
-    ):
+    shows_nothing = crashed(None, signal=9), crashed(out_of_memory=True)
+    for came in (KeyboardInterrupt(), OSError("no space"), *shows_nothing):
         assert asked(crashed(), came=came) == (None, [60.0])
     # that the gate ended it shows that it went on
     late = crashed(None, signal=9, timed_out=True)

@@ -3,7 +3,6 @@ made-up root and at this machine."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ ANY = replace(CUDA, hardware=Hardware())
 LAPTOP = Facts(shm_total=8192 * MIB, shm_free=8000 * MIB)
 GPU = replace(LAPTOP, devices=("nvidia0", "nvidia1"))
 # as Docker starts one without options
-DOCKER = Facts(container=True, shm_total=64 * MIB, shm_free=64 * MIB)
+DOCKER = Facts(shm_total=64 * MIB, shm_free=64 * MIB)
 
 
 def hides(spec: Spec, value: str) -> Spec:
@@ -41,7 +40,6 @@ DXG = replace(GPU, devices=("dxg",))  # nothing there to count
         (CPU, GPU, "", None),
         (hides(ANY, ""), GPU, None, None),
         (CUDA, GPU, None, None),
-        (CUDA, replace(GPU, container=True), "0", None),
         (TWO, GPU, "0,1", None),
         (TWO, GPU, "GPU-1,GPU-2", None),
         (TWO, DXG, None, None),
@@ -71,17 +69,10 @@ def test_only_a_required_gpu_that_cannot_be_had_ends_the_gate_run(
 
 
 def test_small_shared_memory_is_a_note_with_a_gpu_and_explains_a_crash() -> None:
-    for total, free, notes in (
-        (1023, 1023, 1),
-        (1024, 1024, 0),
-        (8192, 255, 1),
-        (8192, 256, 0),
-        (64, 64, 1),
-    ):
+    for total, free, notes in ((1023, 1023, 1), (1024, 1024, 0), (8192, 255, 1), (8192, 256, 0)):
         facts = replace(GPU, shm_total=total * MIB, shm_free=free * MIB)
-        assert [item.id for item in preflight(ANY, {}, facts)] == [
-            "preflight/shared-memory"
-        ] * notes
+        ids = [item.id for item in preflight(ANY, {}, facts)]
+        assert ids == ["preflight/shared-memory"] * notes
         assert preflight(ANY, {}, replace(facts, devices=())) == ()
     for line in (
         "RuntimeError: DataLoader worker (pid 71) is killed by signal: Bus error. It is possible …",
@@ -94,15 +85,12 @@ def test_small_shared_memory_is_a_note_with_a_gpu_and_explains_a_crash() -> None
         assert explains(["ZeroDivisionError: division by zero"], DOCKER) == ()
 
 
-def test_a_look_reads_devices_container_and_shared_memory(tmp_path: Path) -> None:
+def test_a_look_reads_devices_and_shared_memory(tmp_path: Path) -> None:
     (tmp_path / "dev/shm").mkdir(parents=True)
     for name in ("dev/nvidia0", "dev/nvidiactl", "dev/null"):
         (tmp_path / name).touch()
-    seen = look({}, tmp_path)
-    assert (seen.devices, seen.container) == (("nvidia0",), False)
-    assert seen.shm_total is not None and seen.shm_free is not None
-    assert seen.shm_total >= seen.shm_free > 0
-    assert look({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path).container
-    (tmp_path / ".dockerenv").touch()
-    assert look({}, tmp_path).container
-    assert look(os.environ).shm_total != 0
+    facts = look(tmp_path)
+    assert facts.devices == ("nvidia0",)
+    assert facts.shm_total is not None and facts.shm_free is not None
+    assert facts.shm_total >= facts.shm_free > 0
+    assert look().shm_total != 0

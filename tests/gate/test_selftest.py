@@ -36,10 +36,10 @@ def faulty(step: int, kind: str, row: int = 0, trace: Trace = CLEAN) -> Trace:
     return changed(trace, place_of(trace, step, kind), flip(row))
 
 
-def judged(put: Place, other: Trace, fault: str = "weight", clean: Trace = CLEAN) -> Row:
-    first, second = run("deterministic-1", clean), run("deterministic-2", other)
+def judged(put: Place, other: Trace) -> Row:
+    first, second = run("deterministic-1", CLEAN), run("deterministic-2", other)
     pair = results(replace(first, unmatched=("a file that short runs do not write",)))
-    return judge(fault, put, compare_runs([clean], [other]), pair, second)
+    return judge(put, compare_runs([CLEAN], [other]), pair, second)
 
 
 @pytest.mark.parametrize(("rank", "outcome"), [("rank1", "caught"), ("rank0", "not caught")])
@@ -48,7 +48,7 @@ def test_a_fault_of_one_rank_is_not_that_of_another(rank: str, outcome: str) -> 
     clean = run("deterministic-1", *ranks)
     second = run("deterministic-2", ranks[0], faulty(3, "parameter", trace=ranks[1]))
     comparison, put = compare_runs(clean.traces, second.traces), replace(WEIGHT, process=rank)
-    assert judge("weight", put, comparison, results(clean), second).outcome == outcome
+    assert judge(put, comparison, results(clean), second).outcome == outcome
 
 
 def off_from(step: int) -> Trace:
@@ -67,32 +67,32 @@ MOVED = faulty(4, "loss", trace=ALONE)  # and one that numbers depend on
 
 
 def test_a_fault_is_caught_where_it_was_put_in_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for fault, put, other, reason in (
-        ("weight", WEIGHT, faulty(3, "parameter"), "determinism/diverged"),
-        ("weight", WEIGHT, CLEAN, ""),
-        ("weight", WEIGHT, faulty(4, "parameter"), ""),
-        ("weight", WEIGHT, faulty(2, "parameter"), ""),
-        ("weight", WEIGHT, faulty(3, "optimizer"), ""),
-        ("weight", WEIGHT, faulty(3, "gradient"), ""),
-        ("weight", WEIGHT, faulty(3, "parameter", row=1), ""),
-        ("weight", WEIGHT, faulty(1, "loss", trace=faulty(3, "parameter")), ""),
-        ("generator", GENERATOR, ALONE, "random-state/generators"),
-        ("generator", replace(GENERATOR, step=2), ALONE, ""),
-        ("generator", replace(GENERATOR, name="python"), ALONE, ""),
-        ("generator", GENERATOR, CLEAN, ""),
-        ("generator", GENERATOR, MOVED, "determinism/diverged"),
-        ("generator", GENERATOR, faulty(2, "loss", trace=MOVED), ""),
-        ("flag", FLAG, off_from(3), "random-state/flags"),
-        ("flag", FLAG, off_from(2), ""),
-        ("flag", FLAG, CLEAN, ""),
+    for put, other, reason in (
+        (WEIGHT, faulty(3, "parameter"), "determinism/diverged"),
+        (WEIGHT, CLEAN, ""),
+        (WEIGHT, faulty(4, "parameter"), ""),
+        (WEIGHT, faulty(2, "parameter"), ""),
+        (WEIGHT, faulty(3, "optimizer"), ""),
+        (WEIGHT, faulty(3, "gradient"), ""),
+        (WEIGHT, faulty(3, "parameter", row=1), ""),
+        (WEIGHT, faulty(1, "loss", trace=faulty(3, "parameter")), ""),
+        (GENERATOR, ALONE, "random-state/generators"),
+        (replace(GENERATOR, step=2), ALONE, ""),
+        (replace(GENERATOR, name="python"), ALONE, ""),
+        (GENERATOR, CLEAN, ""),
+        (GENERATOR, MOVED, "determinism/diverged"),
+        (GENERATOR, faulty(2, "loss", trace=MOVED), ""),
+        (FLAG, off_from(3), "random-state/flags"),
+        (FLAG, off_from(2), ""),
+        (FLAG, CLEAN, ""),
     ):
-        row = judged(put, other, fault)
+        row = judged(put, other)
         assert row.outcome == ("caught" if reason else "not caught") and (reason or row.why)
         assert row.reasons[:1] == (reason,) or not reason
         assert "artifact/missing" not in row.reasons
     # nor by a check that reads no flag back
     monkeypatch.setattr("repro_gate.checks.random_state.not_effective", lambda *_: {})
-    assert judged(FLAG, off_from(3), "flag").outcome == "not caught"
+    assert judged(FLAG, off_from(3)).outcome == "not caught"
 
 
 def test_a_file_is_caught_by_its_name_and_a_checkpoint_is_damaged_first() -> None:
@@ -104,7 +104,7 @@ def test_a_file_is_caught_by_its_name_and_a_checkpoint_is_damaged_first() -> Non
         clean, put = run("deterministic-1", CLEAN), Place(step=5, kind="artifact", name="out/m.pt")
         found = Divergence(step=5, kind="artifact", name=name, process="main")
         comparison = compare_runs([CLEAN], [CLEAN], (found,), 3)
-        assert judge("checkpoint", put, comparison, results(clean), clean).outcome == outcome
+        assert judge(put, comparison, results(clean), clean).outcome == outcome
 
     def item(name: str, size: int = 9, problem: str = "") -> Collected:
         files = (("(file)", "x", size),)
@@ -127,7 +127,7 @@ def test_each_fault_has_a_place_in_the_middle_and_what_a_training_lacks_is_said(
         for fault, put in places.items()
         if isinstance(put, Place) and put.step == 3
     } == {
-        "weight": ("parameter", "fc.bias"),
+        "weight": ("parameter", "fc.weight"),
         "optimizer": ("optimizer", "fc.weight.exp_avg"),
         "batch": ("batch", "images"),
         "buffer": ("buffer", "norm.running_mean"),

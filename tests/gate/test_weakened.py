@@ -138,10 +138,8 @@ def test_a_message_has_the_name_and_both_values_and_a_flood_of_names_hides_nothi
         (spec(LONG % 0.1), spec(LONG % 0.5), "10 --lr 0.1` -> `… --epochs 10 --lr 0.5`"),
         (spec(), spec(**{HOSTILE: HOSTILE}), "`"),
     ):
-        (found,) = compared(base, head)
-        assert (
-            found.message.endswith(end) and found.message.isprintable() and len(found.message) < 300
-        )
+        [message] = [item.message for item in compared(base, head)]
+        assert message.endswith(end) and message.isprintable() and len(message) < 300
     for names, entries in ((19, 19), (20, 20), (21, 21), (2_000, 21)):
         head = spec(
             f"{waived('', check='code/clean')}\ncapture: {{every: 2}}\ntrain: {{run: 'true'}}",
@@ -158,10 +156,7 @@ MOVED = {**RECIPE, "code/train.py": "sha256:" + "9" * 64}
 
 def test_an_entry_that_is_gone_or_rewritten_is_found_and_one_with_more_is_not() -> None:
     for head, parts in (
-        (
-            entry(RECIPE, CPU, outcome(bits="second")),
-            "rewritten losses weights optimizer out/final.pt",
-        ),
+        (entry(RECIPE, CPU, outcome(bits="second")), "rewritten losses weights out/final.pt"),
         (entry(RECIPE, CPU, outcome(weights="sha256:" + "0" * 64)), "rewritten weights"),
         (entry(RECIPE, CPU, outcome(optimizer=None)), "rewritten optimizer"),
         (entry(RECIPE, CPU, outcome(artifacts={})), "rewritten out/final.pt"),
@@ -173,16 +168,14 @@ def test_an_entry_that_is_gone_or_rewritten_is_found_and_one_with_more_is_not() 
         (found,) = compared(spec(), spec(), baseline(entry()), new)
         assert (found.key, str(found.location)) == ("repro.baseline.yml", "repro.baseline.yml")
         assert all(part in found.message for part in [entry().platform[:19], *parts.split()])
+    later = structs.replace(entry(), recorded="2027-01-01T00:00:00Z", outside={})
     for base, head in (
         (None, None),
         (None, baseline(entry())),
         (baseline(entry()), baseline(entry(), entry(RECIPE, GPU))),
         # a no-op recorded: another recipe, the same bits
         (baseline(entry()), baseline(entry(MOVED, CPU))),
-        (
-            baseline(entry()),
-            baseline(structs.replace(entry(), recorded="2027-01-01T00:00:00Z", outside={})),
-        ),
+        (baseline(entry()), baseline(later)),
         # more is recorded than before
         (baseline(entry(RECIPE, CPU, outcome(optimizer=None))), baseline(entry())),
         (baseline(entry()), baseline(entry(MOVED, CPU, outcome(), outcome(7)))),
