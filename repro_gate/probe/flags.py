@@ -17,7 +17,8 @@ from types import FrameType
 from typing import Any
 
 from ..trace.format import MAX_NAME
-from . import factors, facts, session, source_line
+from . import facts, session, source_line
+from .factors.use import is_pinned
 from .patch import wrap
 from .process import distributed
 
@@ -162,9 +163,8 @@ def _set(
     warn_only = bool(kwargs.get("warn_only"))
     if value != expected or warn_only:
         site = _caller(home)
-        uses = factors.uses()
         _undone(flag, "warn_only" if warn_only and value else str(value), site, False)
-        if uses is not None and uses.pinned("flags", site):
+        if is_pinned("flags", site):
             return original(expected, *args)
     return original(value, *args, **kwargs)
 

@@ -78,16 +78,18 @@ def after_import(name: str, callback: Callable[[Any], None]) -> None:
     _WAITING.setdefault(name, []).append(callback)
 
 
-def wrap_later(module: str, name: str, around: Callable[..., Any]) -> None:
-    """Wrap a function of a module, or `CLASS.METHOD`, once the module has been imported; of `os`,
-    also where it comes from."""
+def wrap_later(module: str, names: str, around: Callable[..., Any]) -> None:
+    """Wrap functions of a module, separated by blanks, or `CLASS.METHOD`, once the module has been
+    imported; of `os`, also where they come from."""
 
-    def arrived(owner: Any) -> None:
-        also = (sys.modules[os.name],) if owner is os else ()
-        *classes, attribute = name.split(".")
-        for item in classes:
-            owner = getattr(owner, item)
-        wrap(owner, attribute, around, also)
+    def arrived(imported: Any) -> None:
+        also = (sys.modules[os.name],) if imported is os else ()
+        for name in names.split():
+            owner = imported
+            *classes, attribute = name.split(".")
+            for item in classes:
+                owner = getattr(owner, item)
+            wrap(owner, attribute, around, also)
 
     after_import(module, arrived)
 

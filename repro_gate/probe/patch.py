@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import functools
 import gc
-import sys
+import types
 import weakref
 from collections.abc import Iterator
 from typing import Any, Callable
@@ -21,60 +21,35 @@ def wrap(
     original = getattr(owner, name, None)
     if original is None:
         return None
+    method: Any = vars(owner).get(name)
+    of_class = isinstance(method, types.ClassMethodDescriptorType)
+    if of_class:
+        original = method  # which is called with the class
 
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
         return around(original, *args, **kwargs)
 
-    binds = hasattr(type(original), "__get__")
-    wrapper: Any = function if binds else _Unbound(original, around, owner)
-    wrapper._torchdynamo_disable = True
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    wrapper: Any = classmethod(function) if of_class else function
+    if not hasattr(type(original), "__get__"):
+        wrapper = _Unbound(original, around, owner)
     for place in (owner, *also):
-        if getattr(place, name, None) is original or place is owner:
-            setattr(place, name, wrapper)
+        if place is owner or getattr(place, name, None) is original:
+            _put(place, name, wrapper)
     return wrapper
 
 
-_ABSENT = lambda: None, None
-
-
-class WeakByIdentity:
-    """What was added, in order, and what was noted of each, for as long as it lives. It need not be
-    hashable, nor comparable."""
-
-    def __init__(self) -> None:
-        # id -> weak reference to it, what was noted
-        self._notes: dict[int, tuple[Any, Any]] = {}
-
-    def add(self, item: Any, noted: Any = None) -> Any:
-        """Note something of an item, and return it. An item that cannot be referred to weakly is
-        not kept."""
-        notes = self._notes
-        key = id(item)
-
-        def forget(reference: Any) -> None:
-            if key in notes and notes[key][0] is reference:
-                del notes[key]
-
-        with contextlib.suppress(TypeError):
-            notes[key] = weakref.ref(item, forget), noted
-        return noted
-
-    def discard(self, item: Any) -> None:
-        """Take an item out."""
-        self._notes.pop(id(item), None)
-
-    def get(self, item: Any) -> Any:
-        """Return what is noted of an item; None if it was not added."""
-        reference, noted = self._notes.get(id(item), _ABSENT)
-        return noted if reference() is item else None
-
-    def __iter__(self) -> Iterator[Any]:
-        items = [reference() for reference, _ in list(self._notes.values())]
-        return (item for item in items if item is not None)
-
-    def __bool__(self) -> bool:
-        return bool(self._notes)
+def _put(owner: Any, name: str, wrapper: Any) -> None:
+    """Set an attribute. CPython looks methods up in the type's own dictionary, which the garbage
+    collector names; `PyType_Modified` clears its cache of lookups."""
+    try:
+        setattr(owner, name, wrapper)
+    except TypeError:
+        for item in gc.get_referents(vars(owner)):
+            if type(item) is dict:
+                item[name] = wrapper
+                ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))
 
 
 class _Unbound:
@@ -82,10 +57,12 @@ class _Unbound:
     attribute (`clock = time.time`); it has the class, the hash, the signature and the name of the
     original, equals it and is pickled by its name."""
 
+    _torchdynamo_disable = True
+
     def __init__(self, original: Any, around: Callable[..., Any], owner: Any) -> None:
         functools.update_wrapper(self, original)
+        self.__module__ = owner.__name__  # `os`, where the original says `posix`
         self._around = around
-        self._owner = owner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._around(self.__wrapped__, *args, **kwargs)
@@ -107,29 +84,36 @@ class _Unbound:
     def __repr__(self) -> str:
         return repr(self.__wrapped__)
 
-    def __reduce__(self) -> Any:  # as `os.listdir`, where the original says `posix`
-        return eval, (
-            f"__import__({self._owner.__name__!r}, fromlist=['']).{self.__name__}",
-        )
+    def __reduce__(self) -> str:
+        return str(self.__name__)
 
 
-def wrap_in_type(kind: type, name: str, around: Callable[..., Any]) -> None:
-    """Do the same for a method of a type that C made: `around(original, self, …)`, for a class
-    method `around(original, cls, …)`.
+class WeakByIdentity:
+    """What was added, in order, and what was noted of each, for as long as it lives. It need not be
+    hashable, nor comparable."""
 
-    CPython looks methods up in the type's own dictionary, which the garbage collector names;
-    `PyType_Modified` clears its cache of lookups."""
-    original = vars(kind).get(name)
-    if original is None or sys.implementation.name != "cpython":
-        return
-    of_class = type(original).__name__ == "classmethod_descriptor"
+    def __init__(self) -> None:
+        # by id
+        self._items: Any = weakref.WeakValueDictionary()
+        self._notes: dict[int, Any] = {}
 
-    def wrapper(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        place = (None, owner) if of_class else (owner, type(owner))
-        return around(original.__get__(*place), owner, *args, **kwargs)
+    def add(self, item: Any, noted: Any = None) -> None:
+        """Note something of an item. One that cannot be referred to weakly is not kept."""
+        with contextlib.suppress(TypeError):
+            self._items[id(item)] = item
+            self._notes[id(item)] = noted
 
-    wrapper.__name__ = name
-    for item in gc.get_referents(vars(kind)):
-        if type(item) is dict:
-            item[name] = classmethod(wrapper) if of_class else wrapper
-            ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+    def discard(self, item: Any) -> None:
+        """Take an item out."""
+        self._items.pop(id(item), None)
+
+    def get(self, item: Any) -> Any:
+        """Return what is noted of an item; None if it was not added."""
+        return self._notes[id(item)] if id(item) in self._items else None
+
+    def __iter__(self) -> Iterator[Any]:
+        items = [reference() for reference in self._items.valuerefs()]
+        return (item for item in items if item is not None)
+
+    def __bool__(self) -> bool:
+        return bool(self._items)

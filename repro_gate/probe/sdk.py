@@ -6,6 +6,7 @@ Reached through `repro_gate/__init__.py`; outside the gate this module is never 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import struct
 import sys
@@ -71,32 +72,28 @@ def digest_leaves(items: list[tuple[str, Any]]) -> tuple[tuple[Row, ...], Digest
     """Return rows and digests of leaves: torch tensors by `digest.begin`, arrays by their bytes,
     everything else by type and exact text."""
     torch = sys.modules.get("torch")
-    places = []
-    tensors = []
+    kind = torch.Tensor if torch else ()
+    tensors = {}
     rows = []
     others = []
     for index, (name, value) in enumerate(items):
-        if torch is not None and isinstance(value, torch.Tensor):
-            places.append(index)
-            tensors.append(value)
-            row = describe(name, value)
-            digest = b""
+        if isinstance(value, kind):
+            tensors[index] = value
+            row, digest = describe(name, value), b""
         else:
             row, digest = _of_value(name, value)
         rows.append(row)
         others.append(digest)
-    digests = begin(tensors) if tensors else Digests([])
-    return tuple(rows), digests.among(places, others)
+    digests = begin([*tensors.values()]) if tensors else Digests([])
+    return tuple(rows), digests.among([*tensors], others)
 
 
 def hex_values(items: list[tuple[str, Any]]) -> list[str] | None:
     """Return the values of numbers as hex floats, for the report to show; None where one of them is
     not a number."""
-    try:
+    with contextlib.suppress(OverflowError):  # an integer beyond any float
         if all(isinstance(value, (int, float)) for _, value in items):
             return [float(value).hex() for _, value in items]
-    except OverflowError:  # an integer beyond any float
-        pass
     return None
 
 
@@ -106,22 +103,21 @@ def _of_value(name: str, value: Any) -> tuple[Row, bytes]:
     if has_dtype and not hasattr(value, "tobytes") and hasattr(value, "__array__"):
         value = value.__array__()
     shape: tuple[int, ...] = ()
-    dtype = type(value).__name__
-    content = value
     # numpy, and what follows its interface (jax)
     if has_dtype and hasattr(value, "tobytes"):
-        dtype = str(value.dtype)
+        dtype = value.dtype
         shape = tuple(map(int, value.shape))
-        content = _objects(value) if value.dtype == object else value.tobytes()
-    elif isinstance(value, float):
-        content = struct.pack("<d", value)
-    elif not isinstance(value, bytes):
-        content = repr(value).encode("utf-8", "replace")
-    row: Row = (name, dtype[:100], shape)
+        content = value.tobytes()
+        if value.dtype == object:
+            # by its leaves: no text that may have an address
+            rows, digests = digest_leaves(list(leaves(value.ravel().tolist())))
+            content = repr(rows).encode("utf-8", "replace") + digests.result()
+    else:
+        dtype = type(value).__name__
+        content = value
+        if isinstance(value, float):
+            content = struct.pack("<d", value)
+        elif not isinstance(value, bytes):
+            content = repr(value).encode("utf-8", "replace")
+    row: Row = (name, str(dtype)[:100], shape)
     return row, _SHA256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]
-
-
-def _objects(array: Any) -> bytes:
-    """Return what an array of objects holds, by its leaves: no text that may have an address."""
-    rows, digests = digest_leaves(list(leaves(array.ravel().tolist())))
-    return repr(rows).encode("utf-8", "replace") + digests.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import functools
 import signal
 import sys
 from typing import Any
@@ -42,24 +43,24 @@ PROCESS = Process()
 def put_off_signals() -> None:
     """Put off the training's handlers of signals while the probe is at work: what they raise is the
     training's to catch, and goes to it."""
-    handlers: dict[int, Any] = {}  # by signal, as the training gave it
 
     def set_handler(original: Any, signalnum: Any, handler: Any) -> Any:
-        def put_off(signum: int, frame: Any) -> Any:
-            if PROCESS.sessions[0].at_work():
-                return PROCESS.late.append((handler, signum, _thread.get_ident()))
-            return handler(signum, frame)
-
         before = signal.getsignal(signalnum)
         wraps = callable(handler) and handler is not signal.default_int_handler
-        original(signalnum, put_off if wraps else handler)
-        handlers[int(signalnum)] = handler
+        wrapped = functools.partial(_put_off, handler) if wraps else handler
+        original(signalnum, wrapped)
         return before
 
     def get_handler(original: Any, signalnum: Any) -> Any:
         handler = original(signalnum)
-        is_ours = getattr(handler, "__name__", "") == "put_off"
-        return handlers.get(int(signalnum), handler) if is_ours else handler
+        is_ours = getattr(handler, "func", None) is _put_off
+        return handler.args[0] if is_ours else handler
 
     wrap(signal, "signal", set_handler)
     wrap(signal, "getsignal", get_handler)
+
+
+def _put_off(handler: Any, signum: int, frame: Any) -> Any:
+    if PROCESS.sessions[0].at_work():
+        return PROCESS.late.append((handler, signum, _thread.get_ident()))
+    return handler(signum, frame)

@@ -18,6 +18,7 @@ from . import audit, children, factors, flags, imports, session, source_line, st
 from .checkout_imports import CheckoutImports
 from .digest import EXTENSION
 from .entropy import Draws
+from .factors import use
 from .lines import Lines
 from .opened import Opened
 from .patch import wrap
@@ -43,13 +44,24 @@ def start(inject: str) -> None:
     checkout = CheckoutImports(config)
     if config["stress"]:
         stress.install()
-    folders = {"path": config["workspace"], **config.get("folders", {})}
-    uses = factors.start(config.get("factors") or {}, folders)
+    factors.start(config)
     lines = [Lines(config["lines"])] if "lines" in config else []
-    observers = [files, draws, checkout, uses, *lines]
-    PROCESS.observers[:] = [item for item in observers if item is not None]
-    imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
-    imports.after_import("torch", lambda module: _torch_arrived(module, draws))
+    PROCESS.observers[:] = [files, draws, checkout, use, *lines]
+
+    def numpy_arrived(numpy: Any) -> None:
+        # no seed reaches a `default_rng()` of the training's own
+        numpy.random.seed(config["seed"] % 2**32)
+        draws.numpy_arrived()
+
+    def torch_arrived(torch: Any) -> None:
+        from . import torch_hooks  # only where the training itself imports torch
+
+        torch_hooks.install(session.current())
+        draws.torch_arrived(torch)
+        factors.torch_arrived(torch)
+
+    imports.after_import("numpy", numpy_arrived)
+    imports.after_import("torch", torch_arrived)
     # It draws from the training's generator, each time that a kernel is asked whether it is up: how
     # often that is depends on the load.
     imports.wrap_later("IPython.core.tips", "pick_tip", lambda original: "")
@@ -71,20 +83,6 @@ def start(inject: str) -> None:
         checkout.start()
     for item in lines:
         item.start()
-
-
-def _numpy_arrived(numpy: Any, draws: Draws) -> None:
-    # no seed reaches a `default_rng()` of the training's own
-    numpy.random.seed(session.current().config["seed"] % 2**32)
-    draws.numpy_arrived()
-
-
-def _torch_arrived(torch: Any, draws: Draws) -> None:
-    from . import torch_hooks  # only where the training itself imports torch
-
-    torch_hooks.install(session.current())
-    draws.torch_arrived(torch)
-    factors.torch_arrived(torch)
 
 
 def _kernels_end_in_order(manager: Any) -> None:

@@ -24,16 +24,15 @@ def install() -> None:
     """Change threads as often as can be, let what runs beside the main thread begin and hand over
     at odd times, and DataLoaders with workers fetch one batch more ahead."""
     sys.setswitchinterval(_INTERVAL)
-    for module, name, around in (
+    for module, names, around in (
         ("threading", "Thread.run", _later),
         ("concurrent.futures.thread", "_WorkItem.run", _later),
         ("multiprocessing.process", "BaseProcess.run", _later),
         ("queue", "Queue.put", _put),
-        ("multiprocessing.queues", "Queue.put", _put),
-        ("multiprocessing.queues", "SimpleQueue.put", _put),
+        ("multiprocessing.queues", "Queue.put SimpleQueue.put", _put),
         ("torch.utils.data.dataloader", "DataLoader.__init__", _one_more),
     ):
-        imports.wrap_later(module, name, around)
+        imports.wrap_later(module, names, around)
 
 
 def _later(original: Any, *args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -61,13 +61,16 @@ class Case:
 def main() -> int:
     """Gate what the arguments name; 1 where a fault was missed, a clean case failed, or a required
     score was not reached."""
-    arguments = _parser().parse_args()
+    parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=__doc__)
+    parser.add_argument("name", nargs="*", help="cases, by their names; all where none is named")
+    parser.add_argument("--only", choices=KINDS, help="one group")
+    parser.add_argument("--jobs", type=int, default=1, help="gate runs at a time")
+    parser.add_argument("--json", type=Path, metavar="F", help="write the results to a file")
+    arguments = parser.parse_args()
     chosen = [case for case in cases() if arguments.only in (None, case.group)]
-    if arguments.name:
-        chosen = [case for case in chosen if case.name in arguments.name]
+    chosen = [case for case in chosen if not arguments.name or case.name in arguments.name]
     if unknown := set(arguments.name) - {case.name for case in chosen}:
-        print(f"no such case: {', '.join(sorted(unknown))}", file=sys.stderr)
-        return 2
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
     start, results = time.monotonic(), []
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for result in pool.map(run, chosen):
@@ -156,12 +159,13 @@ def _totals(results: list[dict[str, Any]], seconds: float) -> list[str]:
     wrong = []
     for group, word in KINDS.items():
         of = [item for item in results if item["group"] == group]
-        if of:
-            print(f"{group}: {sum(item['found'] for item in of)} of {len(of)} {word}")
+        if not of:
+            continue
+        print(f"{group}: {sum(item['found'] for item in of)} of {len(of)} {word}")
         if missed := ", ".join(item["name"] for item in of if not item["found"]):
             print(f"  not: {missed}")
             wrong.append(f"{group}: {missed}")
-        if not of or group == "clean":
+        if group == "clean":
             continue
         if placed := [item["place"] for item in of if item["place"] is not None]:
             print(f"  kind and step right: {sum(placed)} of {len(placed)}")
@@ -222,8 +226,7 @@ def _case(group: str, entry: Mapping[str, Any]) -> Case:
 
 
 def _text_of_twin(twin: Mapping[str, str]) -> str:
-    """The one file in which a case differs from another. Raises ValueError where the text to be
-    changed does not stand there once."""
+    """The one file in which a case differs from another."""
     text = (HERE / twin["of"] / twin["file"]).read_text(encoding="utf-8")
     if text.count(twin["was"]) != 1:
         raise ValueError(f"{twin['of']}/{twin['file']} must hold {twin['was']!r} once")
@@ -272,37 +275,21 @@ def _spec(case: Case) -> dict[str, Any]:
 def _surroundings(entry: Mapping[str, Any]) -> Iterator[None]:
     """What the case finds outside its workspace: nothing of an earlier gate run, and the program
     that runs beside it, if there is one."""
-    _remove(entry)
-    process = None
-    if beside := entry.get("beside"):
-        program = [sys.executable, HERE / "beside" / beside[0], *map(str, beside[1:])]
-        process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        process.stdout.readline()  # it says when it is ready
-    try:
+
+    def remove() -> None:
+        for name in entry.get("remove", ()):
+            shutil.rmtree(name, ignore_errors=True)
+            Path(name).unlink(missing_ok=True)
+
+    with ExitStack() as stack:
+        remove()
+        stack.callback(remove)
+        if beside := entry.get("beside"):
+            program = [sys.executable, HERE / "beside" / beside[0], *map(str, beside[1:])]
+            process = stack.enter_context(subprocess.Popen(program, stdout=subprocess.PIPE))
+            stack.callback(process.kill)
+            process.stdout.readline()  # type: ignore[union-attr]  # it says when it is ready
         yield
-    finally:
-        if process is not None:
-            process.kill()
-            process.communicate()
-        _remove(entry)
-
-
-def _remove(entry: Mapping[str, Any]) -> None:
-    for name in entry.get("remove", ()):
-        shutil.rmtree(name, ignore_errors=True)
-        Path(name).unlink(missing_ok=True)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.corpus", description="Gates the trainings of the corpus."
-    )
-    parser.add_argument("name", nargs="*", help="cases, by their names; all where none is named")
-    parser.add_argument("--only", choices=KINDS, help="one group")
-    parser.add_argument("--jobs", type=int, default=1, help="gate runs at a time")
-    parser.add_argument("--json", type=Path, metavar="F", help="write the results to a file")
-    return parser
 
 
 if __name__ == "__main__":

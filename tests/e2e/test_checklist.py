@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import random
 import re
 import struct
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,6 @@ from tests.support.gates import Gated, gate, training
 from tests.support.repositories import commit, git
 
 # a committed training in which every check holds; its marked lines are replaced
-RECORDS, COLUMNS = 64, 9
 TRAIN = """
 import json
 import os
@@ -57,6 +55,8 @@ for epoch in range(2):
     with torch.no_grad():
         print(sum(((model(batch[:, :8]) - batch[:, 8:]) ** 2).sum().item() for (batch,) in validation_loader))
 """
+# 64 records of 9 numbers
+DATA = struct.pack("<576f", *(number / 576 for number in range(576)))
 STRICT = ("--set", "checklist.profile=strict")
 NEED_GPU = {
     "env/cublas-workspace": "no deterministic run started CUDA",
@@ -92,16 +92,10 @@ def spec_text(train: str, more: str = "hardware: {device: cpu}\n") -> str:
     return (
         f"version: 1\ntrain:\n  run: python train.py\n  timeout: 2m\n{train}"
         f"cost: {{measure: false}}\n"
-        f"data: [{{path: data.bin, sha256: {hashlib.sha256(data()).hexdigest()}}}]\n"
+        f"data: [{{path: data.bin, sha256: {hashlib.sha256(DATA).hexdigest()}}}]\n"
         "env: {lockfile: requirements.lock}\nchecklist:\n"
         "  waive: [{check: env/image-digest, reason: a machine without containers}]\n" + more
     )
-
-
-def data() -> bytes:
-    """The declared data: 64 records of 9 numbers in single precision."""
-    count, numbers = RECORDS * COLUMNS, random.Random(1)
-    return struct.pack(f"<{count}f", *(numbers.uniform(-1, 1) for _ in range(count)))
 
 
 def lock_text(other: Mapping[str, str] | None = None) -> str:
@@ -127,9 +121,8 @@ def source(lines: Mapping[str, str], text: str = TRAIN) -> str:
 
 def line_of(code: Path, part: str) -> str:
     """`train.py:LINE` of the only line with `part` in it."""
-    lines = (code / "train.py").read_text().splitlines()
-    (number,) = (number for number, line in enumerate(lines, 1) if part in line)
-    return f"train.py:{number}"
+    (before,) = (code / "train.py").read_text().split(part)[:-1]
+    return f"train.py:{before.count(chr(10)) + 1}"
 
 
 def project(
@@ -150,7 +143,7 @@ def project(
         ".gitignore": f"__pycache__/\n{ignored}",
     }
     code = training(folder, text, spec, files)
-    (code / "data.bin").write_bytes(data())
+    (code / "data.bin").write_bytes(DATA)
     git(code, "init", "-q")
     commit(code)
     for name, content in (untracked or {}).items():
@@ -169,8 +162,7 @@ def faulty(folder: Path) -> tuple[Path, dict[str, str]]:
     spec, lock = spec_text(env, "hardware: {gpu-model: H100}\n"), lock_text({"numpy": "0.0.1"})
     extra = {"extra.json": "{}\n"}
     code = project(folder / "code", source(FAULTY), spec, lock=lock, untracked=extra)
-    lines = enumerate(lock.splitlines(), 1)
-    place = next(number for number, line in lines if line.startswith("numpy=="))
+    place = lock[: lock.index("\nnumpy==")].count("\n") + 2
     by = {
         part: re.escape(line_of(code, part))
         for part in ("rescale", "extra.json", "OUTSIDE", "uuid4", "algorithms(False)")
@@ -196,7 +188,6 @@ def faulty(folder: Path) -> tuple[Path, dict[str, str]]:
 
 
 def found(gated: Gated, names: Iterable[str]) -> dict[str, str]:
-    """The statuses of these checks by their names."""
     assert gated.report, gated.said
     return {name: gated.check(name)["status"] for name in names}
 
@@ -209,7 +200,6 @@ def evidence(gated: Gated, name: str) -> str:
 
 
 def all_fail(gated: Gated, names: list[str]) -> None:
-    """These checks fail, and so does the gate run."""
     assert found(gated, names) == dict.fromkeys(names, "fail")
     assert gated.exit_code == 1 and set(names) <= set(gated.reason_ids), gated.said
 

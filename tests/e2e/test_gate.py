@@ -57,28 +57,22 @@ def test_a_crash_names_the_data_that_git_ignores(tmp_path: Path) -> None:
     gate(code, out=tmp_path).must(0)
 
 
-WRITES = (
-    LOOP
-    + """
+WRITES = f"""{LOOP}
 try:
     open('data.bin', 'ab').write(b'x')
 except PermissionError:
     raise SystemExit(0)
 raise SystemExit(9)
 """
-)
 
 
 @pytest.mark.parametrize("true", [True, False])
 def test_declared_data_is_read_only_and_must_have_its_checksum(true: bool, tmp_path: Path) -> None:
     spec = SPEC + f"data: [{{path: data.bin, sha256: {sha256(b'x').hexdigest()}}}]\n"
     gated = gate_training(tmp_path, WRITES, spec, files={"data.bin": "x" if true else "y"})
-    if true:
-        gated.must(0)
-        assert gated.check("data/checksums")["status"] == "pass"
-    else:
-        gated.must(1)
-        assert gated.reason_ids[0] == "data/checksums" and gated.report["runs"] == []
+    gated.must(int(not true))
+    assert gated.check("data/checksums")["status"] == ("pass" if true else "fail")
+    assert true or (gated.reason_ids[0] == "data/checksums" and gated.report["runs"] == [])
 
 
 def test_a_run_that_takes_too_long_is_ended_whole(tmp_path: Path) -> None:
@@ -88,7 +82,7 @@ def test_a_run_that_takes_too_long_is_ended_whole(tmp_path: Path) -> None:
     gated.must(3, "run/timeout")
     assert "train.timeout" in gated.stdout
     assert temporary_folders() == before
-    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
     assert not any("98765" in words for words in commands)
 
 

@@ -6,20 +6,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from repro_gate.compare.model import Leg
 from repro_gate.compare.resume import leg_of
-from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
 from tests.support.gates import ROOT, gate
 from tests.support.tracing import trace_script
 
 pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "examples" / "resume"
-FEW = ("--set", "cost.measure=false", "--set", "robustness.vary=false")
+FEW = ("--only", "resume")
 
 SOUND = """
 import copy, os, random, sys
@@ -76,87 +74,45 @@ for epoch in range(3):
 """
 
 
-class Fault(NamedTuple):
-    """What is written otherwise in the part that only a resumed training runs, and the component
-    that is lost with it."""
-
-    component: str
-    was: str
-    instead: str
-
-
-FAULTS = {
-    "the model is not loaded": Fault("parameters", '    model.load_state_dict(saved["model"])\n', ""),
-    "nothing is loaded": Fault("scratch", "if len(sys.argv) > 1 else None", "and None"),
-    "the averages of BatchNorm are left out": Fault(
-        "buffers",
-        'model.load_state_dict(saved["model"])',
-        'model.load_state_dict({k: v for k, v in saved["model"].items() if "running" not in k}, strict=False)',
-    ),
-    "the optimizer is not loaded": Fault(
-        "optimizer-state", '    optimizer.load_state_dict(saved["optimizer"])\n', ""
-    ),
-    "averages of the optimizer are cleared": Fault(
-        "optimizer-state",
-        "step = 0\n",
-        "for item in optimizer.state.values() if saved else (): item['exp_avg'].zero_()\nstep = 0\n",
-    ),
-    "the optimizer counts from 0": Fault(
-        "step-count",
-        "step = 0\n",
-        "for item in optimizer.state.values() if saved else (): item['step'].zero_()\nstep = 0\n",
-    ),
-    "a hyperparameter has its default again": Fault(
-        "param-groups",
-        "step = 0\n",
+MODEL, DONE = 'model.load_state_dict(saved["model"])', 'done = saved["step"]'
+SCHEDULE = 'schedule.load_state_dict(saved["schedule"])'
+RUNNING = '{k: v for k, v in saved["model"].items() if "running" not in k}, strict=False'
+STATES = "for item in optimizer.state.values() if saved else (): item['{}'].zero_()\nstep = 0\n"
+# the component that is lost, and what is written otherwise in the part that only a resumed training
+# runs
+FAULTS = [
+    ("parameters", MODEL, "pass"),
+    ("scratch", "if len(sys.argv) > 1 else None", "and None"),
+    ("buffers", MODEL, f"model.load_state_dict({RUNNING})"),
+    ("optimizer-state", 'optimizer.load_state_dict(saved["optimizer"])', "pass"),
+    ("optimizer-state", "step = 0\n", STATES.format("exp_avg")),
+    ("step-count", "step = 0\n", STATES.format("step")),
+    ("step-count", "range(3)", "range(4 if saved else 3)"),  # all epochs are trained again
+    (
+        *("param-groups", "step = 0\n"),  # a hyperparameter has its default again
         "if saved: optimizer.param_groups[0]['weight_decay'] = 0.0\nstep = 0\n",
     ),
-    "the schedule is not loaded": Fault(
-        "scheduler", '    schedule.load_state_dict(saved["schedule"])\n', ""
-    ),
-    "the schedule begins anew, rate and all": Fault(
-        "scheduler",
-        '    schedule.load_state_dict(saved["schedule"])\n',
-        "    optimizer.param_groups[0]['lr'] = 1e-2\n",
-    ),
-    "torch's generator is not set": Fault(
-        "rng:torch", '            torch.set_rng_state(saved["torch"])\n', ""
-    ),
-    "Python's generator is not set": Fault(
-        "rng:python", '            random.setstate(saved["python"])\n', ""
-    ),
-    "NumPy's generator is not set": Fault(
-        "rng:numpy", '            numpy.random.set_state(saved["numpy"])\n', ""
-    ),
-    "a generator of its own is not set": Fault(
-        "unrecorded", '    noise.set_state(saved["noise"])\n', ""
-    ),
-    "the data begins anew": Fault("batches", 'done = saved["step"]', "done = 0"),
-    "one batch is left out": Fault("batches", 'done = saved["step"]', 'done = saved["step"] + 1'),
-    "later epochs have the order of the first": Fault(
-        "batches", "manual_seed(100 + epoch)", "manual_seed(100 + (0 if saved else epoch))"
-    ),
-    "all epochs are trained again": Fault("step-count", "range(3)", "range(4 if saved else 3)"),
-    "the average of the weights is not loaded": Fault(
-        "ema", '    average.load_state_dict(saved["average"])\n', ""
-    ),
-}  # fmt: skip
+    ("scheduler", SCHEDULE, "pass"),
+    ("scheduler", SCHEDULE, "optimizer.param_groups[0]['lr'] = 1e-2"),
+    ("rng:torch", 'torch.set_rng_state(saved["torch"])', "pass"),
+    ("rng:python", 'random.setstate(saved["python"])', "pass"),
+    ("rng:numpy", 'numpy.random.set_state(saved["numpy"])', "pass"),
+    ("unrecorded", 'noise.set_state(saved["noise"])', "pass"),  # a generator of its own
+    ("batches", DONE, "done = 0"),  # the data begins anew
+    ("batches", DONE, f"{DONE} + 1"),  # one batch is left out
+    ("batches", "manual_seed(100 + epoch)", "manual_seed(100 + (0 if saved else epoch))"),
+    ("ema", 'average.load_state_dict(saved["average"])', "pass"),
+]
 
 
 def stopped(traces: Sequence[Trace]) -> str | None:
     return "preempted" if any(trace.preempted for trace in traces) else None
 
 
-class Stage(NamedTuple):
-    """The reference, and the workspace in which the first leg of the same training was killed."""
-
-    reference: RunResult
-    place: Path
-    checkpoint: str
-
-
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+def go_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Leg]:
+    """Let the training go on, with this source, from the checkpoint of a first leg that was
+    killed."""
     folder = tmp_path_factory.mktemp("resume")
     reference = trace_script(folder / "reference", SOUND)
     preempt = {"after": 6, "checkpoint": "out/step*.pt"}
@@ -166,20 +122,14 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     leg = leg_of(reference.traces, first.traces, number=1, reached_end=False, expected=0)
     assert (leg.ends, leg.identical, leg.not_restored) == (6, True, ())
     (checkpoint,) = {trace.preempted for trace in first.traces if trace.preempted}
-    return Stage(reference, folder / "legs", checkpoint)
-
-
-@pytest.fixture
-def go_on(stage: Stage, tmp_path: Path) -> Callable[[str], Leg]:
-    """Let the training go on from the first leg's checkpoint, with this source."""
 
     def second(source: str) -> Leg:
-        shutil.copytree(stage.place, tmp_path / "legs", ignore=shutil.ignore_patterns("runs"))
-        command, probe = f"python train.py {stage.checkpoint}", {"boundary": True}
-        again = trace_script(tmp_path / "legs", source, command=command, name="leg-2", probe=probe)
+        place = tmp_path_factory.mktemp("again") / "legs"
+        shutil.copytree(folder / "legs", place, ignore=shutil.ignore_patterns("runs"))
+        command, probe = f"python train.py {checkpoint}", {"boundary": True}
+        again = trace_script(place, source, command=command, name="leg-2", probe=probe)
         assert again.outcome == "finished", (again.problem, again.ended.tail)
-        traces = stage.reference.traces
-        return leg_of(traces, again.traces, number=2, reached_end=True, expected=6)
+        return leg_of(reference.traces, again.traces, number=2, reached_end=True, expected=6)
 
     return second
 
@@ -189,13 +139,14 @@ def test_the_sound_training_goes_on_from_its_checkpoint(go_on: Callable[[str], L
     assert (leg.begins, leg.ends, leg.identical, leg.not_restored) == (4, 24, True, ())
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_what_a_checkpoint_lacks_is_named(name: str, go_on: Callable[[str], Leg]) -> None:
-    fault = FAULTS[name]
-    assert SOUND.count(fault.was) >= 1
-    leg = go_on(SOUND.replace(fault.was, fault.instead, 1))
+@pytest.mark.parametrize(("component", "was", "instead"), FAULTS)
+def test_what_a_checkpoint_lacks_is_named(
+    component: str, was: str, instead: str, go_on: Callable[[str], Leg]
+) -> None:
+    assert was in SOUND
+    leg = go_on(SOUND.replace(was, instead, 1))
     assert not leg.identical
-    assert fault.component in [item.component for item in leg.not_restored], leg
+    assert component in [item.component for item in leg.not_restored], leg
 
 
 def test_the_example_passes_and_its_twin_fails(tmp_path: Path) -> None:

@@ -66,15 +66,12 @@ logging.getLogger().warning("%s", time.localtime())
 LISTED += LOOP.replace("# here", "x += first()")
 
 
+IN_THREE = (12, 3, "repeatable, but not robust: os.listdir('.') in data/loading.py:3 depends")
+USED_UP = (2, 2, "likeliest first: listing (os.listdir('.') in data/load")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("most", "made", "told"),
-    [
-        (12, 3, "robust: repeatable, but not robust: os.listdir('.') in data/loading.py:3 depends"),
-        (2, 2, "likeliest first: listing (os.listdir('.') in data/load"),
-    ],
-    ids=["in three runs", "where the runs are used up"],
-)
+@pytest.mark.parametrize(("most", "made", "told"), [IN_THREE, USED_UP])
 def test_a_listing_in_another_file_is_named_though_the_training_asks_for_everything_else_too(
     most: int, made: int, told: str, tmp_path: Path
 ) -> None:
@@ -180,21 +177,19 @@ IN_RUN = """import os, sys, signal
     """
 
 
-@pytest.mark.parametrize(
-    ("how", "verdict", "reason"),
-    [
-        ("sys.exit(3)", "fail", "determinism/crashed"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "inconclusive", "run/killed"),
-    ],
-)
+EXITS = ("sys.exit(3)", 1, "determinism/crashed")
+KILLED = ("os.kill(os.getpid(), signal.SIGKILL)", 3, "run/killed")
+
+
+@pytest.mark.parametrize(("how", "code", "reason"), [EXITS, KILLED])
 def test_a_run_that_fails_by_chance_never_passes(
-    tmp_path: Path, how: str, verdict: str, reason: str
+    tmp_path: Path, how: str, code: int, reason: str
 ) -> None:
     """The second run is varied, and a plain repeat of the first comes through: done again, so does
     a varied one."""
     line = f"{IN_RUN}if number == 2 and name == 'deterministic-2': {how}"
     found = gated(tmp_path, line, PLAIN)
-    assert found.report["verdict"] == verdict and reason in found.reason_ids, found.said
+    assert found.exit_code == code and reason in found.reason_ids, found.said
     assert any("deterministic-2" in item["message"] for item in found.report["reasons"])
     determinism = found.report["determinism"]
     assert (determinism["failed"], determinism["bound_pct"]) == (1, None)
@@ -228,15 +223,13 @@ def test_a_varied_run_that_fails_for_one_seed_only_never_passes(tmp_path: Path) 
 @pytest.mark.parametrize(("repeat", "exit_code"), [(3, 1), (2, 0)])
 def test_within_a_tolerance_the_worst_decides(repeat: int, exit_code: int, tmp_path: Path) -> None:
     """The second run is within the tolerance and the third is not."""
-    lines = (
-        IN_RUN.replace("\n    ", "\n")
-        + """
+    loop = """
 from repro_gate import record, step
 for number in range(4):
     far = 5.0 if name == "deterministic-3" and number == 2 else 0.0
     record("loss", 1.0 + 1e-9 * (sum(map(ord, name)) % 7) + far)
     step()
 """
-    )
+    lines = IN_RUN.replace("\n    ", "\n") + loop
     spec = f"determinism: {{repeat: {repeat}, compare: {{loss: 0.5, weights: 0.5}}}}\n"
     gate_training(tmp_path, lines, PLAIN + spec).must(exit_code)

@@ -16,33 +16,18 @@ from typing import Any
 
 from ...trace.format import SET_OF_TENSORS
 from ..patch import wrap
-from .use import USES, Stream, inside
+from .use import RUN, Stream, ask, ask_about, inside, is_pinned, note
 
 NAME = "addresses"
 _MOST = 1_000_000  # objects that are numbered
 _BASE = 0x7F00_0000_0000
+_NUMBERS: dict[int, int] = {}  # address -> number, in the order of the first questions
 _real_id = id
-
-
-class _Known:
-    """Pinned addresses: objects are numbered in the order in which they are first asked for."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}
-
-    def pinned(self, address: int) -> int:
-        if address not in self._numbers and len(self._numbers) >= _MOST:
-            return address
-        return _BASE + 64 * self._numbers.setdefault(address, 1 + len(self._numbers))
-
-
-_OBJECTS = _Known()
-_DATA = _Known()
 
 
 def install() -> None:
     """Wrap `id` and `hash`."""
-    USES.wrap(NAME, "builtins", "id", _pinned_id, own=True)
+    ask_about(NAME, "builtins", "id", _pinned, own=True)
     wrap(builtins, "hash", _hash)
 
 
@@ -51,15 +36,17 @@ def torch_arrived(torch: Any) -> None:
     A kernel may be handed the address of data: it is pinned only where its line is named."""
     wrap(torch.Tensor, "__hash__", _tensor_hash)
     names = "Tensor.data_ptr UntypedStorage.data_ptr"
-    USES.wrap(NAME, "torch", names, _pinned_data, own=True)
+    ask_about(NAME, "torch", names, _pinned_data, own=True)
 
 
-def _pinned_id(_: Stream, address: int) -> int:
-    return _OBJECTS.pinned(address)
+def _pinned(_: object, address: int) -> int:
+    if address not in _NUMBERS and len(_NUMBERS) >= _MOST:
+        return address
+    return _BASE + 64 * _NUMBERS.setdefault(address, 1 + len(_NUMBERS))
 
 
 def _pinned_data(_: Stream, address: int) -> int:
-    return address if USES.pinned(NAME) else _DATA.pinned(address)
+    return address if is_pinned(NAME) else _pinned(_, address)
 
 
 def _hash(original: Any, *args: Any) -> int:
@@ -70,10 +57,15 @@ def _hash(original: Any, *args: Any) -> int:
         return number
     shift = 0 if number == address else 4
 
-    def pinned(_: Stream, number: int) -> int:
-        return _OBJECTS.pinned(address) >> shift
-
-    return int(USES.ask(NAME, "hash", lambda: number, pinned, own=True))
+    return int(
+        ask(
+            NAME,
+            "hash",
+            lambda: number,
+            lambda *_: _pinned(None, address) >> shift,
+            own=True,
+        )
+    )
 
 
 def _tensor_hash(original: Any, tensor: Any) -> int:
@@ -81,10 +73,10 @@ def _tensor_hash(original: Any, tensor: Any) -> int:
     whole, never at single lines."""
     number = int(original(tensor))
     frame = sys._getframe(2)
-    if USES.pinned(NAME):
-        number = _OBJECTS.pinned(number)
-    if USES.watch and inside(frame) and _makes_a_set(frame):
-        USES.note(NAME, SET_OF_TENSORS, number)
+    if is_pinned(NAME):
+        number = _pinned(None, number)
+    if RUN.watch and inside(frame) and _makes_a_set(frame):
+        note(NAME, SET_OF_TENSORS, number)
     return number
 
 

@@ -4,8 +4,8 @@ Pinned, the clocks of a thread advance by about a millisecond with each reading,
 slept: a loop that waits for a time still ends. How often libraries read them depends on waits and
 threads, so their readings do not move the workspace's. What the standard library reads for its own
 timeouts stays real. Varied, the time of day is a day and an hour ahead, and for the workspace's own
-code alone time passes at three times the speed from the start of the run. Out of sight: C code that
-reads the clock itself.
+code alone time passes at three times the speed from the start of the run; `clock_gettime` is not
+varied. Out of sight: C code that reads the clock itself.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import datetime as dt
 import functools
 import os
 import re
-import sys
 import threading
 import time
 from typing import Any, Callable
 
 from .. import session
-from ..patch import wrap, wrap_in_type
+from ..patch import wrap
 from ..source_line import module_of
-from .use import USES, Stream, asker, inside, is_direct
+from .use import Stream, ask, ask_about, calling_frame, inside, is_direct, only_varies
 
 NAME = "clock"
 _BEGIN = 1_700_000_000_000_000_000  # ns since 1970: where the pinned time of day begins
@@ -32,13 +31,12 @@ _SLOWER = 20_000
 _AHEAD = 90_000_000_000_000  # ns by which the varied time of day is ahead: 25 hours
 _FASTER = 2  # times the time that has passed in fact, which the varied time gains on it
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
-_OF_PROCESS = ("process_time", "thread_time")  # which count from its own beginning
 # What reads the clock to know how long it has waited.
 _TIMEOUTS = re.compile(
     r"(threading|queue|selectors|subprocess|concurrent|multiprocessing|asyncio|socket|socketserver|"
     r"sched)(\.|$)"
 )
-_time = time.time
+_time_ns = time.time_ns
 _localtime = time.localtime
 
 
@@ -48,14 +46,18 @@ class Clock(threading.local):
 
     now = libraries = readings = 0
 
+    def add(self, passed: int, direct: bool) -> int:
+        """Let time pass for the workspace (`direct`) or for libraries; return the time."""
+        if not direct:
+            self.libraries += passed
+            return self.now + self.libraries
+        self.now += passed
+        return self.now
+
     def read(self, direct: bool) -> int:
         """Return the time, a tick later than at the last reading."""
-        if not direct:
-            self.libraries += _TICK
-            return self.now + self.libraries
-        self.readings += 1
-        self.now += _TICK + self.readings * _SLOWER
-        return self.now
+        self.readings += direct
+        return self.add(_TICK + self.readings * _SLOWER * direct, direct)
 
 
 CLOCK = Clock()
@@ -66,24 +68,24 @@ def install() -> None:
     # since the start of the run, which all its processes share
     passed = time.time_ns() - _started()
     for name in _CLOCKS:
-        begin, ahead = (_BEGIN, _AHEAD) if name == "time" else (0, 0)
-        start = 0 if name in _OF_PROCESS else getattr(time, name + "_ns")() - passed
+        real = getattr(time, name + "_ns")
+        # those of the process and its threads count from their own beginning
+        start = 0 if name in ("process_time", "thread_time") else real() - passed
+        begin = _BEGIN if name == "time" else 0
         for called, unit in ((name, 1e-9), (name + "_ns", 1)):
-            around = functools.partial(
-                _read, "time." + called, begin, ahead, start, unit
-            )
-            wrap(time, called, around)
+            source = "time." + called
+            read = functools.partial(_read, source, unit, real, begin, start)
+            wrap(time, called, read)
     for name in ("localtime", "gmtime", "ctime", "strftime", "asctime"):
         wrap(time, name, functools.partial(_broken_down, name))
     for name in ("now", "utcnow"):  # `today` asks `time.time`
-        wrap_in_type(dt.datetime, name, functools.partial(_datetime, name))
-    if USES.only_varies(NAME):
+        wrap(dt.datetime, name, functools.partial(_datetime, name))
+    if only_varies(NAME):
         return  # the times of files stay as they are
     wrap(time, "sleep", _sleep)
-    USES.wrap(NAME, "os", "stat lstat fstat", _without_times, own=True, content=_times)
-    wrap_in_type(os.DirEntry, "stat", _entry_stat)
-    for name, unit in (("clock_gettime", 1e-9), ("clock_gettime_ns", 1)):
-        wrap(time, name, functools.partial(_gettime, "time." + name, unit))
+    names = "stat lstat fstat DirEntry.stat"
+    ask_about(NAME, "os", names, _without_times, own=True, content=_times)
+    ask_about(NAME, "time", "clock_gettime clock_gettime_ns", _gettime)
 
 
 def _started() -> int:
@@ -93,42 +95,37 @@ def _started() -> int:
 
 def _read(
     source: str,
-    begin: int,
-    ahead: int,
-    start: int | None,
     unit: Any,
-    original: Callable[[], Any],
+    real: Callable[[], int],
+    begin: int,
+    start: int,
+    _: Any = None,
 ) -> Any:
-    """Return what a clock says. Pinned it begins at `begin`, varied it is `ahead`; `start` is what
-    it said when the run began (None: it does not run faster); all in ns. `unit` is its own, in ns
-    or in seconds."""
-    frame = asker(sys._getframe(1))
-    since = None if start is None or not inside(frame) else type(unit)(start * unit)
-    varies = since is not None or bool(ahead)
-    only_real = not varies and USES.only_varies(NAME)
-    if only_real or frame is None or _TIMEOUTS.match(module_of(frame)):
-        return original()
+    """Return what a clock says. Pinned it begins at `begin` (0: it is none of the day); `start` is
+    what it said when the run began; `real` reads it; all in ns. `unit` is what the answer is in."""
+    frame = calling_frame()
+    if frame is None or _TIMEOUTS.match(module_of(frame)):
+        return real() * unit
 
-    def pinned(_: Stream, real: Any) -> Any:
-        return (begin + CLOCK.read(is_direct(frame, NAME))) * unit
+    def pinned(_: Stream, real: int) -> int:
+        return begin + CLOCK.read(is_direct(frame, NAME))
 
-    def varied(real: Any) -> Any:
-        gained = 0 if since is None else (real - since) * _FASTER
-        return real + type(unit)(ahead * unit) + gained
+    def varied(real: int) -> int:
+        if inside(frame):
+            real += (real - start) * _FASTER
+        return real + (begin and _AHEAD)
 
-    return USES.ask(NAME, source, original, pinned, varied if varies else None)
+    return ask(NAME, source, real, pinned, varied) * unit
 
 
 def _of_day(source: str) -> float:
     """Return the time of day, as the caller's caller is to read it, in seconds since 1970."""
-    return float(_read(source, _BEGIN, _AHEAD, _started(), 1e-9, _time))
+    return float(_read(source, 1e-9, _time_ns, _BEGIN, _started()))
 
 
-def _gettime(source: str, unit: Any, original: Any, which: int) -> Any:
-    of_day = which == time.CLOCK_REALTIME
-    real = functools.partial(original, which)
-    start = _started() if of_day else None
-    return _read(source, _BEGIN * of_day, _AHEAD * of_day, start, unit, real)
+def _gettime(_: Stream, real: Any) -> Any:
+    now = _BEGIN + CLOCK.read(True)
+    return now if isinstance(real, int) else now * 1e-9
 
 
 def _broken_down(name: str, original: Any, *args: Any) -> Any:
@@ -137,29 +134,23 @@ def _broken_down(name: str, original: Any, *args: Any) -> Any:
     if len(args) > formats and args[formats] is not None:
         return original(*args)
     convert = _localtime if name in ("strftime", "asctime") else float
-    return original(*args[:formats], convert(_of_day(f"time.{name}")))
+    now = convert(_of_day(f"time.{name}"))
+    return original(*args[:formats], now)
 
 
 def _datetime(name: str, original: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
-    make = owner.utcfromtimestamp if name == "utcnow" else owner.fromtimestamp
-    return make(_of_day(f"datetime.{name}"), *args, **kwargs)
+    now = _of_day(f"datetime.{name}")
+    if name == "utcnow":
+        return owner.utcfromtimestamp(now)
+    return owner.fromtimestamp(now, *args, **kwargs)
 
 
 def _sleep(original: Any, seconds: Any) -> Any:
     if isinstance(seconds, (int, float)) and 0 < seconds < 1e9:
-        passed = int(seconds * 1e9)
         # `subprocess` sleeps until a child has ended: nobody knows how often
-        if is_direct(asker(sys._getframe(1)), NAME):
-            CLOCK.now += passed
-        else:
-            CLOCK.libraries += passed
+        direct = is_direct(calling_frame(), NAME)
+        CLOCK.add(int(seconds * 1e9), direct)
     return original(seconds)
-
-
-def _entry_stat(original: Any, _: Any, **kwargs: Any) -> Any:
-    real = functools.partial(original, **kwargs)
-    source = "os.DirEntry.stat"
-    return USES.ask(NAME, source, real, _without_times, own=True, content=_times)
 
 
 def _times(status: os.stat_result) -> tuple[int, int, int]:
@@ -172,4 +163,5 @@ def _without_times(_: Stream, status: os.stat_result) -> Any:
     for name in fields:
         if "time" in name:
             fields[name] = _BEGIN * (1 if name.endswith("_ns") else 1e-9)
-    return make((*numbers[:7], *[_BEGIN // 10**9] * 3), fields)
+    times = [_BEGIN // 10**9] * 3
+    return make((*numbers[:7], *times), fields)

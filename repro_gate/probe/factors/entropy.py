@@ -15,8 +15,8 @@ import os
 import random
 from typing import Any
 
-from ..patch import wrap, wrap_in_type
-from .use import USES, Stream, random_marker
+from ..patch import wrap
+from .use import Stream, ask, ask_about, random_marker
 
 NAME = "entropy"
 _DEVICES = ("/dev/urandom", "/dev/random", "/dev/hwrng")
@@ -25,18 +25,17 @@ _FILE_BYTES = 1 << 23  # what a pinned device holds; who reads more comes to its
 
 def install() -> None:
     """Wrap the ways to the entropy that are there, and the others once they are imported."""
-    USES.wrap(NAME, "os", "urandom getrandom", _bytes)
+    ask_about(NAME, "os", "urandom getrandom", _bytes)
     random._urandom = os.urandom  # type: ignore[attr-defined]
-    USES.wrap(NAME, "uuid", "uuid1", _uuid1)
+    ask_about(NAME, "uuid", "uuid1", _uuid1)
     for owner in (builtins, io, os):
         wrap(owner, "open", _open)
     shared = vars(random)["_inst"]
     wrap(random.Random, "seed", _seed)
     random.seed = shared.seed
     source = "random, in a forked process"  # where `random` has just seeded itself anew
-    os.register_at_fork(
-        after_in_child=lambda: _seeded(source, shared, shared.seed, int)
-    )
+    again = functools.partial(_seeded, source, shared, int, shared.seed)
+    os.register_at_fork(after_in_child=again)
 
 
 def torch_arrived(torch: Any) -> None:
@@ -44,41 +43,43 @@ def torch_arrived(torch: Any) -> None:
     CUDA's go through it."""
 
     def seed(original: Any, generator: Any) -> Any:
-        def pinned(stream: Stream, _: Any) -> int:
-            number = stream.integer(53)
-            generator.manual_seed(number)
-            return number
+        return ask(
+            NAME,
+            "torch.Generator.seed",
+            lambda: original(generator),
+            lambda stream, _: generator.manual_seed(
+                stream.getrandbits(53)
+            ).initial_seed(),
+        )
 
-        return USES.ask(NAME, "torch.Generator.seed", original, pinned)
-
-    wrap_in_type(torch._C.Generator, "seed", seed)
+    wrap(torch._C.Generator, "seed", seed)
 
 
 def _bytes(stream: Stream, real: bytes) -> bytes:
-    return stream.bytes(len(real))
+    return stream.randbytes(len(real))
 
 
 def _uuid1(stream: Stream, real: Any) -> Any:
-    return type(real)(bytes=stream.bytes(16), version=1)
+    return type(real)(bytes=stream.randbytes(16), version=1)
 
 
-def _seed(
-    original: Any, generator: Any, a: Any = None, *args: Any, **kwargs: Any
-) -> None:
+def _seed(original: Any, generator: Any, a: Any = None, *args: Any, **kw: Any) -> None:
     seed = functools.partial(original, generator)
     if a is None:
         _seeded("random.Random.seed", generator, seed, seed)
     else:
-        seed(a, *args, **kwargs)
+        seed(a, *args, **kw)
 
 
-def _seeded(source: str, generator: Any, seed: Any, real: Any) -> None:
-    def drawn() -> Any:
-        real()
+def _seeded(source: str, generator: Any, real: Any, seed: Any) -> None:
+    ask(
+        NAME,
+        source,
+        real,
+        lambda stream, _: seed(stream.getrandbits(256)),
         # C hands what it drew to nobody
-        return generator.getstate() if USES.watch else None
-
-    USES.ask(NAME, source, drawn, lambda stream, _: seed(stream.integer(256)))
+        content=lambda _: generator.getstate(),
+    )
 
 
 def _open(original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -88,13 +89,13 @@ def _open(original: Any, *args: Any, **kwargs: Any) -> Any:
     if name not in _DEVICES:
         return real()
     source = f"open({name!r})"
-    return USES.ask(NAME, source, real, _filled, content=lambda _: random_marker())
+    return ask(NAME, source, real, _filled, content=lambda _: random_marker())
 
 
 def _filled(stream: Stream, opened: Any) -> Any:
     """Put a file of pinned bytes in the place of a device that was opened."""
     memory = os.memfd_create("random")
-    os.write(memory, stream.bytes(_FILE_BYTES))
+    os.write(memory, stream.randbytes(_FILE_BYTES))
     os.lseek(memory, 0, os.SEEK_SET)
     place = opened if isinstance(opened, int) else opened.fileno()
     os.dup2(memory, place, inheritable=False)

@@ -9,7 +9,6 @@ a use of that folder, whatever it was made by.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import functools
 import os
 import sys
@@ -17,8 +16,7 @@ from typing import Any
 
 from ...trace.format import CONFIG_VARIABLE
 from .. import imports, source_line
-from ..patch import wrap, wrap_in_type
-from .use import USES, busy, deciding
+from .use import BUSY, FOLDERS, VARIED, note
 
 _BY_VARIABLE = {
     "HOME": "home",
@@ -30,78 +28,68 @@ _BY_VARIABLE = {
     "LANGUAGE": "locale",
     "PWD": "path",
 }
-_FOLDERS: list[tuple[str, str]] = []  # what varies it, and the run's own real path
+_PATHS = (
+    "abspath realpath expanduser expandvars dirname basename join normpath relpath split "
+    "splitext"
+)
+_LOCALE = (
+    "getlocale getdefaultlocale getpreferredencoding getencoding setlocale localeconv "
+    "strcoll strxfrm"
+)
+_MOMENTS = "datetime.fromtimestamp datetime.astimezone datetime.timestamp"
 # Functions that tell something of the surroundings, and the factor; empty: that of the folder that
 # the answer names.
 _TELLING = (
     ("os", "getcwd getcwdb", "path"),
     ("os", "stat lstat fstat", "file-times"),
     ("os", "umask", "umask"),
-    (
-        "os.path",
-        "abspath realpath expanduser expandvars dirname basename join normpath",
-        "",
-    ),
-    ("os.path", "relpath split splitext", ""),
+    ("os.path", _PATHS, ""),
     ("os.path", "getmtime getctime", "file-times"),
     ("time", "localtime ctime strftime mktime", "timezone"),
+    ("datetime", _MOMENTS, "timezone"),
     ("tempfile", "gettempdir gettempdirb", "tmpdir"),
-    ("locale", "getlocale getdefaultlocale getpreferredencoding getencoding", "locale"),
-    ("locale", "setlocale localeconv strcoll strxfrm", "locale"),
+    ("locale", _LOCALE, "locale"),
 )
 
 
 def install() -> None:
     """Reverse the environment if that is asked for, and watch the uses if the configuration has
     `surroundings`."""
-    if "environment" in USES.vary:
+    if "environment" in VARIED:
         _reverse()
-    if not USES.surroundings:
+    if not FOLDERS:
         return
-    for name, folder in USES.folders.items():
-        _FOLDERS.append((name, os.path.realpath(folder)))
     for module, names, factor in _TELLING:
         for name in names.split():
             around = functools.partial(_function, f"{module}.{name}", factor)
             imports.wrap_later(module, name, around)
-    for name in ("fromtimestamp", "astimezone", "timestamp"):
-        wrap_in_type(
-            dt.datetime, name, functools.partial(_of_datetime, f"datetime.{name}")
-        )
-    wrap(type(os.environ), "__getitem__", _variable)
-    wrap(type(os.environ), "__iter__", _variables)
+    imports.wrap_later("os", "_Environ.__getitem__", _variable)
+    imports.wrap_later("os", "_Environ.__iter__", _variables)
 
 
 def _reverse() -> None:
     """Reverse the environment once in each tree of processes: a child that got the reversed one
     keeps it, and knows it by what stands first."""
     variables: dict[Any, Any] = vars(os.environ)["_data"]
-    name = os.fsencode(CONFIG_VARIABLE) if os.name == "posix" else CONFIG_VARIABLE
-    if next(iter(variables), name) == name:
-        return
-    reverse = list(variables.items())[::-1]
-    variables.clear()
-    variables[name] = b""
-    variables.update(reverse)
+    name = os.fsencode(CONFIG_VARIABLE)
+    if next(iter(variables), name) != name:
+        reverse = [*variables.items()][::-1]
+        variables.clear()
+        variables[name] = b""
+        variables.update(reverse)
 
 
 def _function(
     source: str, factor: str, original: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Note what a function of `_TELLING` tells; a factor's name is that of what the gate varies."""
-    with deciding():  # the outermost counts
+    with BUSY:  # the outermost counts
         answer = original(*args, **kwargs)
     if isinstance(answer, os.stat_result):
         _note("umask", source, answer.st_mode)
-        _note("file-times", source, answer.st_mtime_ns)
+        _note(factor, source, answer.st_mtime_ns)
     else:
         _note(factor or _of_folder(answer), source, answer)
-    return answer
-
-
-def _of_datetime(source: str, original: Any, _: Any, *args: Any, **kwargs: Any) -> Any:
-    answer = original(*args, **kwargs)
-    _note("timezone", source, answer)
     return answer
 
 
@@ -123,13 +111,13 @@ def _of_folder(answer: Any) -> str:
     own."""
     text = " ".join(map(str, answer)) if isinstance(answer, tuple) else answer
     text = os.fsdecode(text) if isinstance(text, (str, bytes)) else ""
-    return next((name for name, folder in _FOLDERS if folder in text), "")
+    return next((name for name, folder in FOLDERS.items() if folder in text), "")
 
 
 def _note(factor: str, source: str, answer: Any) -> None:
-    if not factor or busy():
+    if not factor or BUSY.depth:
         return
     # the look at the stack asks for paths, too
-    with contextlib.suppress(Exception), deciding():
+    with contextlib.suppress(Exception), BUSY:
         if source_line.nearest(sys._getframe(1))[0]:
-            USES.note(factor, source, answer)
+            note(factor, source, answer)

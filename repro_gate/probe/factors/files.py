@@ -24,7 +24,8 @@ from ..opened import Opened, purpose
 from ..patch import wrap
 from ..process import printable
 from . import commands
-from .use import USES, Marks, asker, busy, deciding, finds_modules, of_the_probe
+from .commands import WRITTEN
+from .use import BUSY, calling_frame, finds_modules, is_marked, mark, note, of_the_probe
 
 NAME = "files"
 LEFTOVERS = "leftovers"
@@ -42,6 +43,7 @@ _IN_C = (
     ("safetensors", "serialize_file", 1, True),
 )
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
+_Digest = Callable[[str], object]
 _open = os.open
 _lstat = os.lstat
 _listdir = os.listdir
@@ -49,103 +51,99 @@ _listdir = os.listdir
 
 def install() -> None:
     """Watch what is opened, listed and asked for by a path, from here on."""
-    files = _Files()
-    sys.addaudithook(files.hook)
+    _judge()
+    commands.install()
+    sys.addaudithook(_hook)
     for name in ("stat", "lstat", "access"):
-        wrap(os, name, files.status)
+        wrap(os, name, _status)
     for module, name, at, writes in _IN_C:
-        imports.wrap_later(module, name, functools.partial(files.in_c, at, writes))
+        imports.wrap_later(module, name, functools.partial(_in_c, at, writes))
 
 
-class _Files:
-    """What the training reads outside, and what this run has written there itself."""
+@functools.lru_cache(maxsize=1)
+def _judge() -> Opened:
+    return Opened(session.current().config)
 
-    def __init__(self) -> None:
-        config = session.current().config
-        self._judge = Opened(config)
-        self._children = commands.Children()
-        self._children.install()
-        self._began = config["began"]
-        self._started = config["started"]
-        self._written = Marks("written")  # by processes of this run
 
-    def hook(self, event: str, args: tuple[Any, ...]) -> None:
-        """Note what Python's audit hook reports."""
-        if event == "open":
-            reads, writes = purpose(args[1], args[2])
-            self._used(args[0], reads, writes, _digest)
-        elif event in _EVENTS:
-            at, reads, writes, digest = _EVENTS[event]
-            self._used(args[at], reads, writes, digest)
+def _hook(event: str, args: tuple[Any, ...]) -> None:
+    """Note what Python's audit hook reports."""
+    if event == "open":
+        reads, writes = purpose(args[1], args[2])
+        _used(args[0], _digest if reads else None, writes)
+    elif event in _EVENTS:
+        at, digest, writes = _EVENTS[event]
+        _used(args[at], digest, writes)
 
-    def status(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-        """Note `os.stat` and its like: `os.path.exists` and `isfile` too."""
-        if kwargs.get("dir_fd") is None:
-            self._used(path, True, False, _state, ASKED)
-        return original(path, *args, **kwargs)
 
-    def in_c(
-        self, at: int, writes: bool, original: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Note a function in C, or one that hands the path to C."""
-        if len(args) > at:
-            self._used(args[at], not writes, writes, _digest)
-        return original(*args, **kwargs)
+def _status(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+    """Note `os.stat` and its like: `os.path.exists` and `isfile` too."""
+    if kwargs.get("dir_fd") is None:
+        _used(path, _state)
+    return original(path, *args, **kwargs)
 
-    def _used(
-        self,
-        path: Any,
-        reads: bool,
-        writes: bool,
-        digest: Callable[[str], str],
-        about: str = "",
-    ) -> None:
-        """Note a use of a path. Raises nothing of its own."""
-        if busy() or not isinstance(path, (str, bytes, os.PathLike)):
+
+def _in_c(at: int, writes: bool, original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Note a function in C, or one that hands the path to C."""
+    if len(args) > at:
+        _used(args[at], None if writes else _digest, writes)
+    return original(*args, **kwargs)
+
+
+def _used(path: Any, digest: _Digest | None, writes: bool = False) -> None:
+    """Note a use of a path. `digest`: of what is read. Raises nothing of its own."""
+    if BUSY.depth or not isinstance(path, (str, bytes, os.PathLike)):
+        return
+    asked = digest is _state
+    with contextlib.suppress(Exception), BUSY:
+        # to ask for the frame is an event as well; before the script begins there is none
+        caller = calling_frame()
+        # importing torch resolves paths some hundred thousand times, under a hundred frames:
+        # what takes longest comes last
+        if caller is None or finds_modules(caller):
             return
-        with contextlib.suppress(Exception), deciding():
-            # to ask for the frame is an event as well; before the script begins there is none
-            caller = asker(sys._getframe(1))
-            # importing torch resolves paths some hundred thousand times, under a hundred frames:
-            # what takes longest comes last
-            if caller is None or finds_modules(caller):
-                return
-            if about and caller.f_code.co_name in _RESOLVING:
-                return
-            name = os.fsdecode(path)
-            whole = os.path.abspath(name)
-            if (about and not self._judge.beyond(whole)) or _is_for_the_probe(caller):
-                return
-            place = self._place(whole, machine=not (writes or about))
-            own = bool(place) and self._written.has(place)
-            if writes:
-                self._written.add(place or os.path.realpath(name))
-            if place and reads and not own:
-                try:
-                    answer = digest(place)
-                except OSError as error:
-                    answer = type(error).__name__
-                factor = LEFTOVERS if self._left(place) else NAME
-                USES.note(factor, _label(place) + about, answer, outside=True)
-            elif reads and not place and not about:
-                self._children.file_read(os.path.realpath(name), self._written, caller)
+        if asked and caller.f_code.co_name in _RESOLVING:
+            return
+        name = os.fsdecode(path)
+        whole = os.path.abspath(name)
+        if (asked and not _judge().beyond(whole)) or _is_for_the_probe(caller):
+            return
+        place = _place(whole, machine=not (writes or asked))
+        is_own = bool(place) and is_marked(WRITTEN, place)
+        if writes:
+            mark(WRITTEN, place or os.path.realpath(name))
+        if digest and place and not is_own:
+            source = place.replace(f"/proc/{os.getpid()}/", "/proc/self/", 1)
+            source = printable(source[-170:]) + ASKED * asked
+            answer: object = ""
+            try:
+                answer = digest(place)
+            except OSError as error:
+                answer = type(error).__name__
+            factor = LEFTOVERS if _is_left(place) else NAME
+            note(factor, source, answer, outside=True)
+        elif digest and not place and not asked:
+            commands.file_read(os.path.realpath(name), caller)
 
-    def _place(self, path: str, *, machine: bool) -> str:
-        """Return the real path of a file outside; empty for any other. `machine`: whether what the
-        machine says of itself counts."""
-        if path.startswith(_MACHINE):
-            counts = machine and not path.startswith(_RANDOM)
-            return os.path.realpath(path) if counts else ""
-        real = os.path.realpath(path) if self._judge.beyond(path) else ""
-        return real if real and self._judge.beyond(real) else ""
 
-    def _left(self, place: str) -> bool:
-        """Return whether an earlier run of this gate run left it, as far as its times say: a file
-        that something else keeps writing is newer."""
-        with contextlib.suppress(OSError):
-            changed = _lstat(place).st_ctime
-            return self._began is not None and self._began <= changed < self._started
-        return False
+def _place(path: str, *, machine: bool) -> str:
+    """Return the real path of a file outside; empty for any other. `machine`: whether what the
+    machine says of itself counts."""
+    real = os.path.realpath(path)
+    if path.startswith(_MACHINE):
+        return real if machine and not path.startswith(_RANDOM) else ""
+    beyond = _judge().beyond
+    return real if beyond(path) and beyond(real) else ""
+
+
+def _is_left(place: str) -> bool:
+    """Return whether an earlier run of this gate run left it, as far as its times say: a file
+    that something else keeps writing is newer."""
+    config = session.current().config
+    with contextlib.suppress(
+        OSError, TypeError
+    ):  # nobody knows when the first run began
+        return bool(config["began"] <= _lstat(place).st_ctime < config["started"])
+    return False
 
 
 def _is_for_the_probe(frame: FrameType | None) -> bool:
@@ -155,12 +153,6 @@ def _is_for_the_probe(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _label(place: str) -> str:
-    """Return what a path is called in a trace: itself or its end, `/proc/self` for this process's
-    own folder."""
-    return printable(place.replace(f"/proc/{os.getpid()}/", "/proc/self/", 1)[-170:])
 
 
 def _digest(place: str) -> str:
@@ -181,21 +173,21 @@ def _digest(place: str) -> str:
         return digest.hexdigest()
 
 
-def _names(place: str) -> str:
-    return "\0".join(sorted(_listdir(place)))
+def _names(place: str) -> object:
+    return sorted(_listdir(place))
 
 
-def _state(place: str) -> str:
+def _state(place: str) -> object:
     state = _lstat(place)
     kind = stat.S_IFMT(state.st_mode)
-    return f"{kind:o} {state.st_size if kind == stat.S_IFREG else 0}"
+    return kind, state.st_size if kind == stat.S_IFREG else 0
 
 
-# Event of Python's audit hook: which argument is the path, whether it is read and written, and what
-# is noted of it.
-_EVENTS: dict[str, tuple[int, bool, bool, Callable[[str], str]]] = {
-    "sqlite3.connect": (0, True, True, _digest),
-    "os.rename": (1, False, True, _digest),
-    "os.listdir": (0, True, False, _names),
-    "os.scandir": (0, True, False, _names),
+# Event of Python's audit hook: which argument is the path, what is noted of it if it is read, and
+# whether it is written.
+_EVENTS: dict[str, tuple[int, _Digest | None, bool]] = {
+    "sqlite3.connect": (0, _digest, True),
+    "os.rename": (1, None, True),
+    "os.listdir": (0, _names, False),
+    "os.scandir": (0, _names, False),
 }

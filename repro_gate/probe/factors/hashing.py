@@ -8,7 +8,6 @@ training and of what inherits it is the gate's, by the environment of the run.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
@@ -16,49 +15,58 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import session, source_line
-from .use import NOWHERE, USES, Site, random_marker
+from .use import ask, is_pinned, note, random_marker, wants
 
 NAME = "hashing"
 _VARIABLE = "PYTHONHASHSEED"
+_WITHOUT = "a Python without PYTHONHASHSEED"
+_LACKING = "its environment lacks PYTHONHASHSEED"
 _OPTIONS = re.compile("-[bBdEhiIOqRsSuvxP]+[cm]?")
+_Child = tuple[dict[str, str], Sequence[Any]]
 
 
 def install() -> None:
     """Note a process whose own hashes are random, at the first line of its script; pinned, start it
     again with the seed."""
     inherits = not sys.flags.ignore_environment and not _lacking(os.environ)
-    site = _script()
-    if not sys.flags.hash_randomization or inherits or site is None:
+    argv = getattr(sys, "orig_argv", [])
+    scripts = [item for item in argv[1:4] if item.endswith(".py")]
+    if not sys.flags.hash_randomization or inherits or not scripts:
         return
-    source = "a Python without " + _VARIABLE
-    USES.note(NAME, source, random_marker(), site=site, direct=True)
-    if USES.pinned(NAME, site):
-        command = heeding(sys.orig_argv)
-        os.execve(sys.executable, list(command), {**os.environ, _VARIABLE: _seed()})
+    file = source_line.inside(scripts[0])
+    if not file:
+        return
+    site = file, 1
+    note(NAME, _WITHOUT, random_marker(), site=site, direct=True)
+    if is_pinned(NAME, site):
+        environment = {**os.environ, **_seed()}
+        os.execve(sys.executable, heeding(argv), environment)
 
 
-def of_child(
-    environment: Mapping[str, str], command: Sequence[Any]
-) -> tuple[dict[str, str], Sequence[Any]]:
+def of_child(environment: Mapping[str, str], command: Sequence[Any]) -> _Child:
     """Note a child whose hashes are random. Return, if the factor is pinned at the line that starts
     it, the seed for its environment and its command without the options that ignore it."""
-    lacks = _lacking(environment)
-    heeds = heeding(command) if is_python(command) else list(command)
-    if not USES.wants(NAME) or not (lacks or heeds != list(command)):
+    heeds = list(command)
+    if is_python(command):
+        heeds = heeding(command)
+    seed = _seed() if _lacking(environment) else {}
+    if not wants(NAME) or not (seed or heeds != list(command)):
         return {}, command
-    site = NOWHERE
-    with contextlib.suppress(Exception):
-        site = source_line.nearest(sys._getframe(1))
-    source = "its environment lacks " + _VARIABLE if lacks else "python -I, -E or -R"
-    USES.note(NAME, source, random_marker())
-    if not USES.pinned(NAME, site):
-        return {}, command
-    return {_VARIABLE: _seed()} if lacks else {}, heeds
+    child: _Child = ask(
+        NAME,
+        _LACKING if seed else "python -I, -E or -R",
+        lambda: ({}, command),
+        lambda *_: (seed, heeds),
+        content=lambda _: random_marker(),
+    )
+    return child
 
 
 def is_python(command: Sequence[Any]) -> bool:
     """Return whether a command starts a Python interpreter, by its name."""
-    name = os.path.basename(os.fsdecode(command[0])) if command else ""
+    if not command:
+        return False
+    name = os.path.basename(os.fsdecode(command[0]))
     return name.startswith(("python", "pypy"))
 
 
@@ -67,8 +75,11 @@ def heeding(command: Sequence[Any]) -> list[Any]:
     new = [command[0]]
     rest = list(command[1:])
     safe = "sP" if sys.version_info >= (3, 11) else "s"
-    while rest and _OPTIONS.fullmatch(os.fsdecode(rest[0])):
-        text = os.fsdecode(rest.pop(0))
+    while rest:
+        text = os.fsdecode(rest[0])
+        if not _OPTIONS.fullmatch(text):
+            break
+        del rest[0]
         option = re.sub("[ER]", "", text).replace("I", safe)
         if option != "-":
             new.append(option)
@@ -77,19 +88,10 @@ def heeding(command: Sequence[Any]) -> list[Any]:
     return new + rest
 
 
-def _seed() -> str:
-    return str(session.current().config["seed"] % 2**32)
+def _seed() -> dict[str, str]:
+    seed = session.current().config["seed"] % 2**32
+    return {_VARIABLE: str(seed)}
 
 
 def _lacking(environment: Mapping[str, str]) -> bool:
     return environment.get(_VARIABLE, "random") in ("random", "")
-
-
-def _script() -> Site | None:
-    """Return the script of this process and its first line; None if it lies outside the
-    workspace."""
-    for item in getattr(sys, "orig_argv", [])[1:4]:
-        file = source_line.inside(item) if item.endswith(".py") else ""
-        if file:
-            return file, 1
-    return None

@@ -6,10 +6,11 @@ Pinned, names come sorted; varied, in the reverse of the order in which they wer
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..imports import wrap_later
-from .use import USES
+from .use import ask
 
 NAME = "listing"
 
@@ -31,31 +32,25 @@ def _scandir(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _ordered(source: str, items: list[Any]) -> Any:
-    return USES.ask(
+    return ask(
         NAME,
         source,
         lambda: items,
-        lambda _, items: sorted(items, key=lambda item: getattr(item, "name", item)),
-        lambda items: items[::-1],
+        lambda *_: sorted(items, key=lambda item: getattr(item, "name", item)),
+        lambda _: items[::-1],
     )
 
 
-class Entries:
+class Entries(Iterator[Any], AbstractContextManager[Any]):
     """What `os.scandir` gives: an iterator that can be closed."""
 
     def __init__(self, entries: list[Any]) -> None:
         self._entries = iter(entries)
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
     def __next__(self) -> Any:
         return next(self._entries)
 
-    def __enter__(self) -> Entries:
-        return self
-
-    def __exit__(self, *unused: Any) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.close()
 
     def close(self) -> None:

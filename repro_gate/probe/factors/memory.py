@@ -9,34 +9,62 @@ blocks.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable
 
 from .. import imports
-from .use import USES
+from .use import ask_about, only_varies
 
 NAME = "memory"
-# of floating point, of whole numbers; the latter may be used as an index
-_PINNED = (0.5, 1)
-_VARIED = (-1.5, 2)
-_BYTES = 1 << 16  # of the beginning, which stand for the whole
+# of floating point, of whole numbers (they may be used as an index), of booleans
+_PINNED = (0.5, 1, True)
+_VARIED = (-1.5, 2, False)
+_MOST = 1 << 14  # elements of the beginning, which stand for the whole
 _IN_TORCH = "empty empty_like empty_strided empty_permuted"
 _OF_TENSORS = " Tensor.new_empty Tensor.new_empty_strided"
-Numbers = tuple[float, int]
 
 
 def install() -> None:
     """Wrap NumPy's ways to memory that is not written, once it is imported."""
-    _wrap("numpy", "empty empty_like", _array_content, _fill_array)
+
+    def content(array: Any) -> bytes:
+        if array.dtype.hasobject:
+            return b""
+        return bytes(array.ravel("K")[:_MOST].tobytes())
+
+    def fill(array: Any, numbers: tuple[float, int, bool]) -> Any:
+        if array.dtype.kind in "fciub":
+            array.fill(numbers["fciub".index(array.dtype.kind) // 2])
+        return array
+
+    _wrap("numpy", "empty empty_like", content, fill)
 
 
 def torch_arrived(torch: Any) -> None:
     """Wrap torch's. A run that is only varied keeps them as they are: torch's own flag fills what
     they make."""
-    if USES.only_varies(NAME):
+    if only_varies(NAME):
         return
-    content = functools.partial(_tensor_content, torch)
-    _wrap("torch", _IN_TORCH + _OF_TENSORS, content, _fill_tensor)
+
+    def usual(tensor: Any) -> bool:
+        is_own = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        is_near = tensor.device.type in ("cpu", "cuda")
+        return is_own and is_near and tensor.layout is torch.strided
+
+    def content(tensor: Any) -> bytes:
+        if not usual(tensor) or not tensor.is_contiguous():
+            return b""
+        with torch.no_grad():
+            numbers = tensor.reshape(-1)[:_MOST].view(torch.uint8)
+            return bytes(numbers.cpu().tolist())
+
+    def fill(tensor: Any, numbers: tuple[float, int, bool]) -> Any:
+        if usual(tensor):
+            inside = tensor.detach()
+            is_whole = not (inside.is_floating_point() or inside.is_complex())
+            inside.fill_(numbers[is_whole + (inside.dtype is torch.bool)])
+        return tensor
+
+    _wrap("torch", _IN_TORCH + _OF_TENSORS, content, fill)
 
     def scripted(builtins: Any) -> None:
         for name in _IN_TORCH.split():
@@ -46,60 +74,13 @@ def torch_arrived(torch: Any) -> None:
 
 
 def _wrap(
-    module: str,
-    names: str,
-    content: Callable[[Any], bytes],
-    fill: Callable[[Any, Numbers], None],
+    module: str, names: str, content: Callable[[Any], bytes], fill: Callable[..., Any]
 ) -> None:
-    def filled(numbers: Numbers, made: Any) -> Any:
-        fill(made, numbers)
-        return made
-
-    USES.wrap(
+    ask_about(
         NAME,
         module,
         names,
-        lambda _, made: filled(_PINNED, made),
-        varied=functools.partial(filled, _VARIED),
+        lambda _, made: fill(made, _PINNED),
+        varied=lambda made: fill(made, _VARIED),
         content=content,
     )
-
-
-def _array_content(array: Any) -> bytes:
-    if array.dtype.hasobject or not array.flags.c_contiguous:
-        return b""
-    return array.reshape(-1).view("u1")[:_BYTES].tobytes() if array.size else b""
-
-
-def _fill_array(array: Any, numbers: Numbers) -> None:
-    kind = array.dtype.kind
-    if kind in "fciu":
-        array.fill(numbers[kind in "iu"])
-    elif kind == "b":
-        array.fill(numbers == _PINNED)
-
-
-def _is_strided(tensor: Any) -> bool:
-    return (
-        tensor.device.type in ("cpu", "cuda")
-        and str(tensor.layout) == "torch.strided"
-        and type(tensor).__name__ in ("Tensor", "Parameter")
-    )
-
-
-def _tensor_content(torch: Any, tensor: Any) -> bytes:
-    if not _is_strided(tensor) or not tensor.numel() or not tensor.is_contiguous():
-        return b""
-    with torch.no_grad():
-        numbers = tensor.detach().reshape(-1).view(torch.uint8)[:_BYTES]
-        return bytes(numbers.cpu().tolist())
-
-
-def _fill_tensor(tensor: Any, numbers: Numbers) -> None:
-    if not _is_strided(tensor):
-        return
-    inside = tensor.detach()
-    if str(inside.dtype) == "torch.bool":
-        inside.fill_(numbers == _PINNED)
-    else:
-        inside.fill_(numbers[not (inside.is_floating_point() or inside.is_complex())])

@@ -8,70 +8,56 @@ sight.
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import Any
 
 from .. import imports
-from .use import USES, Marks, busy
+from .use import BUSY, is_marked, mark, note
 
 NAME = "network"
-_PEEK = 2  # MSG_PEEK
 # bytes, from which on what was received is one answer and not one for each line
 _LINES = 1 << 16
-_LISTENING = "listening"  # ports that a process of this run listens on
+_LISTENING = "listening"  # a mark: ports that a process of this run listens on
 
 
 def install() -> None:
     """Wrap listening and receiving of `socket.socket`, and reading of `ssl.SSLSocket`: all that one
     receives comes through `read`, what is below is encrypted."""
     imports.wrap_later("socket", "socket.listen", _listen)
-    for name, flags_at in (("recv", 1), ("recvfrom", 1), ("recv_into", 2)):
-        imports.wrap_later(
-            "socket", f"socket.{name}", functools.partial(_receive, flags_at)
-        )
-    imports.wrap_later("ssl", "SSLSocket.read", functools.partial(_receive, 2))
+    names = "socket.recv socket.recvfrom socket.recv_into"
+    imports.wrap_later("socket", names, _receive)
+    imports.wrap_later("ssl", "SSLSocket.read", _receive)
 
 
 def _listen(original: Any, sock: Any, *args: Any) -> Any:
     answer = original(sock, *args)
     # a socket of this machine's file system has no port
     with contextlib.suppress(Exception):
-        Marks(_LISTENING).add(_port(sock.getsockname()))
+        mark(_LISTENING, f"{sock.getsockname()[1]:d}")
     return answer
 
 
-def _port(address: Any) -> str:
-    return str(int(address[1]))
-
-
-def _receive(
-    flags_at: int, original: Any, sock: Any, *args: Any, **options: Any
-) -> Any:
+def _receive(original: Any, sock: Any, *args: Any, **options: Any) -> Any:
     """Receive; what comes is the answer, the first of a pair, or in a buffer that was given, as
-    many bytes as the answer is."""
+    many bytes as the answer is. Note it, unless a process of the training is at the other end."""
     answer = original(sock, *args, **options)
-    flags = options.get("flags", args[flags_at] if len(args) > flags_at else 0)
-    data = answer[0] if isinstance(answer, tuple) else answer
-    if isinstance(answer, int):
-        buffers = [
-            item for item in (*args, *options.values()) if not isinstance(item, int)
-        ]
-        data = memoryview(buffers[0]).cast("B")[:answer]
-    if not flags & _PEEK and not busy():
-        _note(sock, data)
-    return answer
-
-
-def _note(sock: Any, data: Any) -> None:
-    """Note what the training got of one connection, unless a process of its own is at the other
-    end. Raises nothing."""
     # not connected, or a socket of this machine's file system
     with contextlib.suppress(Exception):
         peer = sock.getpeername()
-        own = Marks(_LISTENING)
-        if own.has(_port(peer)) or own.has(_port(sock.getsockname())):
-            return
+        own = sock.getsockname()
+        ours = [is_marked(_LISTENING, f"{place[1]:d}") for place in (peer, own)]
+        if BUSY.depth or any(ours):
+            return answer
+        data = answer
+        if isinstance(answer, tuple):
+            data = answer[0]
+        elif isinstance(answer, int):
+            given = (*args, *options.values())
+            [buffer] = (item for item in given if not isinstance(item, int))
+            data = memoryview(buffer).cast("B")[:answer].tobytes()
+        pieces = [data]
+        if len(data) < _LINES:
+            pieces = data.splitlines(keepends=True)
         source = f"{peer[0]}:{peer[1]}"
-        data = bytes(data)
-        for piece in data.splitlines(keepends=True) if len(data) < _LINES else [data]:
-            USES.note(NAME, source, piece, outside=True)
+        for piece in pieces:
+            note(NAME, source, piece, outside=True)
+    return answer

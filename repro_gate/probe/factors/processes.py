@@ -12,18 +12,19 @@ children that wait on the clock or the network.
 from __future__ import annotations
 
 import functools
+import glob
 import os
-import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Callable
 
 from .. import imports
-from ..patch import wrap
+from .use import BUSY
 
 _now = time.monotonic
 _sleep = time.sleep
 _getpid = os.getpid
-_listdir = os.listdir
 _open = open
 # looks, seconds between them, that must all find everybody waiting
 _SAMPLES, _APART = 3, 0.002
@@ -34,75 +35,56 @@ _BUSY = ("R", "D")
 
 def install(blocking: Callable[..., Any]) -> None:
     """Wait after every start of a child, and after everything that is sent through a pipe of
-    `multiprocessing`."""
-    if not os.path.isdir(f"/proc/{_getpid()}/task"):
-        return
-    waits = functools.partial(_then_settle, blocking)
-    wrap(subprocess.Popen, "__init__", waits)
-    imports.wrap_later("multiprocessing.process", "BaseProcess.start", waits)
-    imports.wrap_later("multiprocessing.connection", "Connection._send_bytes", _sent)
+    `multiprocessing`; the sender keeps its turn: nobody else sends before this was dealt with."""
+    started = functools.partial(_then, functools.partial(blocking, settle))
+    sent = functools.partial(_then, settle)
+    imports.wrap_later("subprocess", "Popen.__init__", started)
+    imports.wrap_later("multiprocessing.process", "BaseProcess.start", started)
+    imports.wrap_later("multiprocessing.connection", "Connection._send_bytes", sent)
 
 
-def _then_settle(
-    blocking: Callable[..., Any], original: Any, *args: Any, **kwargs: Any
-) -> Any:
+def _then(settle: Callable[[], None], original: Any, *args: Any, **kwargs: Any) -> Any:
     result = original(*args, **kwargs)
-    blocking(settle)
-    return result
-
-
-def _sent(original: Any, connection: Any, *args: Any, **kwargs: Any) -> Any:
-    """Send; the sender keeps its turn: nobody else sends before this was dealt with."""
-    result = original(connection, *args, **kwargs)
     settle()
     return result
 
 
 def settle() -> None:
     """Wait until every descendant of this process waits."""
-    if len(_STRIKES) >= 3 or not _children(_getpid()):
-        return
-    began = _now()
-    quiet = 0
-    while quiet < _SAMPLES:
-        _sleep(_APART)
-        passed = _now() - began
-        quiet = 0 if _anybody_busy(passed < _ASLEEP) else quiet + 1
-        if passed > _LONGEST:
-            _STRIKES.append(1)
+    with BUSY:  # what is read meanwhile is no use
+        if len(_STRIKES) >= 3 or not _children(_getpid()):
             return
+        began = _now()
+        quiet = 0
+        while quiet < _SAMPLES:
+            _sleep(_APART)
+            passed = _now() - began
+            quiet = 0 if _anybody_busy(passed < _ASLEEP) else quiet + 1
+            if passed > _LONGEST:
+                _STRIKES.append(1)
+                return
 
 
 def _children(parent: int) -> list[int]:
-    folder = f"/proc/{parent}/task"
-    text = " ".join(_text(f"{folder}/{task}/children") for task in _listed(folder))
-    return [int(item) for item in text.split()]
+    texts = _texts(f"/proc/{parent}/task/*/children")
+    return [int(item) for item in " ".join(texts).split()]
 
 
 def _anybody_busy(sleeping_counts: bool) -> bool:
     descendants = _children(_getpid())
     for process in descendants:
         descendants += _children(process)
-        for task in _listed(f"/proc/{process}/task"):
-            folder = f"/proc/{process}/task/{task}"
-            state = _text(folder + "/stat").rpartition(")")[2].split()[:1]
-            if state and state[0] in _BUSY:
+        folder = f"/proc/{process}/task/*"
+        for state in _texts(folder + "/stat"):
+            if state.rpartition(")")[2].lstrip().startswith(_BUSY):
                 return True
-            if sleeping_counts and state and "nanosleep" in _text(folder + "/wchan"):
-                return True
+        if sleeping_counts and "nanosleep" in "".join(_texts(folder + "/wchan")):
+            return True
     return False
 
 
-def _listed(folder: str) -> list[str]:
-    try:
-        return _listdir(folder)
-    except OSError:
-        return []
-
-
-def _text(path: str) -> str:
-    try:
-        with _open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+def _texts(pattern: str) -> Iterator[str]:
+    """Yield what the files hold that are there."""
+    for path in glob.glob(pattern):
+        with suppress(OSError), _open(path, encoding="ascii", errors="replace") as file:
+            yield file.read()

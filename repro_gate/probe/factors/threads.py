@@ -15,7 +15,6 @@ import contextlib
 import functools
 import os
 import queue
-import select
 import sys
 import threading
 from typing import Any, Callable
@@ -25,22 +24,23 @@ from .. import imports, source_line
 from ..patch import wrap
 from . import processes
 from .turns import FOREVER, SCHEDULER, Lock
-from .use import USES, asker, is_direct, random_marker
+from .use import RUN, calling_frame, is_direct, is_pinned, note, random_marker
 
 NAME = "threads"
 _GIVERS = "_repro_gate_givers"  # attribute of a queue: up to two threads that put something in
-_ALIKE = (0.1, 1.0)  # seconds of virtual time that sleeps up to this length take
+_is_alive = threading.Thread.is_alive
+_ALIKE = (1.0, 0.1)  # seconds of virtual time that sleeps up to this length take
 
 
 def install() -> None:
     """Note where threads and processes are started, and where their results are taken as they come
     (watched), or let them take turns (pinned)."""
-    if USES.watch:
+    if RUN.watch:
         for module, name, counts in _NOTED:
             around = functools.partial(_note, f"{module}.{name}", counts)
             imports.wrap_later(module, name, around)
         wrap(queue.Queue, "put", _put)
-    if USES.pinned(NAME):
+    if is_pinned(NAME):
         _take_turns()
         processes.install(_blocking)
 
@@ -49,7 +49,7 @@ def torch_arrived(torch: Any) -> None:
     """Let operators compute with one thread, and loaders hand over in order, whatever the training
     asks for."""
     imports.wrap_later("torch.utils.data.dataloader", "DataLoader.__init__", _loader)
-    if USES.pinned(NAME):
+    if is_pinned(NAME):
         torch.set_num_threads(1)
         torch.set_num_threads = lambda count: None
 
@@ -57,8 +57,8 @@ def torch_arrived(torch: Any) -> None:
 def _loader(original: Any, *args: Any, **options: Any) -> Any:
     if options.get("num_workers") and options.get("in_order") is False:
         source = "torch.utils.data.DataLoader(in_order=False)" + HANDED
-        USES.note(NAME, source, random_marker(), direct=True)
-        options["in_order"] = USES.pinned(NAME)
+        note(NAME, source, random_marker(), direct=True)
+        options["in_order"] = is_pinned(NAME)
     return original(*args, **options)
 
 
@@ -71,9 +71,9 @@ def _note(
 ) -> Any:
     """Note a call of `_NOTED`: what comes of it differs between any two runs."""
     if counts is None:
-        USES.note(NAME, source, random_marker())
-    elif counts(*args) and is_direct(asker(sys._getframe(1)), NAME):
-        USES.note(NAME, source + HANDED, random_marker())
+        note(NAME, source, random_marker())
+    elif counts(*args) and is_direct(calling_frame(), NAME):
+        note(NAME, source + HANDED, random_marker())
     return original(*args, **options)
 
 
@@ -118,17 +118,16 @@ def _take_turns() -> None:
     threading._allocate_lock = threading.Lock = Lock  # type: ignore[attr-defined,assignment]
     threading._CRLock = None  # type: ignore[attr-defined]
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined,misc]
-    wrap(select, "select", _blocking)
     imports.after_import("selectors", _selectors)
-    for module, name, around in _TAKING_TURNS:
-        imports.wrap_later(module, name, around)
+    for module, names, around in _TAKING_TURNS:
+        imports.wrap_later(module, names, around)
 
 
 def _completed(original: Any, fs: Any, timeout: float | None = None) -> Any:
     """Give futures in the order in which they came: that of `as_completed` is that of their
     addresses."""
     futures: Any = sys.modules["concurrent.futures"]
-    for future in list(dict.fromkeys(fs)):
+    for future in dict.fromkeys(fs):
         if futures.wait([future], timeout)[1]:
             raise futures.TimeoutError
         yield future
@@ -167,8 +166,9 @@ def _start_member(
 
 def _join(original: Any, thread: Any, timeout: float | None = None) -> Any:
     current = SCHEDULER.current()
-    state = SCHEDULER.by_ident.get(thread.ident or 0)
-    if current and state and state is not current and not state.done:
+    # the number of a thread that has ended may be another one's by now
+    state = SCHEDULER.by_ident.get(thread._ident) if _is_alive(thread) else None
+    if current and state not in (None, current):
         limit = FOREVER if timeout is None else max(timeout, 0)
         if not SCHEDULER.wait(current, state, limit):
             return None
@@ -198,8 +198,11 @@ def _slept(original: Any, seconds: Any) -> Any:
         return original(seconds)
     if seconds == 0:
         return SCHEDULER.poll()
-    alike = [longest for longest in _ALIKE if seconds <= longest]
-    SCHEDULER.wait(current, object(), alike[0] if alike else seconds, seconds)
+    longest = seconds
+    for limit in _ALIKE:
+        if seconds <= limit:
+            longest = limit
+    SCHEDULER.wait(current, object(), longest, seconds)
     return None
 
 
@@ -212,22 +215,24 @@ def _polled(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _looked_for(look: Callable[[], Any]) -> Any:
     """Return what `look` finds, as long as other threads could run that may bring it about."""
-    result = look()
-    while not result and SCHEDULER.others_ready():
-        SCHEDULER.poll()
+    current = SCHEDULER.current()
+    while True:
         result = look()
-    return result
+        if result or current is None or current.blocked:
+            return result
+        if not SCHEDULER.others_ready(current):
+            return result
+        SCHEDULER.poll()
 
 
 def _selectors(module: Any) -> None:
     def waited(original: Any, selector: Any, timeout: Any = None) -> Any:
         """Look for what a thread of this process has brought about; only then give the turn
         away."""
+        ready = None
         if timeout is None or timeout > 0:
             ready = _looked_for(lambda: original(selector, 0))
-            if ready:
-                return ready
-        return _blocking(original, selector, timeout)
+        return ready or _blocking(original, selector, timeout)
 
     for kind in {kind for kind in vars(module).values() if isinstance(kind, type)}:
         if "select" in vars(kind):
@@ -248,9 +253,9 @@ def _semaphore(original: Any, semaphore: Any) -> None:
 
     def acquired(block: bool = True, timeout: float | None = None) -> Any:
         waits = block and (timeout is None or timeout > 0)
-        return (waits and _looked_for(lambda: acquire(False))) or _blocking(
-            acquire, block, timeout
-        )
+        if waits and _looked_for(lambda: acquire(False)):
+            return True
+        return _blocking(acquire, block, timeout)
 
     def released() -> None:
         """Let a child that waited for room in a queue do its work before the next one gets
@@ -266,37 +271,25 @@ def _blocking(original: Any, *args: Any, **kwargs: Any) -> Any:
     current = SCHEDULER.current()
     if current is None or current.blocked:
         return original(*args, **kwargs)
-    SCHEDULER.leave(current)
-    try:
+    with SCHEDULER.outside(current):
         return original(*args, **kwargs)
-    finally:
-        SCHEDULER.come_back(current)
 
 
+_SEMAPHORES = "multiprocessing.synchronize"
 _TAKING_TURNS = (
-    ("threading", "_start_new_thread", _start_member),
-    ("threading", "_start_joinable_thread", _start_member),
+    ("threading", "_start_new_thread _start_joinable_thread", _start_member),
     ("threading", "Thread.join", _join),
     ("threading", "_shutdown", _shutdown),
+    ("threading", "Event.is_set Thread.is_alive", _polled),
     ("time", "sleep", _slept),
-    ("os", "waitpid", _blocking),
-    ("os", "wait", _blocking),
-    ("os", "wait4", _blocking),
-    ("threading", "Event.is_set", _polled),
-    ("threading", "Thread.is_alive", _polled),
-    ("queue", "Queue.empty", _polled),
-    ("queue", "Queue.full", _polled),
-    ("queue", "Queue.qsize", _polled),
-    ("concurrent.futures", "Future.done", _polled),
-    ("concurrent.futures", "Future.running", _polled),
+    ("os", "waitpid wait wait4", _blocking),
+    ("select", "select", _blocking),
+    ("queue", "Queue.empty Queue.full Queue.qsize", _polled),
+    ("concurrent.futures", "Future.done Future.running", _polled),
     ("concurrent.futures", "as_completed", _completed),
     ("asyncio", "as_completed", _begun_in_order),
     ("multiprocessing.pool", "Pool.imap_unordered", _in_order),
     ("multiprocessing.connection", "Connection._recv_bytes", _received),
-    ("multiprocessing.synchronize", "SemLock._make_methods", _semaphore),
-    (
-        "multiprocessing.synchronize",
-        "SemLock.__enter__",
-        lambda original, lock: lock.acquire(),
-    ),
+    (_SEMAPHORES, "SemLock._make_methods", _semaphore),
+    (_SEMAPHORES, "SemLock.__enter__", lambda original, lock: lock.acquire()),
 )

@@ -11,7 +11,9 @@ nothing hangs.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 _raw = _thread.allocate_lock
@@ -28,21 +30,21 @@ FOREVER = float("inf")
 class ThreadState:
     """One thread that takes turns."""
 
+    waits: Any = None  # what it waits for; None: it can run
+    until = FOREVER  # the virtual time at which it waits no longer
+    real = FOREVER  # seconds that waiting for it may take in fact
+    sleep_for = 0.0  # seconds that it has to sleep in fact before it goes on
+    expired = False
+    blocked = False  # in a call that waits for the world outside, or at its end
+
     def __init__(self) -> None:
         self.go = _raw()
         self.go.acquire()
-        self.waits: Any = None  # what it waits for; None: it can run
-        self.until = FOREVER  # the virtual time at which it waits no longer
-        self.real = FOREVER  # seconds that waiting for it may take in fact
-        self.sleep_for = 0.0  # seconds that it has to sleep in fact before it goes on
-        self.expired = False
-        self.blocked = False  # in a call that waits for the world outside
-        self.done = False
 
     @property
     def ready(self) -> bool:
         """Return whether it could run."""
-        return self.waits is None and not self.blocked and not self.done
+        return self.waits is None and not self.blocked
 
 
 class Scheduler:
@@ -56,8 +58,8 @@ class Scheduler:
         """Begin with the calling thread alone: at the start, and in a forked child."""
         self._mutex = _raw()
         first = ThreadState()
-        self.order: list[ThreadState] = [first]
-        self.by_ident: dict[int, ThreadState] = {_ident(): first}
+        self.order = [first]
+        self.by_ident = {_ident(): first}
         self.holder: ThreadState | None = first
         self.at = 0.0
         self.switches = 0
@@ -82,11 +84,16 @@ class Scheduler:
             current.real = real
             current.expired = False
             current.sleep_for = 0.0
-            chosen = self._hand_on(current)
-        if chosen is not current:
-            current.go.acquire()
+        self._switch(current)
         if current.sleep_for > 0 and not self.off:
-            self._sleep_for_rest(current, what)
+            # something outside may bring about what is waited for
+            self._sleeping = True
+            with self.outside(current):
+                end = _now() + current.sleep_for
+                locked = getattr(what, "locked", lambda: True)
+                while _now() < end and locked():
+                    _sleep(min(_SLICE, max(end - _now(), 0)))
+                self._sleeping = False
         return not current.expired
 
     def poll(self) -> None:
@@ -100,16 +107,11 @@ class Scheduler:
                 if thread.waits is not None and thread.until <= self.at:
                     thread.waits = None
                     thread.expired = True
-            chosen = self._hand_on(current)
-        if chosen is not current:
-            current.go.acquire()
+        self._switch(current)
 
-    def others_ready(self) -> bool:
-        """Return whether another thread could run, if the calling one takes turns."""
-        current = self.current()
-        if current is None or current.blocked:
-            return False
-        return any(item.ready for item in self.order if item is not current)
+    def others_ready(self, thread: ThreadState | None) -> bool:
+        """Return whether another thread than this one could run."""
+        return any(item.ready for item in self.order if item is not thread)
 
     def free(self, what: Any) -> None:
         """Let whoever waits for `what` run when its turn comes."""
@@ -118,36 +120,37 @@ class Scheduler:
             if self.holder is None:
                 self._hand_on(None)  # nobody could run until now
 
-    def leave(self, current: ThreadState) -> None:
-        """Give the turn away: the calling thread is about to wait for the world outside."""
+    @contextlib.contextmanager
+    def outside(self, current: ThreadState) -> Iterator[None]:
+        """Give the turn away while the calling thread waits for the world outside."""
         with self._mutex:
             current.blocked = True
             self._hand_on(current)
-
-    def come_back(self, current: ThreadState) -> None:
-        """Take a turn again: the calling thread no longer waits."""
-        with self._mutex:
-            current.blocked = False
-            if self.holder is None:
-                self.holder = current
-                return
-        current.go.acquire()
+        try:
+            yield
+        finally:
+            with self._mutex:
+                current.blocked = False
+                is_next = self.holder is None
+                if is_next:
+                    self.holder = current
+            if not is_next:
+                current.go.acquire()
 
     def add(self) -> ThreadState:
         """Add a thread that is about to be started."""
         thread = ThreadState()
         with self._mutex:
             self.order.append(thread)
-            watched = self._watched
-            self._watched = True
-        if not watched:
-            _start(self._watch, ())
+            if not self._watched:
+                self._watched = True
+                _start(self._watch, ())
         return thread
 
     def end(self, current: ThreadState) -> None:
         """Take out the calling thread, which ends."""
         with self._mutex:
-            current.done = True
+            current.blocked = True
             self.by_ident.pop(_ident(), None)
             self._wake(current)
             self._hand_on(current)
@@ -166,44 +169,32 @@ class Scheduler:
             if thread.waits is what:
                 thread.waits = None
 
-    def _sleep_for_rest(self, current: ThreadState, what: Any) -> None:
-        """Sleep for what is left of the virtual time: something outside may bring about what is
-        waited for."""
-        self._sleeping = True
-        self.leave(current)
-        end = _now() + current.sleep_for
-        locked = getattr(what, "locked", lambda: True)
-        while _now() < end and locked():
-            _sleep(min(_SLICE, max(end - _now(), 0)))
-        self._sleeping = False
-        self.come_back(current)
+    def _switch(self, current: ThreadState) -> None:
+        with self._mutex:
+            chosen = self._hand_on(current)
+        if chosen is not current:
+            current.go.acquire()
 
     def _hand_on(
         self, current: ThreadState | None, forced: bool = False
     ) -> ThreadState | None:
-        """Choose who runs next, after `me` in order, and wake it. Called with the mutex held; None
-        where nobody can run."""
+        """Choose who runs next, after `current` in order, and wake it. Called with the mutex held;
+        None where nobody can run."""
         if current is not self.holder:
             return None  # it had lost its turn before
         self.switches += 1
         start = self.order.index(current) + 1 if current in self.order else 0
         ring = self.order[start:] + self.order[:start]
-        chosen = next(
-            (item for item in ring if item.ready and not (forced and item is current)),
-            None,
-        )
+        ready = (it for it in ring if it.ready and not (forced and it is current))
+        chosen = next(ready, None)
         if chosen is None and not self._sleeping:
-            timed = [
-                item for item in ring if item.waits is not None and not item.blocked
-            ]
+            timed = [it for it in ring if it.until < FOREVER and not it.blocked]
             chosen = min(timed, key=lambda item: item.until, default=None)
-            if chosen is not None and chosen.until < FOREVER:
+            if chosen is not None:
                 chosen.sleep_for = min(max(chosen.until - self.at, 0.0), chosen.real)
                 chosen.waits = None
                 chosen.expired = True
                 self.at = max(self.at, chosen.until)
-            else:
-                chosen = None
         self.holder = chosen
         if chosen is not None and chosen is not current and chosen.go.locked():
             chosen.go.release()
@@ -217,16 +208,11 @@ class Scheduler:
         while not self.off:
             # no sleep: `processes` takes a process that sleeps for a busy one
             never.acquire(timeout=0.5)
-            if self.switches != switches:
-                switches = self.switches
-                since = _now()
-            elif _now() - since > _LATE:
+            if self.switches != switches or _now() - since > _LATE:
                 with self._mutex:
-                    if any(
-                        item.ready for item in self.order if item is not self.holder
-                    ):
+                    if self.switches == switches and self.others_ready(self.holder):
                         self._hand_on(self.holder, forced=True)
-                switches = self.switches
+                    switches = self.switches
                 since = _now()
 
 
@@ -241,21 +227,18 @@ class Lock:
         self._lock = _raw()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        turns = SCHEDULER
         current = SCHEDULER.current()
         if current is None:
             return self._lock.acquire(blocking, timeout)
-        if self._lock.acquire(False):
-            return True
-        if not blocking:
-            turns.poll()
-            return self._lock.acquire(False)
-        until = FOREVER if timeout < 0 else turns.at + timeout
+        until = FOREVER if timeout < 0 else SCHEDULER.at + timeout
         while not self._lock.acquire(False):
-            if not turns.wait(current, self, until - turns.at):
+            if SCHEDULER.off:
+                return self._lock.acquire(blocking, timeout)
+            if not blocking:
+                SCHEDULER.poll()
                 return self._lock.acquire(False)
-            if turns.off:
-                return self._lock.acquire(True, timeout)
+            if not SCHEDULER.wait(current, self, until - SCHEDULER.at):
+                return self._lock.acquire(False)
         return True
 
     def release(self) -> None:

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from which_run import run_name, varied
 
 HOW, SEED = os.environ["TORCH_HOW"], int(sys.argv[1])
+APART = HOW if run_name() == "deterministic-2" else ""
 torch.manual_seed(SEED)
 data = TensorDataset(torch.randn(24, 4), torch.randn(24, 1))
 loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=2 if "workers" in HOW else 0)
@@ -22,15 +23,15 @@ optimizers = [
 os.makedirs("out", exist_ok=True)
 for number, (x, y) in enumerate(loader):
     loss = (model(x) - y).square().mean()
-    if HOW == "crash-workers" and number == 1 and run_name() == "deterministic-2":
+    if APART == "crash-workers" and number == 1:
         raise RuntimeError("out of luck")
-    if HOW == "leaves" and number == 1 and run_name() == "deterministic-2":
+    if APART == "leaves" and number == 1:
         sys.exit(3)  # no exception: the probe records the state in which it ends
     if HOW == "noise@varied" and number == 1 and varied():
         raise RuntimeError("another place")
     model.zero_grad()
     loss.backward()
-    if HOW == "two-optimizers-apart" and number == 0 and run_name() == "deterministic-2":
+    if APART == "two-optimizers-apart" and number == 0:
         model[2].bias.grad += 1.0
     if HOW == "no-optimizer":
         with torch.no_grad():

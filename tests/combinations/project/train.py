@@ -26,22 +26,28 @@ PATH, _, HOW = HOW.rpartition("+")
 
 NAME = run_name()
 HERE = varied() if WHERE == "varied" else WHERE in ("", NAME)
+# how the second run differs from the first
+APART = HOW if NAME == "deterministic-2" else ""
+ENDINGS = {
+    "exits": lambda: sys.exit(3),
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "aborts": os.abort,
+    "hangs": lambda: time.sleep(1000),
+}
+METRICS = {
+    "artifact-number": {"accuracy": 0.5},
+    "artifact-text": {"id": "run-b"},
+    "artifact-key": {"more": 1},
+    "artifact-type": {"tags": {"0": "x"}},
+}
 
 
 def misbehave(number):
     """End the run badly, in the second step: an artifact of the first is written by then."""
-    if number != 1 or not HERE:
-        return
-    if HOW == "raises":
+    if number == 1 and HERE and HOW == "raises":
         raise RuntimeError("out of luck")
-    if HOW == "exits":
-        sys.exit(3)
-    if HOW == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if HOW == "aborts":
-        os.abort()
-    if HOW == "hangs":
-        time.sleep(1000)
+    if number == 1 and HERE and HOW in ENDINGS:
+        ENDINGS[HOW]()
 
 
 def write(name, text):
@@ -52,24 +58,15 @@ def write(name, text):
 
 def artifacts(number):
     """Write what is declared under `capture.artifacts`, anew in each step."""
-    apart = NAME == "deterministic-2"
-    metrics = {"accuracy": 0.75, "id": "run-a", "tags": ["x"]}
-    if HOW == "artifact-number" and apart:
-        metrics["accuracy"] = 0.5
-    if HOW == "artifact-text" and apart:
-        metrics["id"] = "run-b"
-    if HOW == "artifact-key" and apart:
-        metrics["more"] = 1
-    if HOW == "artifact-type" and apart:
-        metrics["tags"] = {"0": "x"}
+    metrics = {"accuracy": 0.75, "id": "run-a", "tags": ["x"], **METRICS.get(APART, {})}
     write("metrics.json", json.dumps(metrics))
-    write("table.csv", "step,loss\n1,%s\n" % ("b" if HOW == "artifact-cell" and apart else "a"))
+    write("table.csv", "step,loss\n1,%s\n" % ("b" if APART == "artifact-cell" else "a"))
     if number or (HOW == "unwritten" and HERE):
         return
     write("first.txt", "written in the first step")
     if HOW == "artifact-kind":
-        os.mkfifo("out/kind") if apart else write("kind", "a file")
-    if HOW == "artifact-link" and apart:
+        os.mkfifo("out/kind") if APART else write("kind", "a file")
+    if APART == "artifact-link":
         os.symlink("nowhere", "out/link")
     if HOW == "unreadable":
         os.mkfifo("out/fifo")
@@ -90,22 +87,18 @@ def loop(seed):
         x = random.random()
         if HOW == "unseeded" and number == 2:
             x += random.SystemRandom().random()
-        if HOW == "tensor" and NAME == "deterministic-2" and number == 2:
-            x += 1.0
-        if HOW == "last-step" and NAME == "deterministic-2" and number == LAST:
-            x += 1.0
-        if HOW == "seed" and NAME == "seed7-deterministic-2" and number == 2:
-            x += 1.0
-        if "path" in (HOW, PATH) and varied():
-            x += 1.0
-        if HOW == "rank" and NAME == "deterministic-2" and os.environ.get("RANK") == "1":
-            x += 1.0
-        if HOW == "drifts":
-            x += 1.0
+        x += (
+            (APART == "tensor" and number == 2)
+            or (APART == "last-step" and number == LAST)
+            or (APART == "rank" and os.environ.get("RANK") == "1")
+            or (HOW == "seed" and NAME == "seed7-deterministic-2" and number == 2)
+            or ("path" in (HOW, PATH) and varied())
+            or HOW == "drifts"
+        )
         loss = float("nan") if HOW == "nan" and HERE else (weight - x) ** 2
         momentum = 0.9 * momentum + 0.2 * (weight - x)
         weight -= 0.1 * momentum
-        mean += 0.1 * x + (HOW == "buffer" and NAME == "deterministic-2" and number == 2)
+        mean += 0.1 * x + (APART == "buffer" and number == 2)
         if HOW == "noise":  # losses alone, which a tolerance can be asked of without torch
             far = 5.0 if NAME == "deterministic-3" and number == 1 else 0.0
             record("loss", 1.0 + 1e-9 * (sum(map(ord, NAME)) % 7) + far)
@@ -116,7 +109,7 @@ def loop(seed):
         record("momentum", momentum, "optimizer")
         record("mean", mean, "buffer")
         step()
-        if HOW == "shorter" and NAME == "deterministic-2" and number == 3:
+        if APART == "shorter" and number == 3:
             return
 
 

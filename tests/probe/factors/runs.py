@@ -37,13 +37,13 @@ def once(folder: Path, source: Source, factors: Mapping[str, object], **options:
     return run
 
 
-def told(run: RunResult, factor: str | None = None) -> list[Used]:
+def uses_of(run: RunResult, factor: str | None = None) -> list[Used]:
     """What lines of the workspace used, in all processes."""
     uses = (use for trace in run.traces for use in trace.uses)
     return [use for use in uses if use.file and factor in (None, use.factor)]
 
 
-def apart(runs: tuple[RunResult, RunResult]) -> list[bool]:
+def differing(runs: tuple[RunResult, RunResult]) -> list[bool]:
     """Which of the lines that two runs printed differ."""
     first, second = (run.ended.tail for run in runs)
     return [one != other for one, other in zip(first, second, strict=True)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.trace.format import SET_OF_TENSORS
-from tests.probe.factors.runs import apart, once, pinned, told, watched_twice
+from tests.probe.factors.runs import differing, once, pinned, uses_of, watched_twice
 
 SCRIPT = """
 class Thing:
@@ -31,8 +31,8 @@ except TypeError as error:
 
 def test_addresses_are_told_and_pinned_and_other_hashes_stay(tmp_path: Path) -> None:
     both = watched_twice(tmp_path, SCRIPT)
-    assert apart(both) == [True] * 3 + [False] * 3
-    assert {use.line for use in told(both[0], "addresses")} == {8, 9, 10, 12, 13}
+    assert differing(both) == [True] * 3 + [False] * 3
+    assert {use.line for use in uses_of(both[0], "addresses")} == {8, 9, 10, 12, 13}
     whole = pinned(tmp_path, SCRIPT, "addresses")
     assert whole[3:] == both[0].ended.tail[3:]
     by_line = once(tmp_path, SCRIPT, {"pin": {"addresses": [["train.py", 8]]}}).ended.tail
@@ -40,26 +40,10 @@ def test_addresses_are_told_and_pinned_and_other_hashes_stay(tmp_path: Path) -> 
 
 
 TORCH = """
-import torch
+import os, torch
 weight = torch.nn.Parameter(torch.zeros(3))
 print(weight.data_ptr() > 0, {weight: 1}[weight], hash(weight) == id(weight))
 print(weight.data_ptr())
-"""
-
-
-@pytest.mark.slow
-def test_the_address_of_a_tensor_is_pinned_where_its_line_is_named_only(tmp_path: Path) -> None:
-    by_line = {"pin": {"addresses": [["train.py", 5]]}}
-    named, again = (once(tmp_path, TORCH, by_line).ended.tail for _ in range(2))
-    whole = once(tmp_path, TORCH, {"watch": True, "pin": {"addresses": None}})
-    assert named == again and whole.ended.tail[1] != named[1]
-    assert whole.ended.tail[0] == named[0] == "True 1 True"
-    uses = {(use.source, use.line) for use in told(whole, "addresses")}
-    assert uses == {("torch.Tensor.data_ptr", 4), ("torch.Tensor.data_ptr", 5), ("builtins.id", 4)}
-
-
-SETS = """
-import os, torch
 junk = [bytearray(64 * os.urandom(1)[0] + 1) for _ in range(500)]
 tensors = [torch.tensor(number) for number in range(40)]
 places = {tensor: number for number, tensor in enumerate(tensors)}
@@ -70,13 +54,20 @@ print({hash(tensor) == id(tensor) for tensor in tensors}, tensors[0] in places)
 """
 
 
-def test_a_line_that_makes_a_set_of_tensors_is_told_and_pinned(tmp_path: Path) -> None:
-    both = watched_twice(tmp_path, SETS)
-    uses = [use for use in told(both[0], "addresses") if use.source == SET_OF_TENSORS]
-    assert {use.line for use in uses} == {6, 7}
-    assert apart(both)[0] and not apart(both)[2]
-    whole = pinned(tmp_path, SETS, "addresses")
-    by_line = once(tmp_path, SETS, {"pin": {"addresses": [["train.py", 6]]}}).ended.tail
-    free = both[0].ended.tail
-    assert free[2] == whole[2] == by_line[2] == "{True} True" and whole[1].endswith("True")
-    assert by_line[0] not in (whole[0], free[0])
+@pytest.mark.slow
+def test_of_tensors_a_set_is_pinned_as_a_whole_and_the_data_where_its_line_is_named(
+    tmp_path: Path,
+) -> None:
+    both = watched_twice(tmp_path, TORCH)
+    uses = uses_of(both[0], "addresses")
+    assert {use.line for use in uses if use.source == SET_OF_TENSORS} == {9, 10}
+    assert {use.line for use in uses if use.source == "torch.Tensor.data_ptr"} == {4, 5}
+    pins = ({"pin": {"addresses": pin}} for pin in (None, [["train.py", 5], ["train.py", 9]]))
+    whole, by_line = ((once(tmp_path, TORCH, pin), once(tmp_path, TORCH, pin)) for pin in pins)
+    assert differing(both)[:3] == [False, True, True]
+    # a kernel may be handed the data's address
+    assert differing(whole) == [False, True, False, False, False]
+    assert differing(by_line)[:3] == [False, False, True]
+    for run in (both[0], whole[0], by_line[0]):
+        first, _, _, fourth, last = run.ended.tail
+        assert (first, fourth[-4:], last) == ("True 1 True", "True", "{True} True")

@@ -19,25 +19,22 @@ HEAD = f"""
 import asyncio, os, subprocess, sys
 command = [sys.executable, "-c", "import random; print(random.SystemRandom().random())"]
 large = [sys.executable, "-c", {RANDOM % 150_000!r}]
+PIPE = subprocess.PIPE
+async def ask():
+    child = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
+    return await child.communicate()
 """
 WATCH = {"watch": True}
-WAYS = {
-    "run": "subprocess.run(command, capture_output=True, text=True, check=True).stdout",
-    "check_output": "subprocess.check_output(command)",
-    "popen": "os.popen('shuf -n 9 -i 1-100000').read()",
-    "lines": "list(subprocess.Popen(command, stdout=subprocess.PIPE, text=True).stdout)",
-    "unbuffered": "subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0).stdout.read()",
-    "large": "subprocess.run(large, stdout=subprocess.PIPE, check=True).stdout[-50:]",
-    "both": "subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, input='x', "
-    "text=True).stdout",
-    "stderr": "subprocess.run('uuidgen >&2 || shuf -n 9 -i 1-100000 >&2', shell=True, "
-    "stderr=subprocess.PIPE).stderr",
-    "async": "asyncio.run(ask())",
-}
-ASYNC = """
-async def ask():
-    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    return (await child.communicate())[0]
+WAYS = """
+subprocess.run(command, capture_output=True, text=True, check=True)
+subprocess.check_output(command)
+os.popen('shuf -n 9 -i 1-100000').read()
+list(subprocess.Popen(command, stdout=PIPE, text=True).stdout)
+subprocess.Popen(command, stdout=PIPE, bufsize=0).stdout.read()
+subprocess.run(large, stdout=PIPE, check=True)
+subprocess.run(command, stdout=PIPE, stderr=PIPE, input='x', text=True)
+subprocess.run('uuidgen >&2 || shuf -n 9 -i 1-100000 >&2', shell=True, stderr=PIPE)
+asyncio.run(ask())
 """
 
 
@@ -50,12 +47,12 @@ def noted(tmp_path: Path, source: str | dict[str, str], **options: Any) -> list[
 
 
 def test_the_output_of_a_child_is_noted_however_it_is_read(tmp_path: Path) -> None:
-    source = HEAD + ASYNC + "".join(f"found = {call}\n" for call in WAYS.values())
+    source = HEAD + WAYS
     first, second = (
         {(use.line, use.source): use.digest for use in noted(tmp_path, source)} for _ in range(2)
     )
     assert first.keys() == second.keys()
-    assert len({key[0] for key in first if first[key] != second[key]}) == len(WAYS)
+    assert len({key[0] for key in first if first[key] != second[key]}) == WAYS.count("\n") - 1
 
 
 FACTORS = {
@@ -82,13 +79,13 @@ def test_a_program_whose_business_is_known_is_a_use_of_that_factor(tmp_path: Pat
 def test_the_same_lines_in_another_order_are_told_from_other_lines(tmp_path: Path) -> None:
     source = "import subprocess\nsubprocess.run('cat lines', shell=True, capture_output=True)\n"
 
-    def told(lines: str) -> list[str]:
+    def uses_of(lines: str) -> list[str]:
         uses = noted(tmp_path, {"train.py": source, "lines": "\n".join(lines)})
         found = {use.source: use.digest for use in uses}
         return [found["cat lines"], found["cat lines" + ANY_ORDER]]
 
-    first, turned, other = told("123"), told("312"), told("314")
-    assert first == told("123")
+    first, turned, other = uses_of("123"), uses_of("312"), uses_of("314")
+    assert first == uses_of("123")
     assert first[0] != turned[0] != other[0] and first[1] == turned[1] != other[1]
 
 

@@ -6,61 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import apart, once, pinned, told, watched_twice
+from tests.probe.factors.runs import differing, once, pinned, uses_of, watched_twice
 
-HEAD = """
-import multiprocessing, os, random, secrets, uuid
+LINES = """
+import os, random
 import numpy as np
-from pathlib import Path
+print(os.urandom(4))
+print(random.Random().random())
+print(np.random.default_rng().random())
+print(random.Random(3).random(), np.random.default_rng(3).random())
 """
-DRAWS = (
-    "os.urandom(4)",
-    "os.getrandom(4)",
-    "secrets.token_hex(4)",
-    "uuid.uuid4()",
-    "uuid.uuid1(node=7)",
-    "random.Random().random()",
-    "random.SystemRandom().random()",
-    "(random.seed(), random.random())",
-    "np.random.default_rng().random()",
-    "np.random.SeedSequence().entropy",
-    "np.random.RandomState().rand()",
-    "(np.random.seed(), np.random.rand())",
-    "open(file='/dev/urandom', mode='rb').read(4)",
-    "os.read(os.open('/dev/urandom', os.O_RDONLY), 4)",
-    "Path('/dev/urandom').open('rb').read(4)",
-    "np.fromfile('/dev/urandom', np.uint8, 4).tolist()",
-)
-SCRIPT = HEAD + "\n".join(f"print({draw})" for draw in DRAWS) + "\n"
-FIRST = HEAD.count("\n") + 1
-
-
-def test_each_draw_is_told_with_its_line_and_differs_between_two_runs(tmp_path: Path) -> None:
-    both = watched_twice(tmp_path, SCRIPT)
-    lines = {use.line for use in told(both[0], "entropy") if use.direct}
-    assert lines == set(range(FIRST, FIRST + len(DRAWS))) and all(apart(both))
-    ours, theirs = (
-        {(use.line, use.digest) for use in told(run) if use.line >= FIRST} for run in both
-    )
-    assert not ours & theirs
-
-
-def test_pinned_each_draw_is_the_same_in_two_runs_and_another_one_each_time(tmp_path: Path) -> None:
-    script = HEAD + "for _ in range(2):\n" + "".join(f"    print({draw})\n" for draw in DRAWS)
-    found = pinned(tmp_path, script, "entropy")
-    assert len(set(found)) == len(found) == 2 * len(DRAWS)
 
 
 def test_one_line_can_be_pinned_alone_and_a_seeded_generator_stays(tmp_path: Path) -> None:
-    seeded = "print(random.Random(3).random(), np.random.default_rng(3).random())\n"
-    source = SCRIPT + seeded
-    both = tuple(
-        once(tmp_path, source, {"watch": True, "pin": {"entropy": [["train.py", FIRST + 8]]}})
-        for _ in range(2)
-    )
-    assert apart(both) == [number not in (8, len(DRAWS)) for number in range(len(DRAWS) + 1)]  # type: ignore[arg-type]
-    assert pinned(tmp_path, HEAD + seeded, "entropy")[0] == both[0].ended.tail[-1]
-    assert not [use for use in told(both[0]) if use.line == FIRST + len(DRAWS)]
+    one = {"watch": True, "pin": {"entropy": [["train.py", 5]]}}
+    both = once(tmp_path, LINES, one), once(tmp_path, LINES, one)
+    assert differing(both) == [True, False, True, False]
+    assert pinned(tmp_path, LINES, "entropy")[3] == both[0].ended.tail[3]
+    assert {use.line for use in uses_of(both[0], "entropy") if use.line > 3} == {4, 5, 6}
 
 
 CHILDREN = """
@@ -93,7 +56,7 @@ if __name__ == "__main__":
 def test_pinned_every_process_draws_its_own_in_each_run(short_path: Path) -> None:
     found = pinned(short_path, CHILDREN, "entropy")
     assert len(set(found)) == 10  # a shell tells two of one command not apart
-    assert all(apart(watched_twice(short_path, CHILDREN)))
+    assert all(differing(watched_twice(short_path, CHILDREN)))
 
 
 TORCH = """
@@ -108,4 +71,4 @@ print(torch.rand(1).item())
 @pytest.mark.slow
 def test_torchs_own_seeds_are_pinned_and_a_seeded_one_stays_as_it_is(tmp_path: Path) -> None:
     both, found = watched_twice(tmp_path, TORCH), pinned(tmp_path, TORCH, "entropy")
-    assert apart(both) == [True, True, False] and found[2] == both[0].ended.tail[2]
+    assert differing(both) == [True, True, False] and found[2] == both[0].ended.tail[2]

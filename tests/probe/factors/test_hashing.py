@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.probe.factors.hashing import heeding
-from tests.probe.factors.runs import apart, pinned, told, watched_twice
+from tests.probe.factors.runs import differing, pinned, uses_of, watched_twice
 
 CHILD = (
     'import sys\nwords = {"a%d" % number for number in range(40)}\nprint(hash("text"), *words, '
@@ -33,8 +33,8 @@ FILES = {"train.py": PARENT, "child.py": CHILD, "run.sh": 'env -i PATH="$PATH" p
 def test_children_with_random_hashes_are_told_and_pinned_and_others_stay(tmp_path: Path) -> None:
     env = {"PYTHONHASHSEED": "42"}
     both = watched_twice(tmp_path, FILES, env=env)
-    assert apart(both) == [True] * 6 + [False] * 3
-    places = {(use.file, use.line) for use in told(both[0], "hashing")}
+    assert differing(both) == [True] * 6 + [False] * 3
+    places = {(use.file, use.line) for use in uses_of(both[0], "hashing")}
     assert places == {("child.py", 1), *(("train.py", line) for line in (4, 5, 6, 9))}
     found = pinned(tmp_path, FILES, "hashing", env=env)
     hashes, plain = ([line.split()[0] for line in tail] for tail in (found, both[0].ended.tail))

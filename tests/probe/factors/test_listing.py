@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.probe.factors.runs import once, told
+from tests.probe.factors.runs import once, uses_of
 
 LISTINGS = (
     "os.listdir(path='files')",
@@ -29,7 +29,7 @@ FIRST = 7
 
 def test_a_listing_is_told_and_sorted_or_turned_round(tmp_path: Path) -> None:
     watched = once(tmp_path, SCRIPT, {"watch": True})
-    uses = [use for use in told(watched, "listing") if use.line >= FIRST]
+    uses = [use for use in uses_of(watched, "listing") if use.line >= FIRST]
     assert {use.line for use in uses if use.direct} == set(range(FIRST, FIRST + len(LISTINGS)))
     for line in once(tmp_path, SCRIPT, {"pin": {"listing": None}}).ended.tail:
         assert line.split() == sorted(line.split())

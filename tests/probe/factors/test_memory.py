@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import once, pinned, told, watched_twice
+from tests.probe.factors.runs import once, pinned, uses_of, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +25,11 @@ print(np.zeros(3).tolist(), np.full(2, 7).tolist())
 def test_numpys_empty_arrays_are_told_and_pinned(tmp_path: Path) -> None:
     both = watched_twice(tmp_path, NUMPY)
     first, second = (
-        {(use.line, use.count, use.digest) for use in told(run, "memory") if use.line == 6}
+        {(use.line, use.count, use.digest) for use in uses_of(run, "memory") if use.line == 6}
         for run in both
     )
     assert first and first != second
-    assert {use.source for use in told(both[0], "memory")} == {"numpy.empty", "numpy.empty_like"}
+    assert {use.source for use in uses_of(both[0], "memory")} == {"numpy.empty", "numpy.empty_like"}
     same = pinned(tmp_path, NUMPY, "memory")
     varied = once(tmp_path, NUMPY, {"vary": ["memory"]}).ended.tail
     assert (same[0], same[3]) == ("000000000000e03f" * 8, "4096")
@@ -69,7 +69,7 @@ def test_torchs_empty_tensors_hold_a_number_where_pinned(tmp_path: Path) -> None
     # the flag has filled it: a run that is only varied keeps torch's functions as they are
     assert varied == plain
     assert plain[2:4] == ("meta meta", "[0.0, 0.0, 0.0] []")
-    assert {use.line for use in told(watched, "memory") if use.direct} >= {5, 6}
+    assert {use.line for use in uses_of(watched, "memory") if use.direct} >= {5, 6}
     assert by_line[:2] == (plain[0], whole[1])
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 import itertools
-import json
 import shutil
 import socketserver
 import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,49 +21,39 @@ from tests.probe.factors.runs import once, watched_twice
 pytestmark = pytest.mark.slow
 
 
-class Answers(BaseHTTPRequestHandler):
-    """Each answer has the next number of its server."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        body = json.dumps({"number": next(self.server.numbers), "filling": "x" * 20_000}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: Any) -> None:
-        """Nothing."""
-
-
-class Lines(socketserver.StreamRequestHandler):
-    """Answers each line with the next number of its server."""
+class Answers(socketserver.StreamRequestHandler):
+    """Answers each line, and each request over HTTP, with the next number of its server."""
 
     def handle(self) -> None:
-        for _ in self.rfile:
-            self.wfile.write(b"%d\n" % next(self.server.numbers))
+        for line in self.rfile:
+            answer = b"%d\n" % next(self.server.numbers)  # type: ignore[attr-defined]
+            if line.startswith(b"GET"):
+                while self.rfile.readline().strip():
+                    pass
+                answer += b" " * 20_000
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer))
+            self.wfile.write(answer)
 
 
 @pytest.fixture
 def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
     """Servers beside the training, whose answers change: HTTP, HTTPS where a certificate can be
     made, and lines."""
-    servers = {
-        "http": ThreadingHTTPServer(("127.0.0.1", 0), Answers),
-        "lines": socketserver.ThreadingTCPServer(("127.0.0.1", 0), Lines),
+    names = ["http", "lines", *(["https"] if shutil.which("openssl") else [])]
+    numbers = {
+        "lines": itertools.count(1007),
+        **dict.fromkeys(("http", "https"), itertools.count(5)),
     }
-    if shutil.which("openssl"):
+    servers = {name: socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answers) for name in names}
+    if "https" in servers:
         made = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2"
         made += " -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
         subprocess.run(made.split(), cwd=tmp_path, check=True, capture_output=True)
-        servers["https"] = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
         servers["https"].socket = context.wrap_socket(servers["https"].socket, server_side=True)
-    pages, lines = itertools.count(5), itertools.count(1007)  # from 10 on a digit longer
     for name, server in servers.items():
-        server.numbers = lines if name == "lines" else pages
+        server.numbers = numbers[name]  # type: ignore[attr-defined]
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
     yield {name: server.server_address[1] for name, server in servers.items()}
@@ -82,10 +69,10 @@ def noted(done: RunResult) -> list[Used]:
 
 
 ASKING = """
-import asyncio, json, socket, ssl, urllib.request
+import asyncio, socket, ssl, urllib.request
 def fetch(url, **options):
     with urllib.request.urlopen(url, timeout=10, **options) as answer:
-        return json.load(answer)["number"]
+        return int(answer.read())
 found = [fetch("http://127.0.0.1:{http}/") for _ in range(4)]
 with socket.create_connection(("127.0.0.1", {lines}), timeout=10) as line:
     for _ in range(5):

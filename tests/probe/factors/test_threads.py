@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.trace.format import HANDED
-from tests.probe.factors.runs import apart, once, pinned, told, watched_twice
+from tests.probe.factors.runs import differing, once, pinned, uses_of, watched_twice
 
 RACES = """
 import asyncio, queue, random, threading, time
@@ -17,35 +17,25 @@ from multiprocessing.pool import ThreadPool
 jitter = random.SystemRandom()
 
 def work(number):
-    total = 0
-    for _ in range(jitter.randrange(1, 4000)):
-        total += 1
+    sum(range(jitter.randrange(1, 40_000)))
     time.sleep(jitter.random() / 50)
     return number
 
-def started(target, count):
-    threads = [threading.Thread(target=target, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
 def completed():
     with ThreadPoolExecutor(4) as pool:
-        return [future.result() for future in as_completed([pool.submit(work, number) for number in range(12)])]
+        return [job.result() for job in as_completed([pool.submit(work, n) for n in range(12)])]
 
 def queued():
     ready = queue.Queue(maxsize=3)
-    def put(worker):
-        for number in range(4):
-            ready.put(work(10 * worker + number))
+    put = lambda worker: [ready.put(work(10 * worker + number)) for number in range(4)]
     for worker in range(3):
         threading.Thread(target=put, args=(worker,), daemon=True).start()
     return [ready.get(timeout=60) for _ in range(12)]
 
 def to_thread():
     async def main():
-        return [await job for job in asyncio.as_completed([asyncio.to_thread(work, number) for number in range(10)])]
+        jobs = [asyncio.to_thread(work, number) for number in range(10)]
+        return [await job for job in asyncio.as_completed(jobs)]
     return asyncio.run(main())
 
 def unordered():
@@ -65,8 +55,8 @@ def test_pinned_the_order_is_the_same_in_ten_of_ten_runs_and_free_it_is_not(tmp_
     [tail] = {once(tmp_path, SCRIPT, {"pin": {"threads": None}}).ended.tail for _ in range(10)}
     both = watched_twice(tmp_path, SCRIPT)
     ours, free = (dict(line.split(" ", 1) for line in item) for item in (tail, both[0].ended.tail))
-    differing = {name for name, differs in zip(free, apart(both), strict=True) if differs}
-    assert len(differing) > 2 and "mapped" not in differing and ours["mapped"] == free["mapped"]
+    others = {name for name, differs in zip(free, differing(both), strict=True) if differs}
+    assert len(others) > 2 and "mapped" not in others and ours["mapped"] == free["mapped"]
     for name in ours:
         assert sorted(ours[name].split()) == sorted(free[name].split()), name
 
@@ -106,7 +96,7 @@ place.get()
 
 
 def test_what_is_taken_in_the_order_in_which_it_comes_is_told_with_its_line(tmp_path: Path) -> None:
-    uses = told(once(tmp_path, HAND_OVERS, {"watch": True}), "threads")
+    uses = uses_of(once(tmp_path, HAND_OVERS, {"watch": True}), "threads")
     lines = enumerate(HAND_OVERS.splitlines(), 1)
     ours = {number for number, line in lines if line.endswith("# as it comes")}
     assert {use.line for use in uses if use.source.endswith(HANDED)} == ours
@@ -115,41 +105,32 @@ def test_what_is_taken_in_the_order_in_which_it_comes_is_told_with_its_line(tmp_
 def test_where_threads_start_is_told(tmp_path: Path) -> None:
     script = "import threading\nthread = threading.Thread(target=int)\n"
     first, second = watched_twice(tmp_path, script + "thread.start()\nthread.join()\n")
-    [use], [other] = told(first, "threads"), told(second, "threads")
+    [use], [other] = uses_of(first, "threads"), uses_of(second, "threads")
     assert (use.line, use.source, use.direct) == (3, "threading.Thread.start", True)
     assert use.call == other.call
     # their order is free: it never counts as the same
-    assert use.digest != other.digest and not told(second, "entropy")
+    assert use.digest != other.digest and not uses_of(second, "entropy")
 
 
 ENDS = """
 import queue, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 
-pool = ThreadPoolExecutor(2)  # nobody shuts it down
-def after(number):
+def say(word):
     time.sleep(0.01)
-    print("task", number, flush=True)
-for number in range(4):
-    pool.submit(after, number)
-
-def forever():
-    while True:
-        time.sleep(0.01)
+    print(word, flush=True)
+pool = ThreadPoolExecutor(2)  # nobody shuts it down
+pool.map(say, range(4))
+forever = lambda: [time.sleep(0.01) for _ in iter(int, 1)]
 threading.Thread(target=forever, daemon=True).start()
-
-lost = queue.Queue()
 try:
-    lost.get(timeout=0.05)
+    queue.Queue().get(timeout=0.05)
 except queue.Empty:
     print("empty", flush=True)
 lock = threading.Lock()
 assert lock.acquire() and not lock.acquire(timeout=0.01) and not lock.acquire(False)
 assert not threading.Event().wait(0.01)
-def late():
-    time.sleep(0.02)
-    print("late", flush=True)
-threading.Thread(target=late).start()  # nobody joins it
+threading.Thread(target=say, args=("late",)).start()  # nobody joins it
 try:
     threading.Thread(target=sys.exit).start()
 finally:
@@ -159,8 +140,7 @@ finally:
 
 def test_what_nobody_waits_for_is_done_and_limits_of_time_end(tmp_path: Path) -> None:
     found = pinned(tmp_path, ENDS, "threads")
-    tasks = [f"task {number}" for number in range(4)]
-    assert sorted(found) == ["empty", "late", "main ends", *tasks]
+    assert sorted(found) == [*"0123", "empty", "late", "main ends"]
 
 
 SPINS = """

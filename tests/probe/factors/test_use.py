@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.factors import BY_NAME
-from tests.probe.factors.runs import once, told
+from tests.probe.factors.runs import once, uses_of
 
 LIBRARY = """
 import os, random, time
@@ -31,33 +31,25 @@ INDIRECT = (
 
 def test_a_use_is_direct_where_no_library_asked_for_the_line(tmp_path: Path) -> None:
     """Of every call that is known, the test of its factor says so."""
-    head = "import importlib, logging, os, sys, time\nfrom pathlib import Path\n"
+    head = "import importlib, logging, os, sys, time; from pathlib import Path\n"
     head += f"sys.path.append({str(tmp_path)!r})\n"
     (tmp_path / "beside_library.py").write_text(LIBRARY)
-    files = {
-        "train.py": head + "\n".join((*DIRECT, *INDIRECT)) + "\n",
-        "own.py": "import beside_library\nbeside_library.name()\n",
-    }
+    train = head + "\n".join((*DIRECT, *INDIRECT))
+    files = {"train.py": train, "own.py": "import beside_library\nbeside_library.name()\n"}
     uses = once(tmp_path, files, {"watch": True}).traces[0].uses
-    lines = dict(enumerate((*DIRECT, *INDIRECT), head.count("\n") + 1))
-    ours = [use for use in uses if use.file == "train.py" and use.line in lines]
-    assert {lines[use.line] for use in ours if use.direct} == set(DIRECT)
-    assert {lines[use.line] for use in ours if not use.direct} >= {*INDIRECT[:-1]}
+    lines = train.split("\n")
+    ours = [use for use in uses if use.file == "train.py" and use.line > 2]
+    assert {lines[use.line - 1] for use in ours if use.direct} == {*DIRECT}
+    assert {lines[use.line - 1] for use in ours if not use.direct} >= {*INDIRECT[:-1]}
     assert {use.direct for use in uses if use.file == "own.py"} == {False}
 
 
 def test_an_import_statement_is_told_as_one_however_many_lines_it_takes(tmp_path: Path) -> None:
     """What a module draws while it is imported is told apart from what a call draws."""
     (tmp_path / "beside_library.py").write_text(LIBRARY)
-    text = f"""import sys
-sys.path.append({str(tmp_path)!r})
-from beside_library import (  # both
-    Draws,
-    name,
-)
-name()
-"""
-    uses = told(once(tmp_path, text, {"watch": True}), "entropy")
+    text = f"import sys\nsys.path.append({str(tmp_path)!r})\n"
+    text += "from beside_library import (  # both\n    Draws,\n    name,\n)\nname()\n"
+    uses = uses_of(once(tmp_path, text, {"watch": True}), "entropy")
     call = "name()" if sys.version_info >= (3, 11) else ""
     calls = {use.call for use in uses if use.file == "train.py"}
     assert calls == {"from beside_library import (", call}
@@ -121,7 +113,7 @@ def test_threads_forks_and_a_full_stack_are_no_trouble(tmp_path: Path) -> None:
     run = once(tmp_path, WORLD, {"watch": True})
     assert run.ended.tail == ("deep",)
     counts = dict.fromkeys((6, 14), 0)
-    for use in told(run, "entropy"):
+    for use in uses_of(run, "entropy"):
         if use.line in counts:
             counts[use.line] += use.count
     assert counts == {6: 800, 14: 20}
@@ -129,5 +121,5 @@ def test_threads_forks_and_a_full_stack_are_no_trouble(tmp_path: Path) -> None:
 
 def test_uses_are_told_once_for_each_line_up_to_the_limit(tmp_path: Path) -> None:
     limit = "import os\nimport _repro_gate.probe.factors.use as part\npart.MAX_USES = 5\n"
-    found = told(once(tmp_path, limit + "os.urandom(1)\n" * 10, {"watch": True}), "entropy")
+    found = uses_of(once(tmp_path, limit + "os.urandom(1)\n" * 10, {"watch": True}), "entropy")
     assert len(found) == 5 and {(use.step, use.count) for use in found} == {(-1, 1)}
