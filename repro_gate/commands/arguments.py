@@ -79,7 +79,7 @@ _EPILOG_OF_SHOW = """exit codes:
 _EPILOG_OF_OPS = """exit codes:
   0  the catalog is whole, or was shown, or the two were compared
   2  usage: bad arguments, or a file that is no catalog
-  3  inconclusive: no torch, a control came out wrong, or interrupted (the same command goes on where it stopped)"""  # noqa: E501
+  3  inconclusive: no torch, a control came out wrong, or interrupted"""
 
 
 def _text(value: str) -> str:
@@ -306,7 +306,6 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
                 "--only PATTERN",
                 "cases with this in their name, or that fit it: `index`, `*pool*`, `opinfo/*`",
             ),
-            ("--quick", "one size, three dtypes, fewer executions"),
             (
                 "--op MODULE:FUNCTION",
                 "your own operator instead; may be given often",
@@ -315,10 +314,6 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
             (
                 "--python PYTHON",
                 "the interpreter that you train in (default: `python` on PATH)",
-            ),
-            (
-                "--fresh",
-                "begin anew, even where an interrupted start of this command left rows",
             ),
             *_files(CATALOG_FORMATS),
             ("-v --verbose", "every row of each table"),
