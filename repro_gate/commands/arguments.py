@@ -53,7 +53,7 @@ _EPILOGS = {
     "ops": """exit codes:
   0  the catalog is whole, or was shown, or the two were compared
   2  usage: bad arguments, or a file that is no catalog
-  3  inconclusive: no torch, a control came out wrong, or interrupted (the same command goes on where it stopped)""",
+  3  inconclusive: no torch, a control came out wrong, or interrupted""",
 }  # fmt: skip
 # Each command with its help, its description if it has one, and its arguments. What an argument
 # takes is in capitals: `?` if it may be left out, `+` if there may be several, `*` if the option may
@@ -139,10 +139,8 @@ ops  measure which torch operators repeat their bits on this machine, or show an
   --compare OLD  an older catalog: print what changed since; CATALOG or a new measurement
   --device |cpu|cuda  default: cuda where there is a GPU
   --only PATTERN  cases with this in their name, or that fit it: `index`, `*pool*`, `opinfo/*`
-  --quick  one size, three dtypes, fewer executions
   --op MODULE:FUNCTION*  your own operator instead; may be given often
   --python PYTHON  the interpreter that you train in (default: `python` on PATH)
-  --fresh  begin anew, even where an interrupted start of this command left rows
   --json FILE  write the catalog
   --markdown FILE  write what is printed as Markdown, every row of it
   --html FILE  write it as a page for a browser, in one file

@@ -86,15 +86,12 @@ class Arm(_Record, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if self.outcome == "differs":
-            far = (
-                "" if self.max_ulp is None else f", up to {numbers.ulps(self.max_ulp)}"
-            )
+            far = f", up to {numbers.ulps(self.max_ulp)}" if self.max_ulp else ""
             return f"differs in {numbers.of(self.differing, self.runs)} runs{far}"
         if self.outcome == "repeats":
             return f"repeats in {numbers.count(self.runs, 'run')}"
-        return (
-            f"{self.outcome}: {self.message}" if self.outcome in ENDED else self.outcome
-        )
+        ended = self.outcome in ENDED
+        return f"{self.outcome}: {self.message}" if ended else self.outcome
 
 
 class Price(_Record, frozen=True, kw_only=True):
@@ -162,8 +159,8 @@ class Catalog(_Record, frozen=True, kw_only=True):
     """The whole file. `schema`: name and major version of this format. `repro_gate`: version of
     repro-gate. `date`: when the measurement began, UTC, ISO 8601. `command`: what measured it.
     `seconds`: its wall time. `complete`: false if it was interrupted, and the rows are those
-    measured until then. `scope`: `quick` has fewer dtypes and executions, `some` is what `--only`
-    or `--op` chose. `notes`: what was not measured."""
+    measured until then. `scope`: `some` is what `--only` or `--op` chose. `notes`: what was not
+    measured."""
 
     schema: Literal["repro-gate/ops/v1"]
     repro_gate: Name
@@ -171,7 +168,7 @@ class Catalog(_Record, frozen=True, kw_only=True):
     command: Text
     seconds: Annotated[float, Meta(ge=0)]
     complete: bool
-    scope: Literal["all", "quick", "some"]
+    scope: Literal["all", "some"]
     platform: Platform
     rows: Annotated[tuple[Row, ...], Meta(max_length=MAX_ROWS)]
     notes: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
@@ -231,20 +228,17 @@ def platform_of(facts: Mapping[str, str], machine: Mapping[str, str]) -> Platfor
 
 def cached_path(environment: Mapping[str, str], platform: Platform) -> Path | None:
     """Return where the catalog of a platform is cached, `$XDG_CACHE_HOME/repro-gate/ops/KEY.json`;
-    None if there is no home. The key is what decides about bits, readable, and a digest of it.
-    Python is not part of it."""
+    None if there is no home. The key is a digest of what decides about bits, which Python does
+    not."""
     home = cache_folder(environment)
     if home is None:
         return None
-    own: tuple[str, ...] = (platform.isa, f"{platform.threads} threads")
+    own: tuple[object, ...] = (platform.isa, platform.threads)
     if platform.device == "cuda":
         own = (platform.driver, platform.cuda, platform.cudnn)
-    parts = ("torch", platform.torch, platform.device, platform.device_name, *own)
-    digest = hashlib.sha256(
-        "\0".join(parts).encode("utf-8", "backslashreplace")
-    ).hexdigest()
-    name = re.sub(r"[^A-Za-z0-9.+]+", "-", "-".join(parts))[:80]
-    return home / "ops" / f"{name}-{digest[:12]}.json"
+    key = repr((platform.torch, platform.device_name, *own))
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    return home / "ops" / f"{platform.device}-{digest[:16]}.json"
 
 
 def schema_text() -> str:

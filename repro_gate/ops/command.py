@@ -8,40 +8,23 @@ process goes on after it. A whole catalog is written to the cache, for gate runs
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import shlex
 import shutil
 import time
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal, NamedTuple
-
-import msgspec
+from typing import Any, Literal, NamedTuple
 
 from repro_gate._version import __version__
 from repro_gate.errors import Inconclusive, UsageError, obeyed
 from repro_gate.escape import for_terminal
 from repro_gate.files import scratch_folder
 from repro_gate.machine import gpu_devices, read_machine
+from repro_gate.ops import catalog as file
 from repro_gate.ops import pages
-from repro_gate.ops.catalog import (
-    ENDED,
-    MAX_ROWS,
-    Arm,
-    Catalog,
-    Device,
-    Key,
-    Platform,
-    Row,
-    cached_path,
-    platform_of,
-    read,
-    text,
-    write,
-)
+from repro_gate.ops.catalog import ENDED, Arm, Catalog, Device, Key, Row
+from repro_gate.ops.catalog import read as read
 from repro_gate.ops.compare import merged
 from repro_gate.ops.process import Line, ask
 from repro_gate.runs import arms
@@ -51,21 +34,11 @@ from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.selection import choose
 
-__all__ = ["Catalog", "Choice", "measured", "read", "rendered"]
-
-BATCH = 4_000  # rows of one process: it imports torch and its samples first, which takes seconds
 EVERY = 30.0  # seconds between two lines of progress
-_SETTINGS: Mapping[bool, Mapping[str, object]] = {  # by --quick
-    False: {"repeats": 4, "contended": 3, "seconds": 0.35, "sizes": 2},
-    True: {"repeats": 3, "contended": 1, "seconds": 0.2, "sizes": 1},
-}
-_AGAIN = {"repeats": 1, "contended": 0, "first": False}  # is the first the same?
-_CONTROL = {"repeats": 12}
 _NOT_MEASURED = Arm(outcome="crash", message="it was not measured")
 _EXPECTED = {"control/races": "differs", "control/repeats": "repeats"}
 # without it, the flags refuse cuBLAS
 _WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-_PARTIAL = msgspec.json.Decoder(tuple[Literal[0, 1], Row])
 
 
 class Choice(NamedTuple):
@@ -74,23 +47,20 @@ class Choice(NamedTuple):
 
     device: Device | None = None
     only: str | None = None
-    quick: bool = False
     op: Sequence[str] = ()
     python: str | None = None
-    fresh: bool = False
 
     @property
-    def scope(self) -> Literal["all", "quick", "some"]:
+    def scope(self) -> Literal["all", "some"]:
         """Return how much of the catalog that is."""
-        return "some" if self.only or self.op else "quick" if self.quick else "all"
+        return "some" if self.only or self.op else "all"
 
     @property
     def command(self) -> str:
         """Return the command line, without what says nothing about what was measured."""
+        words = ["repro-gate", "ops"]
         options = [("--device", self.device), ("--only", self.only)]
-        options += [("--op", own) for own in self.op]
-        words = ["repro-gate", "ops", *["--quick"] * self.quick]
-        for option, value in options:
+        for option, value in (*options, *(("--op", own) for own in self.op)):
             words += [option, value] if value else []
         return shlex.join(words)[:1_000]
 
@@ -101,7 +71,7 @@ def rendered(
     """Return the catalog as `json`, or a page of it or of what changed since `before` as `txt`,
     `md` or `html`."""
     if form == "json":
-        return text(catalog)
+        return file.text(catalog)
     page = pages.page_of_both(before, catalog) if before else pages.page_of(catalog)
     return pages.render(page, form, verbose=verbose)
 
@@ -112,45 +82,44 @@ def measured(choice: Choice, environment: Mapping[str, str], watch: Watch) -> Ca
     sandbox = choose(environment)
     with confined(sandbox, environment, Path.cwd(), tell=watch.said), obeyed():
         catalog = measure(choice, environment, sandbox, watch)
-    path = cached_path(environment, catalog.platform)
+    path = file.cached_path(environment, catalog.platform)
     if path is not None and catalog.complete and catalog.scope == "all":
         try:
-            write(path, catalog)
+            file.write(path, catalog)
         except OSError as error:
-            watch.said(
-                for_terminal(f"{path}: cannot be written: {error.strerror}", 300)
-            )
+            problem = f"{path}: cannot be written: {error.strerror}"
+            watch.said(for_terminal(problem, 300))
     return catalog
 
 
 def measure(
     choice: Choice, outer: Mapping[str, str], sandbox: Sandbox, watch: Watch
 ) -> Catalog:
-    """Measure, on a Ctrl-C too: `complete` is then False, and what was done is left for the next
-    start of the same command.
+    """Measure; after a Ctrl-C the catalog holds what was measured until then, and is not
+    `complete`.
 
     Raises Inconclusive if there is no torch or a control is wrong, UsageError if no case fits.
     """
     started = time.monotonic()
     date = datetime.now(timezone.utc)
     device: Device = choice.device or ("cuda" if gpu_devices() else "cpu")
-    settings = _SETTINGS[choice.quick]
-    request = {
+    request: dict[str, Any] = {
         "device": device,
         "user": choice.op,
         "path": [str(Path.cwd())],
         "pattern": choice.only or "",
-        "quick": choice.quick,
         "rows": None,
-        "settings": {**settings, **_CONTROL},
     }
+    first: dict[Key, Row] = {}
+    again: dict[Key, Row] = {}
+    is_complete = False
     with scratch_folder() as folder:
         worker = _worker(choice, device, outer, sandbox, folder)
         lines: list[Line] = []
         ask(worker, request, lines.append)
-        _require_controls([line.row for line in lines if line.row])
-        platform = platform_of(lines[0].about, read_machine())
-        listed = [line.listed for line in lines if line.listed][:MAX_ROWS]
+        _require_controls(lines)
+        platform = file.platform_of(lines[0].about, read_machine())
+        listed = [line.listed for line in lines if line.listed][: file.MAX_ROWS]
         if not listed:
             remedy = "give `--only` a part of a name, or a pattern such as `*pool*`"
             raise UsageError("no case fits", remedy=remedy)
@@ -158,22 +127,14 @@ def measure(
             f"{for_terminal(platform.torch)} on {for_terminal(platform.device_name, 80)}: both "
             f"controls are right; {len(listed):,} rows"
         )
-        partial = _known(choice, outer, platform, folder)
-        if partial.first:
-            watch.said(
-                f"{len(partial.first):,} rows are known from an interrupted start "
-                "(--fresh measures them anew)"
-            )
-        is_complete = True
         try:
-            for phase, more in enumerate(({}, _AGAIN)):
-                request["settings"] = {**settings, **more}
-                _measure_rows(phase, worker, request, listed, partial, watch)
-            with contextlib.suppress(OSError):
-                partial.path.unlink()
-        except KeyboardInterrupt:  # signals wait from here on
-            is_complete = False
-    first, again = partial.phases
+            _measure_rows(worker, request, listed, first, watch)
+            repeating = [row.key for row in first.values() if "repeats" in row.outcomes]
+            request["again"] = True
+            _measure_rows(worker, request, repeating, again, watch)
+            is_complete = True
+        except KeyboardInterrupt:
+            pass  # signals wait from here on
     rows = tuple(merged(row, again.get(key)) for key, row in first.items())
     _require_own(choice, rows)
     return Catalog(
@@ -190,18 +151,6 @@ def measure(
     )
 
 
-def _known(
-    choice: Choice, outer: Mapping[str, str], platform: Platform, folder: Path
-) -> Partial:
-    """Return what an interrupted start of the same command on this platform has measured. What is
-    somebody's own may be another by the next start, so it is kept in `folder` alone."""
-    cached = None if choice.op else cached_path(outer, platform)
-    path = folder / "rows" if cached is None else cached
-    words = f"{__version__} {choice.python or ''} {choice.command}"
-    identity = zlib.crc32(words.encode())
-    return Partial(path.with_name(f"{path.stem}-{identity}.partial"), choice.fresh)
-
-
 def _worker(
     choice: Choice,
     device: Device,
@@ -211,22 +160,21 @@ def _worker(
 ) -> Interpreter:
     arm = arms.Arm("default", 0, {}, _WORKSPACE if device == "cuda" else {})
     environment = unprobed(arm, outer, sandbox, folder, {}, device)
-    # some of PyTorch's samples come in the order of a set
+    # Some of PyTorch's samples come in the order of a set.
     environment["PYTHONHASHSEED"] = "0"
     search = environment["PATH"]
-    named = choice.python
-    if named and shutil.which(named, path=search) is None:
+    if choice.python and shutil.which(choice.python, path=search) is None:
         raise UsageError(
-            f"--python {named}: is no program",
+            f"--python {choice.python}: is no program",
             remedy="name the interpreter of the environment that you train in",
         )
-    python = interpreter_on(search, [named] if named else [])
+    python = interpreter_on(search, [choice.python] if choice.python else [])
     return Interpreter(python, environment, sandbox, folder)
 
 
-def _require_controls(rows: Sequence[Row]) -> None:
+def _require_controls(lines: Iterable[Line]) -> None:
     """Raise Inconclusive unless both came out as they must."""
-    came = {row.case: row.off for row in rows}
+    came = {line.row.case: line.row.off for line in lines if line.row}
     for control, must in _EXPECTED.items():
         arm = came.get(control, _NOT_MEASURED)
         if arm.outcome != must:
@@ -254,76 +202,39 @@ def _require_own(choice: Choice, rows: Sequence[Row]) -> None:
 
 
 def _measure_rows(
-    phase: int,
     worker: Interpreter,
     request: Mapping[str, object],
-    listed: Sequence[Key],
-    partial: Partial,
+    keys: Iterable[Key],
+    rows: dict[Key, Row],
     watch: Watch,
 ) -> None:
-    """Measure what the first or the second process has not measured yet, with so many timed pairs
-    of executions at most for a row's price."""
-    if phase == 0:
-        due = dict.fromkeys(listed, 0 if request["quick"] else 6)
-    else:
-        rows = [partial.first[key] for key in listed]
-        due = {
-            row.key: 4 * bool(row.on_ms) for row in rows if "repeats" in row.outcomes
-        }
-    pending = {
-        key: pairs for key, pairs in due.items() if key not in partial.phases[phase]
-    }
+    """Measure what is asked for into `rows`, in another process after each that ended in a row."""
+    pending = dict.fromkeys(keys)
+    total = len(pending)
     reported = time.monotonic()
 
     def take(line: Line) -> None:
         nonlocal reported
-        if line.began is not None and time.monotonic() - reported > EVERY:
-            reported = time.monotonic()
-            count = (phase + 1) * len(listed) - len(pending)
-            now = for_terminal(" ".join(line.began), 120)
-            watch.said(f"{count:,} of {2 * len(listed):,} measurements: {now}")
         row = line.row
-        if row is not None and row.key in pending:
-            partial.add(phase, row)
-            del pending[row.key]
-            if row.off.outcome in ENDED:
-                watch.said(for_terminal(f"{' '.join(row.key)}: {row.off.message}", 500))
+        if row is None or row.key not in pending:
+            return
+        del pending[row.key]
+        rows[row.key] = row
+        name = " ".join(row.key)
+        if row.off.outcome in ENDED:
+            watch.said(for_terminal(f"{name}: {row.off.message}", 500))
+        elif time.monotonic() - reported > EVERY:
+            reported = time.monotonic()
+            process = "in a fresh process, " * ("again" in request)
+            done = f"{process}{total - len(pending):,} of {total:,} rows"
+            watch.said(for_terminal(f"{done}: {name}", 200))
 
     while pending:
         before = len(pending)
-        batch = itertools.islice(pending.items(), BATCH)
-        rows_asked = [(*key, pairs) for key, pairs in batch]
-        ask(worker, {**request, "rows": rows_asked}, take)
+        ask(worker, {**request, "rows": list(pending)}, take)
         if len(pending) == before:
             raise Inconclusive(
                 "the measuring process ends without a result",
                 remedy="please report it",
                 reason_id="ops/no-answer",
             )
-
-
-class Partial:
-    """Rows by key, of the first process and of the second, in a file as they come: a second start
-    of the same command goes on from there. A line of it that cannot be read is measured again;
-    where it cannot be written, nothing is lost but that."""
-
-    def __init__(self, path: Path, fresh: bool) -> None:
-        self.path = path
-        self.first: dict[Key, Row] = {}
-        self.phases: tuple[dict[Key, Row], dict[Key, Row]] = self.first, {}
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if fresh:
-                path.unlink()
-            for line in path.read_bytes().split(b"\n"):
-                with contextlib.suppress(
-                    ValueError, RecursionError, msgspec.MsgspecError
-                ):
-                    phase, row = _PARTIAL.decode(line)
-                    self.phases[phase][row.key] = row
-
-    def add(self, phase: int, row: Row) -> None:
-        """Add one row. The last line of the file may have been cut short."""
-        self.phases[phase][row.key] = row
-        with contextlib.suppress(OSError), self.path.open("ab") as file:
-            file.write(b"\n" + msgspec.json.encode((phase, row)))

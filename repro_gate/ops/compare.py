@@ -4,7 +4,6 @@ prices moved, and which operators came and went. Pure."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from statistics import geometric_mean
 from typing import NamedTuple
@@ -26,6 +25,7 @@ KINDS = (  # those that matter most first
     "new",
     "gone",
 )
+_COMPUTES = ("repeats", "differs", "uninitialised")  # outcomes that can have a price
 _FEWEST = 3  # timed executions of an arm, for a price
 _RESOLUTION = 1e-3  # milliseconds; below it a time says nothing
 _MOVED = 1.25  # between two prices: smaller changes come from the machine's mood
@@ -33,72 +33,85 @@ _MOVED = 1.25  # between two prices: smaller changes come from the machine's moo
 
 def merged(row: Row, again: Row | None) -> Row:
     """Return the catalog's row: `again` is what the second process measured of it, if it did."""
-    off = row.off
-    on = row.on
+    arms = [row.off, row.on]
     price = None
     if again is not None:
-        # of what ended its process nothing is known
+        # Of what ended its process nothing is known.
         if again.inputs in (row.inputs, ""):
-            off = _both(row.off, again.off)
-            on = _both(row.on, again.on)
-        if {off.outcome, on.outcome} <= {"repeats", "differs", "uninitialised"}:
-            price = _widest(
-                price_of(row.on_ms, row.off_ms), price_of(again.on_ms, again.off_ms)
-            )
-    off = replace(off, digests=())
-    on = replace(on, digests=())
-    return replace(row, off=off, on=on, price=price, inputs="", off_ms=(), on_ms=())
+            arms = [_both(row.off, again.off), _both(row.on, again.on)]
+        if all(arm.outcome in _COMPUTES for arm in arms):
+            price = _widest(row, again)
+    off, on = (replace(arm, digests=()) for arm in arms)
+    return replace(
+        row,
+        off=off,
+        on=on,
+        price=price,
+        inputs="",
+        off_ms=(),
+        on_ms=(),
+    )
 
 
 def _both(here: Arm, there: Arm) -> Arm:
     """Return one arm of a row that two processes measured. What repeats in one process and is
     something else in a fresh one differs."""
-    repeated = here.outcome == "repeats"
-    if not repeated and here.outcome != "differs":
+    if here.outcome not in ("repeats", "differs"):
         return here
+    repeated = here.outcome == "repeats"
     if there.outcome in ENDED:
-        message = f"in a second process: {there.message}"[:1_000]
+        message = f"in a second process: {there.message}"
         ended = replace(here, outcome=there.outcome, message=message)
         return ended if repeated else here
-    if there.outcome in ("raises", "no-kernel"):
-        message = f"it ran in one process and not in another: {there.message}"[:1_000]
+    if there.outcome not in ("repeats", "differs"):
+        message = f"it ran in one process and not in another: {there.message}"
         return replace(here, outcome="differs", message=message)
-    pairs = zip(here.digests, there.digests, strict=False)
-    moved = any(one != two for one, two in pairs)
+    digests = zip(here.digests, there.digests, strict=False)
+    moved = any(one != two for one, two in digests)
     differs = moved or "differs" in (here.outcome, there.outcome)
-    distances = [far for far in (here.max_ulp, there.max_ulp) if far is not None]
     later = there.runs - there.differing if moved else there.differing
+    distances = filter(None, (here.max_ulp, there.max_ulp))
+    other = "another process gave other bits"
     return Arm(
         outcome="differs" if differs else "repeats",
         runs=here.runs + there.runs,
         differing=here.differing + later,
         max_ulp=max(distances, default=None),
-        message="another process gave other bits"
-        if differs and repeated
-        else here.message,
+        message=other if differs and repeated else here.message,
     )
 
 
-def _widest(first: Price | None, second: Price | None) -> Price | None:
+def _widest(*rows: Row) -> Price | None:
     """Return the price over both processes, in which one operator may find the machine in other
     moods: the interval spans that of each. One process alone says too little: of thousands of rows,
-    it times those that looked apart by chance as well."""
-    if first is None or second is None:
-        return None
-    low = min(first.low, second.low)
-    high = max(first.high, second.high)
-    return Price(ratio=math.sqrt(first.ratio * second.ratio), low=low, high=high)
+    some look apart by chance."""
+    prices = []
+    for row in rows:
+        price = price_of(row.on_ms, row.off_ms)
+        if price is None:
+            return None
+        prices.append(price)
+    return Price(
+        ratio=geometric_mean(price.ratio for price in prices),
+        low=min(price.low for price in prices),
+        high=max(price.high for price in prices),
+    )
 
 
 def price_of(on: Sequence[float], off: Sequence[float]) -> Price | None:
     """Return the ratio of the geometric means of two arms' times, in milliseconds, executed in
     turn, with the interval of `compare.cost` (Student's, of the difference of two means of
     logarithms). None for fewer than three of each, or times below the clock's."""
-    if min(len(on), len(off)) < _FEWEST or min(*on, *off) < _RESOLUTION:
+    if min(len(on), len(off)) < _FEWEST:
         return None
-    low, high = (max(end / 100 + 1, 1e-9) for end in cost.interval(on, off))
-    ratio = geometric_mean(on) / geometric_mean(off)
-    return Price(ratio=ratio, low=low, high=high)
+    if min(*on, *off) < _RESOLUTION:
+        return None
+    low, high = cost.interval(on, off)
+    return Price(
+        ratio=geometric_mean(on) / geometric_mean(off),
+        low=max(low / 100 + 1, 1e-9),
+        high=max(high / 100 + 1, 1e-9),
+    )
 
 
 class Change(NamedTuple):
@@ -109,49 +122,62 @@ class Change(NamedTuple):
     after: Row | None
 
 
-def changes(before: Catalog, after: Catalog) -> tuple[list[Change], tuple[int, int]]:
+def changes(
+    before: Catalog,
+    after: Catalog,
+) -> tuple[list[Change], tuple[int, int]]:
     """Return every change, and how many rows only the first and only the second catalog holds
     without being new or gone.
 
-    They are new or gone if both catalogs are whole and were asked for the same rows: all, all of
-    the quick ones, or by one command those that it chooses. An interrupted, shorter or other
-    measurement takes nothing away.
+    They are new or gone if both catalogs are whole and were asked for the same rows: all, or by one
+    command those that it chooses. An interrupted or another measurement takes nothing away.
     """
-    old, new = ({row.key: row for row in catalog.rows} for catalog in (before, after))
-    came = [Change("new", None, row) for key, row in new.items() if key not in old]
-    went = [Change("gone", row, None) for key, row in old.items() if key not in new]
+    old = {row.key: row for row in before.rows}
+    came = []
     found = []
-    for key in filter(old.get, new):
-        kinds = dict.fromkeys(_kinds(old[key], new[key]))
-        found += [Change(kind, old[key], new[key]) for kind in kinds]
-    asked = [
-        (catalog.complete, catalog.scope, catalog.scope == "some" and catalog.command)
-        for catalog in (before, after)
-    ]
-    if asked[0] != asked[1] or not before.complete:
-        return found, (len(went), len(came))
-    return found + came + went, (0, 0)
+    for row in after.rows:
+        was = old.pop(row.key, None)
+        if was is None:
+            came.append(Change("new", None, row))
+            continue
+        kinds = dict.fromkeys(_kinds(was, row))
+        found += [Change(kind, was, row) for kind in kinds]
+    went = [Change("gone", row, None) for row in old.values()]
+    if before.complete and _chosen(before) == _chosen(after):
+        return found + came + went, (0, 0)
+    return found, (len(went), len(came))
+
+
+def _chosen(catalog: Catalog) -> tuple[object, ...]:
+    is_part = catalog.scope == "some"
+    return catalog.complete, catalog.scope, is_part and catalog.command
 
 
 def _kinds(old: Row, new: Row) -> Iterator[str]:
     for was, now in ((old.off, new.off), (old.on, new.on)):
         if was.outcome != now.outcome:
             yield _kind(was, now)
-    before = old.price
-    after = new.price
-    if before is not None and after is not None:
-        if after.low > before.high and after.ratio > _MOVED * before.ratio:
-            yield "dearer"
-        elif after.high < before.low and before.ratio > _MOVED * after.ratio:
-            yield "cheaper"
+    if _is_dearer(new.price, old.price):
+        yield "dearer"
+    elif _is_dearer(old.price, new.price):
+        yield "cheaper"
+
+
+def _is_dearer(one: Price | None, other: Price | None) -> bool:
+    if one is None or other is None:
+        return False
+    return one.low > other.high and one.ratio > _MOVED * other.ratio
 
 
 def _kind(was: Arm, now: Arm) -> str:
     if {was.outcome, now.outcome} == {"repeats", "differs"}:
-        races, rests = (now, was) if now.outcome == "differs" else (was, now)
+        races, rests = was, now
+        if now.outcome == "differs":
+            races, rests = now, was
         # n executions without a difference have a chance of (1 - p)^n: would it have shown at 95 %?
         share = min(races.differing / max(races.runs - 1, 1), 1.0)
-        if (1 - share) ** max(rests.runs - 1, 0) > 0.05:
+        chance = (1 - share) ** max(rests.runs - 1, 0)
+        if chance > 0.05:
             return "too seldom to call it a change"
         return f"newly {now.outcome}"
     if now.outcome in ("differs", "raises"):

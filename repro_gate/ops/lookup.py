@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
 
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.errors import UsageError
@@ -20,8 +21,7 @@ _FEW = 5  # operators that a note names
 _WORST = ("differs", "raises")  # outcomes that count before all others
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """The row of an operator that a training asks for, the most telling of several. `mixed`: others
     of the same operator came to something else, and the training's own may be any of them."""
 
@@ -35,7 +35,7 @@ class Known:
 
     def __str__(self) -> str:
         row = self.row
-        cost = "" if row.price is None else f", {row.price} times the time"
+        cost = f", {row.price} times the time" if row.price else ""
         return f"{self.name}: {row.off} without the flags; {row.on} with them{cost}"
 
 
@@ -51,8 +51,7 @@ _GROUPS: dict[str, Callable[[Known], bool]] = {
 }
 
 
-@dataclass(frozen=True)
-class Lookup:
+class Lookup(NamedTuple):
     """What was found: lines for the check of the operators, and notes for the report."""
 
     catalog: Catalog | None = None
@@ -66,22 +65,20 @@ def look_up(
     """Look up what the control's traces noted; nothing is found if it noted no operator, or this
     platform has no catalog."""
     noted = [trace for trace in traces if trace.dispatched]
-    path = (
-        cached_path(environment, platform_of(noted[0].facts, machine))
-        if noted
-        else None
-    )
+    if not noted:
+        return Lookup()
+    path = cached_path(environment, platform_of(noted[0].facts, machine))
     if path is None or not path.is_file():
         return Lookup()
     try:
         catalog = read(path)
     except UsageError as error:
         return Lookup(notes=(Reason("ops/unreadable", str(error), error.remedy),))
-    asked = dict.fromkeys(item[:4] for trace in noted for item in trace.dispatched)
+    operators = dict.fromkeys(item[:4] for trace in noted for item in trace.dispatched)
     known = []
-    for name, dtype, phase, form in asked:
+    for name, dtype, phase, form in operators:
         rows = rows_of(catalog, name, dtype, phase)
-        # all of them if the catalog has none of this form
+        # All of them if the catalog has none of this form.
         if rows := [row for row in rows if row.form == form] or rows:
             known.append(_most_telling(rows))
     lines = dict[str, None]()
@@ -89,10 +86,10 @@ def look_up(
     for words, fits in _GROUPS.items():
         if items := list(filter(fits, known)):
             lines |= dict.fromkeys(map(str, items))
-            names = dict.fromkeys(item.name for item in items)
-            parts.append(f"{words}: {listed(list(names), _FEW)}")
+            names = list(dict.fromkeys(item.name for item in items))
+            parts.append(f"{words}: {listed(names, _FEW)}")
     looked_up = (
-        f"{len(known)} of {len(asked)} operators by dtype, pass and form are in this machine's "
+        f"{len(known)} of {len(operators)} operators by dtype, pass and form are in this machine's "
         f"catalog of {catalog.date[:10]}"
     )
     remedy = "`random-state/operators` has a line for each; `repro-gate ops` measures them again"
@@ -105,13 +102,7 @@ def cited(diagnosis: Diagnosis | None, lookup: Lookup) -> Diagnosis | None:
     if diagnosis is None or lookup.catalog is None or not diagnosis.op:
         return diagnosis
     name = diagnosis.op.replace("::", ".")
-    phases = {
-        item.phase
-        for item in diagnosis.operators
-        if item.name.startswith(name) and item.same_inputs and not item.same_outputs
-    }
-    direction = phases.pop() if phases in ({"forward"}, {"backward"}) else None
-    rows = rows_of(lookup.catalog, name, direction=direction)
+    rows = rows_of(lookup.catalog, name)
     if not rows:
         return diagnosis
     line = f"this machine's catalog: {_most_telling(rows)}"
@@ -119,7 +110,7 @@ def cited(diagnosis: Diagnosis | None, lookup: Lookup) -> Diagnosis | None:
 
 
 def rows_of(
-    catalog: Catalog, kernel: str, dtype: str = "", direction: str | None = None
+    catalog: Catalog, kernel: str, dtype: str = "", direction: str = ""
 ) -> list[Row]:
     """Return the rows about one dispatched operator: `aten.index_put_.default`, or without its
     overload. In place or not is one kernel. No dtype, or no direction: any."""
@@ -128,12 +119,12 @@ def rows_of(
     for row in catalog.rows:
         own = _in_place_or_not(row.kernel)
         is_it = row.kernel and operator in (own, own.rpartition(".")[0])
-        if is_it and dtype in ("", row.dtype) and direction in (None, row.direction):
+        if is_it and dtype in ("", row.dtype) and direction in ("", row.direction):
             found.append(row)
     return found
 
 
-@lru_cache(maxsize=20_000)
+@cache
 def _in_place_or_not(kernel: str) -> str:
     """Return `aten.index_put.default` for `aten.index_put_.default`."""
     return re.sub(r"_(?=\.|$)", "", kernel)

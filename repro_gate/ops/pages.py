@@ -7,17 +7,18 @@ untrusted: a template escapes all that it prints.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from msgspec.structs import asdict
 
 from repro_gate import escape
-from repro_gate.ops.catalog import DEAR, ENDED, Arm, Catalog, Platform, Row
-from repro_gate.ops.compare import KINDS, Change, changes
+from repro_gate.ops.catalog import DEAR, ENDED, Arm, Catalog, Row
+from repro_gate.ops.compare import KINDS, changes
 from repro_gate.report import numbers
 
 _TEXT = 600  # characters of one cell
@@ -32,30 +33,23 @@ _COLUMNS = (
     "time on / off",
     "torch documents",
 )
-_TABLES: tuple[tuple[str, Callable[[Row], bool]], ...] = (
-    ("Differ even with the flags", lambda row: row.on.outcome == "differs"),
-    (
-        "Differ without the flags",
-        lambda row: row.outcomes[0] == "differs" != row.outcomes[1],
+_ROOMS = ("ops", "report")  # whose templates these are
+_TABLES: Mapping[str, Callable[[Row], object]] = {
+    "Differ even with the flags": lambda row: row.on.outcome == "differs",
+    "Differ without the flags": lambda row: (
+        row.off.outcome == "differs" != row.on.outcome
     ),
-    ("Raise with the flags", lambda row: row.outcomes == ("repeats", "raises")),
-    (f"Surely more than {DEAR:g} times slower with the flags", lambda row: row.dear),
-    ("Read memory before it is written", lambda row: "uninitialised" in row.outcomes),
-    (
-        "Ended their process, or never ended",
-        lambda row: not ENDED.isdisjoint(row.outcomes),
+    "Raise with the flags": lambda row: row.outcomes == ("repeats", "raises"),
+    f"Surely more than {DEAR:g} times slower with the flags": lambda row: row.dear,
+    "Read memory before it is written": lambda row: "uninitialised" in row.outcomes,
+    "Ended their process, or never ended": lambda row: ENDED.intersection(row.outcomes),
+    "Documented by torch, and repeat here": lambda row: (
+        row.documented and row.outcomes == ("repeats", "repeats")
     ),
-    (
-        "Documented by torch, and repeat here",
-        lambda row: bool(row.documented) and row.outcomes == ("repeats", "repeats"),
+    "Documented as raising, and do not raise here": lambda row: (
+        row.documented == "raises" and row.on.outcome in ("repeats", "differs")
     ),
-    (
-        "Documented as raising, and do not raise here",
-        lambda row: (
-            row.documented == "raises" and row.on.outcome in ("repeats", "differs")
-        ),
-    ),
-)
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +58,7 @@ class Page:
     the catalog's in them, `tables` rows of cells by title."""
 
     title: str
-    facts: Sequence[tuple[str, str]]
+    facts: Sequence[tuple[str, object]]
     summary: Sequence[str]
     columns: tuple[str, ...] = _COLUMNS
     tables: Mapping[str, Sequence[tuple[str, ...]]]
@@ -74,19 +68,17 @@ class Page:
 def render(page: Page, form: str, *, verbose: bool = True) -> str:
     """Return the page as `txt`, `md` or `html`; without `verbose` the first rows of each table."""
 
-    # for HTML the engine escapes as well
+    # For HTML the engine escapes as well.
     escaped = escape.for_markdown if form == "md" else escape.for_terminal
 
     def safe(value: object) -> object:
-        return (
-            value
-            if isinstance(value, Markup)
-            else escaped(escape.clip(str(value), _TEXT))
-        )
+        if isinstance(value, Markup):
+            return value
+        return escaped(escape.clip(str(value), _TEXT))
 
-    templates = ("repro_gate.ops", "repro_gate.report")
+    folders = [PackageLoader(f"repro_gate.{room}", "templates") for room in _ROOMS]
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(name, "templates") for name in templates]),
+        loader=ChoiceLoader(folders),
         autoescape=form == "html",
         finalize=safe,
         undefined=StrictUndefined,
@@ -94,33 +86,28 @@ def render(page: Page, form: str, *, verbose: bool = True) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(
-        own=Markup, code=lambda value: Markup(escape.for_code_span(value))
-    )
-    most = _ROWS if verbose else _SHOWN
-    return environment.get_template(f"page.{form}.j2").render(
-        vars(page), most=most, zip=zip
-    )
+    environment.filters["own"] = Markup
+    environment.filters["code"] = lambda text: Markup(escape.for_code_span(str(text)))
+    template = environment.get_template(f"page.{form}.j2")
+    return template.render(vars(page), most=_ROWS if verbose else _SHOWN, zip=zip)
 
 
 def page_of(catalog: Catalog) -> Page:
     """Return the page of a catalog: what differs, raises or costs, and how that is not what torch
     documents."""
+    tables = {}
+    for title, fits in _TABLES.items():
+        tables[title] = list(_lines(filter(fits, catalog.rows)))
     return Page(
         title="Which torch operators repeat their bits",
         facts=[
-            *(
-                (name, str(value))
-                for name, value in msgspec.to_builtins(catalog.platform).items()
-            ),
+            *msgspec.to_builtins(catalog.platform).items(),
             ("date", catalog.date),
             ("command", catalog.command),
             ("repro-gate", catalog.repro_gate),
         ],
         summary=list(_summary(catalog)),
-        tables={
-            title: list(_lines(filter(fits, catalog.rows))) for title, fits in _TABLES
-        },
+        tables=tables,
         notes=catalog.notes,
     )
 
@@ -128,57 +115,48 @@ def page_of(catalog: Catalog) -> Page:
 def page_of_both(before: Catalog, after: Catalog) -> Page:
     """Return the page of what changed from one catalog to another."""
     found, (only_before, only_after) = changes(before, after)
-    counts = Counter(change.kind for change in found)
-    summary = "; ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind])
-    lines = [summary or "nothing changed: no row has another outcome or another price"]
+    tables = {}
+    counts = []
+    for kind in KINDS:
+        lines = []
+        changed = [change for change in found if change.kind == kind]
+        for when in ("before", "after"):
+            rows = filter(None, (getattr(change, when) for change in changed))
+            lines += [(when, *cells) for cells in _lines(rows)]
+        tables[kind.capitalize()] = sorted(lines, key=lambda cells: cells[1:3])
+        counts += [f"{len(changed):,} {kind}"] if changed else []
+    nothing = "nothing changed: no row has another outcome or another price"
+    summary = ["; ".join(counts) or nothing]
     if only_before or only_after:
         both = f"{only_before:,} rows of the first catalog and {only_after:,} of the second"
-        lines.append(f"not compared, since the other did not measure them: {both}")
+        summary.append(f"not compared, since the other did not measure them: {both}")
     for name, side in (("first", before), ("second", after)):
         if not side.complete:
-            lines.append(f"the {name} catalog is of an interrupted measurement")
-    was = before.platform
-    now = after.platform
+            summary.append(f"the {name} catalog is of an interrupted measurement")
+    now = asdict(after.platform)
     moved = []
-    for name in Platform.__struct_fields__:
-        old = getattr(was, name)
-        new = getattr(now, name)
-        if old != new:
-            moved.append((name, f"{old} -> {new}"))
+    for name, old in asdict(before.platform).items():
+        if old != now[name]:
+            moved.append((name, f"{old} -> {now[name]}"))
     return Page(
         title="What changed between two catalogs of operators",
         facts=moved or [("platform", "the same")],
-        summary=lines,
+        summary=summary,
         columns=("when", *_COLUMNS),
-        tables={
-            kind.capitalize(): _changed(
-                [change for change in found if change.kind == kind]
-            )
-            for kind in KINDS
-        },
+        tables=tables,
     )
-
-
-def _changed(changed: Sequence[Change]) -> list[tuple[str, ...]]:
-    """Return the lines of what changed in one way, those before next to those after."""
-    lines = []
-    for when in ("before", "after"):
-        rows = [row for change in changed if (row := getattr(change, when)) is not None]
-        lines += [(when, *cells) for cells in _lines(rows)]
-    return sorted(lines, key=lambda cells: cells[1:3])
 
 
 def _summary(catalog: Catalog) -> Iterator[str]:
     rows = catalog.rows
     cases = numbers.count(len({row.case for row in rows}), "case")
-    interrupted = "; INTERRUPTED: the same command goes on from there"
-    yield (
-        f"{numbers.count(len(rows), 'row')} of {cases} in {numbers.duration(catalog.seconds)}"
-        f"{'' if catalog.complete else interrupted}"
-    )
+    counted = f"{numbers.count(len(rows), 'row')} of {cases}"
+    interrupted = "" if catalog.complete else "; INTERRUPTED"
+    yield f"{counted} in {numbers.duration(catalog.seconds)}{interrupted}"
     for flags in ("off", "on"):
-        outcomes = Counter(getattr(row, flags).outcome for row in rows).most_common()
-        yield f"flags {flags}: {', '.join(f'{count:,} {name}' for name, count in outcomes)}"
+        outcomes = Counter(getattr(row, flags).outcome for row in rows)
+        counts = [f"{count:,} {name}" for name, count in outcomes.most_common()]
+        yield f"flags {flags}: {', '.join(counts)}"
     if often := sorted(row.off.runs for row in rows if row.off.outcome == "repeats"):
         half = often[len(often) // 2]
         yield (
@@ -189,9 +167,10 @@ def _summary(catalog: Catalog) -> Iterator[str]:
 
 def _lines(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
     """Yield a line for the rows of one case and direction with the same outcomes, in any dtype."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
+    groups = defaultdict[tuple[str, ...], list[Row]](list)
     for row in rows:
-        groups.setdefault((row.case, row.direction, *row.outcomes), []).append(row)
+        key = (row.case, row.direction, *row.outcomes)
+        groups[key].append(row)
     for group in groups.values():
         dearest = max(group, key=lambda row: row.ratio)
         yield (

@@ -57,35 +57,28 @@ def ask(
         ended = interpreter.ask(
             worker, [str(WORKER)], request, _LINE, answer.take, tick=answer.look
         )
+        why = ended.stopped or _how(ended)
     except (NoAnswer, OSError) as error:
-        raise _no_answer(
-            worker, getattr(error, "strerror", None) or str(error)
-        ) from None
+        why = getattr(error, "strerror", None) or str(error)
+        answer.row = None
     if answer.done:
         return
     if answer.row is None:
-        raise _no_answer(worker, _how(ended))
+        raise Inconclusive(
+            f"the measuring process's answer cannot be used: {worker.python}: {why}",
+            remedy="activate the environment that you train in, or name its `python`, which needs "
+            "torch, with `--python`; leave out what writes into the worker's files",
+            reason_id="ops/no-answer",
+        )
     case, dtype, direction = answer.row
-    arm = Arm(outcome=answer.outcome, message=_how(ended))
+    arm = Arm(outcome=answer.outcome, message=why)
     take(Line(row=Row(case=case, dtype=dtype, direction=direction, off=arm, on=arm)))
 
 
 def _how(ended: Ended) -> str:
-    """Return how a process ended before it was done."""
-    if ended.stopped:
-        return ended.stopped
     how = f"signal {ended.signal}" if ended.signal else f"status {ended.exit_code}"
     last = ended.last_line
     return f"it ended the process with {how}{': ' * bool(last)}{last}"
-
-
-def _no_answer(worker: Interpreter, why: str) -> Inconclusive:
-    return Inconclusive(
-        f"the measuring process's answer cannot be used: {worker.python}: {why}",
-        remedy="activate the environment that you train in, or name its `python`, which needs "
-        "torch, with `--python`; leave out what writes into the worker's files",
-        reason_id="ops/no-answer",
-    )
 
 
 class _Answer:
@@ -93,9 +86,8 @@ class _Answer:
 
     def __init__(self, on_line: Callable[[Line], None]) -> None:
         self.on_line = on_line
-        self.memory = max(
-            int(psutil.virtual_memory().available * MEMORY_SHARE), LEAST_MEMORY
-        )
+        available = int(psutil.virtual_memory().available * MEMORY_SHARE)
+        self.memory = max(available, LEAST_MEMORY)
         self.done = False
         self.row: Key | None = None  # begun, and not ended
         self.outcome: Outcome = "crash"  # of that row, if the process ends in it

@@ -56,20 +56,24 @@ def main(request: str) -> None:
         job = json.load(file)
     EXTENSION[:] = [job["extension"]]
     files = job["files"]
-    sizes = {number: sum(map(os.path.getsize, _files(path))) for number, path in files}
-    for library in {READERS[kind_of(path)][1] for _, path in files} - {""}:
-        with contextlib.suppress(Unreadable):  # each file that needs it says so
-            _required(library)
-    _limit_memory(FREE_MEMORY + MAX_MEMORY * max(sizes.values(), default=0))
+    sizes = []
+    for _, path in files:
+        sizes.append(sum(map(os.path.getsize, _files(path))))
+        _, library, _ = READERS[kind_of(path)]
+        if library:
+            with contextlib.suppress(Unreadable):  # each file that needs it says so
+                _required(library)
+    _limit_memory(FREE_MEMORY + MAX_MEMORY * max(sizes, default=0))
     left = job["most"]
     first = Contents(0)
     with open(job["answer"], "w", encoding="ascii") as answer:
-        for number, path in files:
-            answer.write(_line(["file", number]))
+        for (number, path), size in zip(files, sizes):
+            answer.write(_line("file", number))
             answer.flush()  # before it is read: the gate sees which file ended this process
-            contents = Contents(sizes[number])
-            second = job["pairs"] and number % 2 == 1
-            text = _text_of(contents, path, first if second else None, left)
+            contents = Contents(size)
+            is_second = job["pairs"] and number % 2 == 1
+            neighbour = first if is_second else None
+            text = _text_of(contents, path, neighbour, left)
             answer.write(text)
             answer.flush()
             left -= len(text)
@@ -78,51 +82,58 @@ def main(request: str) -> None:
 
 def kind_of(path: str) -> str:
     """Return the key of `READERS` for a file or a folder."""
-    return METADATA if os.path.isdir(path) else os.path.splitext(path)[1].lower()
+    if os.path.isdir(path):
+        return METADATA
+    return os.path.splitext(path)[1].lower()
 
 
-def _text_of(contents: Contents, path: str, first: Contents | None, most: int) -> str:
+def _text_of(
+    contents: Contents,
+    path: str,
+    first: Contents | None,
+    most: int,
+) -> str:
     """Read a file into `contents`, and return its lines of the answer, of `most` bytes."""
+    name, _, reader = READERS[kind_of(path)]
     try:
-        text = "".join(map(_line, _rows(contents, path, first)))
+        reader(contents, path)
+        lines = [_line("leaf", *row) for row in contents.rows.values()]
+        lines.append(_line("end", name, contents.structure()))
+        lines += [] if first is None else _distances(first, contents)
+        text = "".join(lines)
         if len(text) > most:
             raise Unreadable("it holds more than can be told")
         return text
-    # whatever a hostile file makes a reader raise: its bytes can be compared all the same
+    # Whatever a hostile file makes a reader raise: its bytes can be compared all the same.
     except Exception as error:
-        why = printable(str(error).strip().split("\n")[0][:MAX_VALUE])
+        why = str(error).strip().split("\n")[0]
+        why = printable(why[:MAX_VALUE])
         if not isinstance(error, Unreadable):
             why = f"it could not be read ({type(error).__name__}: {why})"
-        return _line(["whole", why])
+        return _line("whole", why)
 
 
-def _line(row: list[Any]) -> str:
+def _line(*row: Any) -> str:
     return json.dumps(row) + "\n"
 
 
-def _rows(contents: Contents, path: str, first: Contents | None) -> Iterator[list[Any]]:
-    name, _, reader = READERS[kind_of(path)]
-    reader(contents, path)
-    for row in contents.rows.values():
-        yield ["leaf", *row]
-    yield ["end", name, contents.structure()]
-    if first is None:
-        return
-    for leaf, tensor in contents.tensors.items():
-        row = contents.rows[leaf]
-        before = first.rows.get(leaf)
-        if before is not None and before[2:4] == row[2:4] and before[4] != row[4]:
-            # a type that has no distance: the digests say that it differs
+def _distances(first: Contents, second: Contents) -> Iterator[str]:
+    for leaf, tensor in second.tensors.items():
+        row = second.rows[leaf]
+        other = first.rows.get(leaf, row)
+        is_same_kind = other[2:4] == row[2:4]
+        if is_same_kind and other[4] != row[4]:
+            # A type that has no distance: the digests say that it differs.
             with contextlib.suppress(Exception):
                 from .distance import measure
 
-                sides = map(_required("torch").as_tensor, (first.tensors[leaf], tensor))
-                yield ["distance", leaf, *measure(*sides)[:4]]
+                as_tensor = _required("torch").as_tensor
+                figures = measure(as_tensor(first.tensors[leaf]), as_tensor(tensor))
+                yield _line("distance", leaf, *figures[:4])
 
 
 def _torch_file(out: Contents, path: str) -> None:
-    with open(path, "rb") as file:
-        zipped = file.read(4) == b"PK\x03\x04"
+    zipped = _bytes(path, 4) == b"PK\x03\x04"
     out.walk("", _load(path, zipped))
 
 
@@ -151,14 +162,17 @@ def _load(source: Any, zipped: bool) -> Any:
 def _safetensors(out: Contents, path: str) -> None:
     _required("torch")
     with _required("safetensors").safe_open(path, framework="pt") as file:
-        for key, value in sorted((file.metadata() or {}).items()):
+        metadata = file.metadata() or {}
+        for key, value in sorted(metadata.items()):
             out.text("__metadata__." + key, value)
         for name in file.keys():  # noqa: SIM118  it is not a mapping
             out.tensor(name, file.get_tensor(name))
 
 
 def _npy(out: Contents, path: str) -> None:
-    out.array("array", _required("numpy").load(path, allow_pickle=False, mmap_mode="r"))
+    numpy = _required("numpy")
+    array = numpy.load(path, allow_pickle=False, mmap_mode="r")
+    out.array("array", array)
 
 
 def _npz(out: Contents, path: str) -> None:
@@ -209,29 +223,31 @@ def _distributed(out: Contents, path: str) -> None:
     """Add a folder of torch.distributed.checkpoint: one leaf for each tensor, or for each shard of
     it; other files as bytes."""
     _required("torch")
-
     with open(os.path.join(path, METADATA), "rb") as file:
         metadata = _Metadata(file).load()
-    files = {os.path.relpath(file, path) for file in _files(path)} - {METADATA}
-    whole = files - {info.relative_path for info in metadata.storage_data.values()}
-    for index, info in sorted(metadata.storage_data.items(), key=_place):
-        if info.relative_path not in files:
+    files = {os.path.relpath(file, path) for file in _files(path)}
+    whole = files - {METADATA}
+    stored = metadata.storage_data
+    for index in sorted(stored, key=_place):
+        info = stored[index]
+        name = info.relative_path
+        if name not in files:
             raise Unreadable(f"its {METADATA} names a file that is not there")
         if getattr(info, "transform_descriptors", None):
             raise Unreadable("its tensors are compressed")
-        with open(os.path.join(path, info.relative_path), "rb") as file:
-            file.seek(info.offset)
-            data = file.read(info.length)
-        chunks = getattr(metadata.state_dict_metadata[index.fqn], "chunks", ())
-        name = f"{index.fqn} at {list(index.offset)}" if len(chunks) > 1 else index.fqn
-        out.walk(name, _load(io.BytesIO(data), zipped=False))
+        whole.discard(name)
+        data = _bytes(os.path.join(path, name), info.length, info.offset)
+        described = metadata.state_dict_metadata[index.fqn]
+        chunks = getattr(described, "chunks", ())
+        shard = f" at {list(index.offset)}" if len(chunks) > 1 else ""
+        value = _load(io.BytesIO(data), zipped=False)
+        out.walk(index.fqn + shard, value)
     for name in sorted(whole):
-        with open(os.path.join(path, name), "rb") as file:
-            out.data(name, file.read())
+        data = _bytes(os.path.join(path, name))
+        out.data(name, data)
 
 
-def _place(item: tuple[Any, Any]) -> tuple[str, tuple[int, ...]]:
-    index, _ = item
+def _place(index: Any) -> tuple[str, tuple[int, ...]]:
     return index.fqn, tuple(index.offset or ())
 
 
@@ -246,21 +262,19 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _json(out: Contents, path: str) -> None:
     """Add a .json file to the last bit: `1` is not `1.0`, `-0.0` is not `0.0`; layout and the order
-    of keys do not count."""
-    out.walk("", json.loads(_json_text(path), object_pairs_hook=_mapping))
-
-
-def _json_lines(out: Contents, path: str) -> None:
-    for number, line in enumerate(_json_text(path).split("\n"), 1):
-        if line.strip():
-            out.walk(f"line {number}", json.loads(line, object_pairs_hook=_mapping), 1)
-
-
-def _json_text(path: str) -> str:
+    of keys do not count. Of several JSON texts, one a line, each is added by its line."""
     text = _text(path)
     if sum(map(text.count, "[{,")) > MAX_MARKS:
         raise Unreadable(f"it holds more than {MAX_MARKS:,} values")
-    return text
+    lines = {"": text}
+    if not path.lower().endswith(".json"):
+        lines = {}
+        for number, line in enumerate(text.split("\n"), 1):
+            lines[f"line {number}"] = line
+    for name, line in lines.items():
+        if line.strip() or not name:
+            value = json.loads(line, object_pairs_hook=_mapping)
+            out.walk(name, value, depth=bool(name))
 
 
 def _table(out: Contents, path: str) -> None:
@@ -269,30 +283,40 @@ def _table(out: Contents, path: str) -> None:
     header: dict[int, str] = {}
     delimiter = "\t" if path.lower().endswith(".tsv") else ","
     text = io.StringIO(_text(path), newline="")
-    for number, row in enumerate(csv.reader(text, delimiter=delimiter, strict=True), 1):
+    table = csv.reader(text, delimiter=delimiter, strict=True)
+    for number, row in enumerate(table, 1):
         if number > MAX_LEAVES:
             raise Unreadable(f"it has more than {MAX_LEAVES:,} rows")
-        if number == 1 and all(cell.strip() and not _numeric(cell) for cell in row):
+        if number == 1 and all(map(_is_title, row)):
             header = dict(enumerate(row[:10_000], 1))
         out.container(f"row {number}", str(len(row)))
         for column, cell in enumerate(row, 1):
             out.text(f"row {number}, column {header.get(column, column)}", cell, "cell")
 
 
-def _numeric(cell: str) -> bool:
+def _is_title(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
-        return False
-    return True
+        return bool(cell.strip())
+    return False
 
 
 def _text(path: str) -> str:
-    with open(path, "rb") as file:
-        data = file.read(MAX_TEXT + 1)
+    data = _bytes(path, MAX_TEXT + 1)
     if len(data) > MAX_TEXT:
         raise Unreadable(f"it is larger than {MAX_TEXT // 2**20} MiB")
     return data.decode("utf-8-sig")
+
+
+def _bytes(
+    path: str,
+    most: int = -1,
+    offset: int = 0,
+) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(most)
 
 
 def _required(name: str) -> Any:
@@ -319,12 +343,13 @@ def _limit_memory(room: int) -> None:
         import resource
 
         with open("/proc/self/statm", encoding="ascii") as file:
-            used = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + room, used + room))
+            pages = int(file.read().split()[0])
+        limit = pages * resource.getpagesize() + room
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 _TORCH = ("torch", "torch", _torch_file)
-_LINES = ("jsonl", "", _json_lines)
+_LINES = ("jsonl", "", _json)
 # suffix -> format, what it is read with, reader
 READERS: dict[str, tuple[str, str, Callable[[Contents, str], None]]] = {
     ".pt": _TORCH,

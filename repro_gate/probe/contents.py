@@ -44,9 +44,6 @@ class Contents:
         self._containers: list[str] = []
         self._bytes_left = FREE_BYTES + MAX_EXPANSION * size
         self._characters = 0
-        # digests of tensors that share storage, shape and strides
-        self._known: dict[Any, str] = {}
-        self._counts: dict[str, int] = {}
 
     def add(
         self,
@@ -57,12 +54,11 @@ class Contents:
         digest: str,
         value: str | None = None,
     ) -> str:
-        """Take one leaf; a name that comes again gets ` (2)` behind it. Raises Unreadable above the
-        limits."""
-        name = first = printable(name) or "(root)"
+        """Take one leaf; a name that comes again gets its place behind it. Raises Unreadable above
+        the limits."""
+        name = printable(name) or "(root)"
         while name in self.rows:
-            self._counts[first] = self._counts.get(first, 1) + 1
-            name = f"{first} ({self._counts[first]})"
+            name += f" ({len(self.rows) + 1})"
         value = value and printable(value[: MAX_VALUE + 1])
         if value and len(value) > MAX_VALUE:
             value = value[: MAX_VALUE - 1] + "…"
@@ -88,10 +84,16 @@ class Contents:
         self.add(name, "bytes", dtype, [len(content)], digest, value)
 
     def text(self, name: str, value: str, dtype: str = "str") -> None:
-        self._add_value(name, "text", dtype, value.encode(*_TEXT), value)
+        self._value(name, "text", dtype, value.encode(*_TEXT), value)
 
     def container(self, name: str, kind: str) -> None:
-        self._containers.append(f"{name}\0{kind}")
+        self._containers.append(f"{name}\0{kind}\n")
+
+    def structure(self) -> str:
+        """Return a digest over container types and the types of keys, blind to the order of
+        keys."""
+        lines = "".join(sorted(self._containers))
+        return hashlib.sha256(lines.encode(*_TEXT)).hexdigest()
 
     def spend(self, count: int) -> None:
         """Take `count` bytes to digest off the file's budget."""
@@ -105,24 +107,19 @@ class Contents:
         tensor = tensor.detach()
         self.container(name, "tensor " + type(tensor).__name__)
         strided = str(tensor.layout) == "torch.strided" and digest.in_memory(tensor)
-        key: Any = object()
         if strided:
-            key = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
-            key += tensor.is_conj(), tensor.is_neg()
-        if key not in self._known:
-            self.spend(tensor.numel() * tensor.element_size() if strided else 0)
-            self._known[key] = digest.digest_all([tensor]).hex()
-            if digest.UNREAD:
-                kind, _ = digest.UNREAD.popitem()
-                raise Unreadable(
-                    f"it holds a tensor of a type that cannot be read ({kind})"
-                )
+            self.spend(tensor.numel() * tensor.element_size())
+        digested = digest.digest_all([tensor]).hex()
+        if digest.UNREAD:
+            kind, _ = digest.UNREAD.popitem()
+            raise Unreadable(
+                f"it holds a tensor of a type that cannot be read ({kind})"
+            )
         _, dtype, shape = digest.describe(name, tensor)
         single = strided and tensor.numel() == 1 and not tensor.is_quantized
-        item = tensor.item() if single else None
-        # the digests of two NaNs say more
-        value = repr(item) if item is not None and item == item else None
-        name = self.add(name, "tensor", dtype, list(shape), self._known[key], value)
+        value = _single(tensor) if single else None
+        sizes = list(shape)
+        name = self.add(name, "tensor", dtype, sizes, digested, value)
         self.tensors[name] = tensor
 
     def array(self, name: str, array: Any) -> None:
@@ -131,47 +128,58 @@ class Contents:
         if array.dtype.hasobject:
             raise Unreadable("it holds an array of Python objects, which is a pickle")
         self.spend(array.nbytes)
-        kind = array.dtype
-        simple = kind.names is None and kind.isnative and kind.kind in "biufc"
-        dtype = str(kind if simple else kind.descr if kind.names else kind.str)
+        dtype = str(array.dtype)
         state = hashlib.sha256(f"{dtype}\0{array.shape}\0".encode())
         state.update(array.tobytes())  # in C order
-        single = simple and array.size == 1 and not (array != array).any()
-        value = repr(array.reshape(-1)[0].item()) if single else None
-        digest = state.hexdigest()
-        name = self.add(name, "tensor", dtype, list(array.shape), digest, value)
+        single = array.size == 1 and array.dtype.kind in "biufc"
+        value = _single(array) if single else None
+        shape = list(array.shape)
+        name = self.add(name, "tensor", dtype, shape, state.hexdigest(), value)
         self.tensors[name] = array
 
     def walk(
-        self, name: str, value: Any, depth: int = 0, above: tuple[int, ...] = ()
+        self,
+        name: str,
+        value: Any,
+        depth: int = 0,
+        above: tuple[int, ...] = (),
     ) -> None:
         """Add what a checkpoint holds under `name`. Raises Unreadable for an object of a type that
         is not known here."""
         torch = sys.modules.get("torch")
         numpy = sys.modules.get("numpy")
+        kind = type(value).__name__
         if torch is not None and isinstance(value, torch.Tensor):
-            self.container(name, f"{type(value).__name__} {value.requires_grad}")
+            self.container(name, f"{kind} {value.requires_grad}")
             self.tensor(name, value)
         elif numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-            self.container(name, type(value).__name__)
+            self.container(name, kind)
             self.array(name, numpy.asarray(value))
         elif id(value) in above:
             self.text(name, "holds itself", "reference")
         elif isinstance(value, (dict, list, tuple, set, frozenset, collections.deque)):
             self._walk_container(name, value, depth, (*above, id(value)))
-        elif torch is not None and type(value) in [getattr(torch, it) for it in _TYPES]:
-            self.text(name, str(value), type(value).__name__)
+        elif isinstance(value, str):
+            self.text(name, value)
+        elif isinstance(value, (bytes, bytearray)):
+            text = value.hex() if len(value) <= 32 else None
+            self.data(name, bytes(value), kind, text)
+        elif isinstance(value, (int, float, complex)):
+            self._value(name, "number", kind, *_number(value))
+        elif value is None:
+            self.text(name, "None", "None")
+        elif type(value) in [getattr(torch, it, None) for it in _TYPES]:
+            self.text(name, str(value), kind)
         else:
-            self._scalar(name, value)
-
-    def structure(self) -> str:
-        """Return a digest over container types and the types of keys, blind to the order of
-        keys."""
-        lines = "".join(line + "\n" for line in sorted(self._containers))
-        return hashlib.sha256(lines.encode(*_TEXT)).hexdigest()
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            raise Unreadable(f"it holds an object of type {kind}")
 
     def _walk_container(
-        self, name: str, value: Any, depth: int, above: tuple[int, ...]
+        self,
+        name: str,
+        value: Any,
+        depth: int,
+        above: tuple[int, ...],
     ) -> None:
         kind = type(value).__name__
         if isinstance(value, dict):
@@ -181,7 +189,7 @@ class Contents:
         else:
             items = value
             if isinstance(value, (set, frozenset)):
-                items = sorted(value, key=lambda it: (type(it).__name__, repr(it)))
+                items = sorted(value, key=_order)
             pairs = [(str(index), item) for index, item in enumerate(items)]
             shape = str(len(pairs))
         self.container(name, f"{kind} {shape}")
@@ -193,43 +201,51 @@ class Contents:
                 raise Unreadable(f"a name is longer than {MAX_NAME:,} characters")
             self.walk(joined, item, depth + 1, above)
         if not pairs:
-            self.text(name, {"dict": "{}", "tuple": "()"}.get(kind, "[]"), kind)
+            text = {"dict": "{}", "tuple": "()"}.get(kind, "[]")
+            self.text(name, text, kind)
 
-    def _scalar(self, name: str, value: Any) -> None:
-        kind = type(value).__name__
-        if isinstance(value, str):
-            self.text(name, value)
-        elif isinstance(value, (bytes, bytearray)):
-            text = value.hex() if len(value) <= 32 else None
-            self.data(name, bytes(value), kind, text)
-        elif value is None:
-            self.text(name, "None", "None")
-        elif isinstance(value, (int, float, complex)):
-            self._add_value(name, "number", *_number(value))
-        else:
-            kind = f"{type(value).__module__}.{type(value).__qualname__}"
-            raise Unreadable(f"it holds an object of type {kind}")
-
-    def _add_value(
-        self, name: str, kind: str, dtype: str, data: bytes, text: str
+    def _value(
+        self,
+        name: str,
+        kind: str,
+        dtype: str,
+        data: bytes,
+        text: str,
     ) -> None:
-        digest = hashlib.sha256(dtype.encode() + b"\0" + data).hexdigest()
+        typed = dtype.encode() + b"\0" + data
+        digest = hashlib.sha256(typed).hexdigest()
         self.add(name, kind, dtype, None, digest, text)
 
 
-def _number(value: Any) -> tuple[str, bytes, str]:
-    """Return the type of a number, the bytes that are digested of it, and its text."""
-    if isinstance(value, bool):
-        return "bool", str(value).encode(), str(value)
+def _order(item: Any) -> tuple[str, str]:
+    return type(item).__name__, repr(item)
+
+
+def _single(array: Any) -> str | None:
+    """Return the one element; None for a NaN, of which the digest says more."""
+    item = array.item()
+    return repr(item) if item == item else None
+
+
+def _number(value: Any) -> tuple[bytes, str]:
+    """Return the bytes that are digested of a number, and its text."""
     if isinstance(value, int):
-        bits = value.bit_length()  # decimal conversion of a longer one is quadratic
-        text = str(value) if bits <= 4096 else f"an integer of {bits} bits"
-        return "int", hex(value).encode(), text
+        return hex(value).encode(), _decimal(value)
     if isinstance(value, complex):
-        return "complex", struct.pack("<dd", value.real, value.imag), repr(value)
-    data = struct.pack("<d", value)
-    usual = value == value or data == struct.pack("<d", float("nan"))
-    return "float", data, repr(value) if usual else f"nan (0x{data[::-1].hex()})"
+        data = struct.pack("<dd", value.real, value.imag)
+    else:
+        data = struct.pack("<d", value)
+    if value == value:
+        return data, repr(value)
+    return data, f"nan (0x{data[::-1].hex()})"
+
+
+def _decimal(number: int) -> str:
+    """Return an integer as text; a long one, of which the decimal conversion is quadratic, as
+    hexadecimal digits."""
+    if number.bit_length() > 4096:
+        return hex(number)
+    return repr(number)
 
 
 def _key(key: Any) -> str:
@@ -238,8 +254,10 @@ def _key(key: Any) -> str:
         return key
     if isinstance(key, tuple) and len(key) <= 16:
         return "(" + ", ".join(map(_key, key)) + ")"
-    if isinstance(key, int) and key.bit_length() >= 4096:
-        return hex(key)
-    if isinstance(key, (int, float, bytes)) or key is None:
+    if isinstance(key, int):
+        return _decimal(key)
+    if isinstance(key, (float, bytes)) or key is None:
         return repr(key)
-    return str(key) if type(key).__module__ == "torch" else f"<{type(key).__name__}>"
+    if type(key).__module__ == "torch":
+        return str(key)
+    return f"<{type(key).__name__}>"

@@ -78,10 +78,9 @@ def _loaded(path: str) -> Any:
     """Return the extension in a file, under no name in `sys.modules`; None if it is not there or
     not what it should be."""
     try:
-        loader = importlib.machinery.ExtensionFileLoader("_xxhash", path)
-        spec = importlib.util.spec_from_file_location("_xxhash", path, loader=loader)
-        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-        loader.exec_module(module)
+        spec: Any = importlib.util.spec_from_file_location("_xxhash", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
         return module if module.xxh3_128_digest(b"", 0).hex() == EMPTY else None
     except Exception:  # not there, or built for another C library
         return None
@@ -178,14 +177,12 @@ def _composed(tensor: Any, depth: int) -> bytes:
     if shapeless(tensor):
         return _sha256(b"", _SHA256(kind.encode()))
     fields = ("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))
-    state = _SHA256(repr(fields).encode("utf-8", "backslashreplace"))
-    content = b""
+    state = _SHA256(repr(fields).encode())
     try:
         names, parts = _parts(tensor)
         if depth >= _DEPTH or len(parts) > _PARTS:
             raise ValueError("nested too deep")
-        content = repr(names).encode("utf-8", "backslashreplace")
-        content += digest_all(parts, depth + 1)
+        content = repr(names).encode() + digest_all(parts, depth + 1)
     except Exception:
         content = b""
         if len(UNREAD) < _PARTS:

@@ -25,7 +25,11 @@ from .session import Session
 PIECE = 128 * 1024
 _HEADROOM = 256 * 1024 * 1024  # bytes of the disk that are left alone
 Figures = tuple[
-    Optional[float], Optional[int], Optional[float], Optional[float], Optional[float]
+    Optional[float],
+    Optional[int],
+    Optional[float],
+    Optional[float],
+    Optional[float],
 ]
 Item = tuple[str, Any]
 
@@ -48,47 +52,63 @@ def measure(reference: Any, tensor: Any) -> Figures:
     squares = 0.0
     norms = 0.0
     top = 0.0
-    for start in range(0, a.numel(), PIECE):
-        x = a[start : start + PIECE]
-        y = b[start : start + PIECE]
+    for x, y in zip(a.split(PIECE), b.split(PIECE)):
         wide = x.to(torch.float64)
         norms += float((wide * wide).sum())
-        top = max(float(wide.abs().max()), top) if top == top else top
-        bits = [side.contiguous().view(torch.uint8) for side in (x, y)]
-        if torch.equal(*bits):  # no distance, NaN or not
+        if top == top and wide.numel():  # a NaN stays one
+            top = max(float(wide.abs().max()), top)
+        if torch.equal(_bits(x), _bits(y)):  # no distance, NaN or not
             continue
         other = y.to(torch.float64)
-        gap = (other - wide).abs().masked_fill_(other == wide, 0.0)
+        gap = (other - wide).abs()
+        gap.masked_fill_(other == wide, 0.0)
         squares += float((gap * gap).sum())
-        # in this order a NaN stays one
-        largest = max(float(gap.max()), largest) if largest == largest else largest
+        if largest == largest:
+            largest = max(float(gap.max()), largest)
         if has_ulp:
-            ulps = max(ulps, ulp.largest(ulp.gaps(torch, x, y)))
-    most = ulps if has_ulp and _finite(squares) is not None else None
-    figures = [_finite(number) for number in (largest, squares**0.5, norms**0.5, top)]
-    return figures[0], most, figures[1], figures[2], figures[3]
+            gaps = ulp.gaps(torch, x, y)
+            ulps = max(ulps, ulp.largest(gaps))
+    distance = _finite(squares**0.5)
+    most = ulps if has_ulp and distance is not None else None
+    norm = _finite(norms**0.5)
+    return _finite(largest), most, distance, norm, _finite(top)
+
+
+def _bits(tensor: Any) -> Any:
+    return tensor.contiguous().view(torch.uint8)
 
 
 def _finite(value: float) -> float | None:
     return value if value - value == 0 else None
 
 
-def keep(session: Session, label: str, kind: str, items: Iterable[Item]) -> None:
+def keep(
+    session: Session,
+    label: str,
+    kind: str,
+    items: Iterable[Item],
+) -> None:
     """Keep the tensors among `items` (name, value) under `label` (`final`, or a step's), or measure
     them against the reference run's."""
-    tensors = [item for item in items if _keepable(item[1])]
+    tensors = []
+    for name, value in items:
+        if isinstance(value, torch.Tensor) and _keepable(value):
+            tensors.append((describe(name, value), local(value)))
     if not tensors:
         return
-    name = f"{label}.{kind}"
-    # two optimizers, two batches of one step
-    number = session.kept_files[name] = session.kept_files.get(name, 0) + 1
-    name += f".{number}.kept" if number > 1 else ".kept"
-    reference: dict[str, str] | None = session.config["keep"].get("reference")
+    file = f"{label}.{kind}"
+    # Two optimizers, two batches of one step.
+    number = session.kept_files.get(file, 0)
+    session.kept_files[file] = number + 1
+    file += f".{number}.kept"
+    reference = session.config["keep"].get("reference")
     if reference is None:
-        _write(session, f"{session.stem}.{name}", tensors)
+        _write(session, f"{session.stem}.{file}", tensors)
     elif stem := reference.get(session.key(), reference.get("")):
-        path = f"{stem}.{name}"
-        step = session.step - 1 if label == "final" else session.step
+        path = f"{stem}.{file}"
+        step = session.step
+        if label == "final":
+            step -= 1
         if os.path.exists(path):
             rows = [[*row, step] for row in _measured(path, kind, tensors)]
             session.event("distances", rows=rows)
@@ -103,69 +123,79 @@ def perturb(items: Iterable[Item], lost: int) -> None:
         bits = ulp.integer(torch, tensor.dtype)
         if bits is None or not in_memory(tensor):
             continue
-        flipped = 1 << (lost if tensor.dtype is torch.float32 else 0)
+        flipped = 1 << lost if tensor.dtype is torch.float32 else 1
         flat = tensor.contiguous().reshape(-1)
         for start in range(0, flat.numel(), PIECE):
             piece = flat[start : start + PIECE].view(bits)
-            places = torch.arange(start, start + piece.numel(), device=flat.device)
+            end = start + piece.numel()
+            places = torch.arange(start, end, device=flat.device)
             chosen = (places * 2654435761 >> 16) & 1
             piece ^= (chosen * flipped).to(bits)
         tensor.copy_(flat.view(tensor.shape))
 
 
 def _keepable(tensor: Any) -> bool:
-    if not isinstance(tensor, torch.Tensor) or not in_memory(tensor):
+    if not in_memory(tensor):
         return False
-    tensor = local(tensor)
-    return (
-        tensor.layout is torch.strided
-        and not tensor.is_quantized
-        and tensor.numel() > 0
-    )
+    own = local(tensor)
+    strided = own.layout is torch.strided and not own.is_quantized
+    return strided and own.numel() > 0
 
 
-def _write(session: Session, name: str, items: Sequence[Item]) -> None:
+def _write(
+    session: Session,
+    name: str,
+    items: Sequence[tuple[Row, Any]],
+) -> None:
     """Write a file: of each tensor a line of JSON, [name, dtype, shape, bytes], and its bytes."""
-    parts = [local(tensor) for _, tensor in items]
-    total = sum(part.numel() * part.element_size() for part in parts)
+    sizes = [part.numel() * part.element_size() for _, part in items]
     folder = session.config["traces"]
     room = os.statvfs(folder)
     try:
-        if total + _HEADROOM > room.f_bavail * room.f_frsize:
-            raise OSError(f"too little room for {total} bytes in {folder}")
+        if sum(sizes) + _HEADROOM > room.f_bavail * room.f_frsize:
+            raise OSError(f"too little room for {sum(sizes)} bytes in {folder}")
         with open(os.path.join(folder, name), "xb") as file:
-            for item in items:
-                own = _on_cpu(item[1])
-                size = own.numel() * own.element_size()
-                file.write(json.dumps([*describe(*item), size]).encode() + b"\n")
-                file.write((ctypes.c_char * size).from_address(own.data_ptr()))
+            for (row, part), size in zip(items, sizes):
+                own = _on_cpu(part)
+                line = json.dumps([*row, size]).encode()
+                file.write(line + b"\n")
+                array = ctypes.c_char * size
+                file.write(array.from_address(own.data_ptr()))
     except OSError as error:
         why = error.strerror or error
         session.note("state-not-kept", f"tensors were not kept: {why}")
 
 
-def _measured(path: str, kind: str, items: Sequence[Item]) -> list[list[Any]]:
+def _measured(
+    path: str,
+    kind: str,
+    items: Sequence[tuple[Row, Any]],
+) -> list[list[Any]]:
     """Return one row for each tensor that has a counterpart of its name, dtype and shape in the
     file at `path`."""
     rows = []
     tensors: dict[Row, Any] = {}
-    for name, tensor in items:  # the exact name comes before one without wrappers
-        tensors.setdefault(describe(unwrapped(name), tensor), tensor)
-    tensors.update((describe(*item), item[1]) for item in items)
-    # a file that was cut off says less
+    # The exact name comes before one without wrappers.
+    for (name, dtype, shape), tensor in items:
+        tensors.setdefault((unwrapped(name), dtype, shape), tensor)
+    tensors.update(items)
+    # A file that was cut off says less.
     with contextlib.suppress(Exception), open(path, "rb") as file:
-        for line in iter(file.readline, b""):
+        for line in file:
             name, dtype, shape, size = json.loads(line)
             content = bytearray(file.read(size))  # one tensor at a time
-            rest = (dtype, tuple(shape))
-            tensor = tensors.get((name, *rest), tensors.get((unwrapped(name), *rest)))
+            exact = (name, dtype, tuple(shape))
+            bare = (unwrapped(name), dtype, tuple(shape))
+            tensor = tensors.get(exact, tensors.get(bare))
             if tensor is not None:
                 own = _on_cpu(tensor)
-                other = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
-                rows.append([kind, name, dtype, shape, *measure(other, own)])
+                other = torch.frombuffer(content, dtype=own.dtype)
+                figures = measure(other.view(own.shape), own)
+                rows.append([kind, name, dtype, shape, *figures])
     return rows
 
 
 def _on_cpu(tensor: Any) -> Any:
     with torch.no_grad():
-        return local(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
+        values = tensor.detach().resolve_conj().resolve_neg()
+        return values.cpu().contiguous()

@@ -34,7 +34,8 @@ def look(names: Names) -> tuple[list[Row], int]:
     failed = 0
     rows: list[Row] = []
     budget = [_BYTES]
-    for root in sorted(roots()[:_MODULES], key=lambda item: type(item).__name__):
+    found = sorted(roots()[:_MODULES], key=lambda item: type(item).__name__)
+    for root in found:
         try:
             rows.extend(_rows(root, names, budget))
         except Exception:
@@ -44,7 +45,11 @@ def look(names: Names) -> tuple[list[Row], int]:
     return sorted(rows)[:MAX_UNMOVED], failed
 
 
-def _rows(root: Any, names: Names, budget: list[int]) -> Iterator[Row]:
+def _rows(
+    root: Any,
+    names: Names,
+    budget: list[int],
+) -> Iterator[Row]:
     label = type(root).__name__
     usual = vars(torch.nn.Module())
     tensors = parameters(root)
@@ -54,21 +59,24 @@ def _rows(root: Any, names: Names, budget: list[int]) -> Iterator[Row]:
         yield "module", label[:MAX_NAME], _digest(digest_all(tensors))
     for path, module in modules(root):
         for key, value in list(vars(module).items()):
-            name = ".".join(filter(None, (label, path, key)))[:MAX_NAME]
             if key in usual:
                 continue
-            if isinstance(value, torch.Tensor):
-                if _readable([value], names, budget):
-                    yield "attribute", name, digest_all([value]).hex()
-            elif type(value) in (int, float):
+            name = ".".join(filter(None, (label, path, key)))[:MAX_NAME]
+            if type(value) in (int, float):
                 yield "attribute", name, _digest(repr(value).encode())
+            elif isinstance(value, torch.Tensor) and _readable([value], names, budget):
+                yield "attribute", name, digest_all([value]).hex()
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _readable(tensors: list[Any], names: Names, budget: list[int]) -> bool:
+def _readable(
+    tensors: list[Any],
+    names: Names,
+    budget: list[int],
+) -> bool:
     """Take the bytes of these tensors off the budget, if it is large enough, no optimizer's model
     holds them and all can be read."""
     size = 0
@@ -91,35 +99,41 @@ class NonFinite:
         # (kind, name) -> tensor, step, whether all of it was NaN
         self._tensors: dict[tuple[str, str], tuple[Any, int, bool]] = {}
 
-    def look(self, kind: str, items: Iterable[tuple[str, Any]], step: int) -> None:
+    def look(
+        self,
+        kind: str,
+        items: Iterable[tuple[str, Any]],
+        step: int,
+    ) -> None:
+        known = self._tensors
         for name, tensor in items:
-            key = kind, name
-            room = len(self._tensors) < _NAN and key not in self._tensors
-            if room and _nan(tensor):
-                self._tensors[key] = tensor, step, _nan(tensor, whole=True)
+            key = (kind, name)
+            if len(known) < _NAN and key not in known and _nan(tensor):
+                known[key] = tensor, step, _nan(tensor, whole=True)
 
     def lasting(self) -> list[tuple[Any, ...]]:
         """Return (kind, name, step, whether all of it was NaN) of what still holds NaN now."""
-        return [
-            (*key, step, whole)
-            for key, (tensor, step, whole) in self._tensors.items()
-            if _nan(tensor)
-        ]
+        found = []
+        for (kind, name), (tensor, step, whole) in self._tensors.items():
+            if _nan(tensor):
+                found.append((kind, name, step, whole))
+        return found
 
 
 def _nan(tensor: Any, whole: bool = False) -> bool:
     """Return whether any element (`whole`: every element) is NaN. A tensor that cannot be asked
     (sparse, float8, on `meta`) has none."""
     part = local(tensor)
+    # A tensor subclass may refuse any operator; the training must not notice.
     try:
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             if not in_memory(part):
                 return False
-            # one pass without a temporary; a sum that is not finite may be an overflow
-            if not (whole or part.is_complex()) and torch.isfinite(part.sum()):
+            # One pass without a temporary; a sum that is not finite may be an overflow.
+            is_summed = not whole and not part.is_complex()
+            if is_summed and torch.isfinite(part.sum()):
                 return False
             is_nan = torch.isnan(part)
             return bool(is_nan.all() if whole else is_nan.any())
-    # a tensor subclass may refuse any operator; the training must not notice
     except Exception:
         return False

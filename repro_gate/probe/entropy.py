@@ -123,12 +123,23 @@ class Draws:
             around = functools.partial(self._around, "uuid.uuid1")
             patch.wrap(module, "uuid1", around)
 
-    def _around(self, source: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+    def _around(
+        self,
+        source: str,
+        original: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         self._draw(source, sys._getframe(1))
         return original(*args, **kwargs)
 
     def _seed(
-        self, original: Any, generator: Any, a: Any = None, *args: Any, **kwargs: Any
+        self,
+        original: Any,
+        generator: Any,
+        a: Any = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         if a is None:
             self._draw("random", sys._getframe(1), generator)

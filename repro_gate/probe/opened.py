@@ -51,8 +51,9 @@ class Opened:
     nothing and open nothing."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self._workspace = os.path.realpath(config["workspace"]) + os.sep
-        self._within = (os.path.abspath(config["workspace"]) + os.sep, self._workspace)
+        workspace = config["workspace"]
+        self._workspace = os.path.realpath(workspace) + os.sep
+        self._within = (os.path.abspath(workspace) + os.sep, self._workspace)
         self._started = config["started"]
         # when the first run of the gate run may have begun; None: nobody knows
         self._began = config["began"]
@@ -83,7 +84,8 @@ class Opened:
     def beyond(self, path: str) -> bool:
         """Return whether an absolute path lies outside of what is the run's, the interpreter's, the
         system's and declared data. Installed files may be links to a package manager's cache."""
-        is_own = (path + os.sep).startswith((*self._within, *self._own))
+        below = path + os.sep
+        is_own = below.startswith((*self._within, *self._own))
         return not (is_own or of_system(path) or installed(path))
 
     def folder_changed(self) -> None:
@@ -98,7 +100,7 @@ class Opened:
         while self._pending:
             part = self._pending[:_EVENT]
             self._pending = self._pending[_EVENT:]
-            current.event("opened", rows=[list(item) for item in part])
+            current.event("opened", rows=part)
 
     def forked(self) -> None:
         """Begin anew in a forked child: what its parent found is its parent's to write."""
@@ -112,20 +114,26 @@ class Opened:
         path = os.path.abspath(os.fsdecode(item))
         if not (path.startswith(self._within) or self.beyond(path)):
             return True
-        real = path if _HUB.search(path) else _source_of(os.path.realpath(path))
+        real = path
+        if not _HUB.search(path):
+            real = _source_of(os.path.realpath(path))
         within = real.startswith(self._workspace)
         left_out = of_system(real) or (real + os.sep).startswith(self._own)
         if (left_out and not within) or real in self._files:
             return True
         # OSError: there is no such file, and there may be one later
         state = os.stat(real)
-        if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
+        if not stat.S_ISREG(state.st_mode):
             return False
-        left = self._old.get(real)
-        if left is None and state.st_ctime >= self._started:
+        if not os.access(real, os.R_OK):
+            return False
+        changed = state.st_ctime
+        if real in self._old:
+            left = self._old[real]
+        elif changed >= self._started:
             return True
-        if left is None:
-            earlier = self._began is not None and state.st_ctime >= self._began
+        else:
+            earlier = self._began is not None and changed >= self._began
             left = earlier and not within and state.st_size > 0
         if reads:
             self._note(real, within, left)
@@ -141,13 +149,15 @@ class Opened:
                 session.current().note("opened-not-all", limit)
             return
         self._files.add(real)
-        path = printable(real[len(self._workspace) :] if within else real)
+        start = len(self._workspace) if within else 0
+        path = printable(real[start:])
         file, line = source_line.nearest(sys._getframe(2))
         by = {"file": file, "line": line} if file else None
         if len(path) <= MAX_NAME:
             self._pending.append((path, within, by, left))
-        many = len(self._files) < _AT_ONCE or len(self._pending) >= _AT_ONCE
-        if self._forked and many:
+        if not self._forked:
+            return
+        if len(self._files) < _AT_ONCE or len(self._pending) >= _AT_ONCE:
             session.current().flush()
 
 
@@ -155,7 +165,9 @@ def of_system(path: str) -> bool:
     """Return whether an absolute path is the operating system's, its packages' or its drivers': no
     place for a training's data."""
     below = path + os.sep
-    return below.startswith(_system_folders()) and not below.startswith(_MEMORY)
+    if below.startswith(_MEMORY):
+        return False
+    return below.startswith(_system_folders())
 
 
 def installed(path: str) -> bool:
@@ -187,11 +199,16 @@ def _source_of(path: str) -> str:
 def interpreter() -> list[str]:
     """Return where the gate, the interpreter and what is installed for it lie. A virtual
     environment may share its folder with a checkout."""
-    library = os.path.dirname(os.path.abspath(os.__file__))
-    gate = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    folders = [sys.base_prefix, sys.base_exec_prefix, library, gate]
+    probe = os.path.dirname(os.path.abspath(__file__))
+    folders = [
+        sys.base_prefix,
+        sys.base_exec_prefix,
+        os.path.dirname(os.path.abspath(os.__file__)),
+        os.path.dirname(probe),
+    ]
     for prefix in {sys.prefix, sys.exec_prefix}:
-        names = _OF_A_VENV if os.path.exists(f"{prefix}/pyvenv.cfg") else [""]
+        is_venv = os.path.exists(f"{prefix}/pyvenv.cfg")
+        names = _OF_A_VENV if is_venv else [""]
         folders += [os.path.join(prefix, name) for name in names]
     return folders
 
@@ -199,14 +216,18 @@ def interpreter() -> list[str]:
 def with_separator(folders: Sequence[str]) -> tuple[str, ...]:
     """Return each folder as it is written and as it is, with a separator behind it; the root of all
     is none of them."""
-    both: list[str] = []
+    both: dict[str, None] = {}
     for folder in filter(None, folders):
-        both += [os.path.abspath(folder), os.path.realpath(folder)]
-    return tuple(dict.fromkeys(folder + os.sep for folder in both if folder != os.sep))
+        both[os.path.abspath(folder) + os.sep] = None
+        both[os.path.realpath(folder) + os.sep] = None
+    both.pop(os.sep * 2, None)
+    return tuple(both)
 
 
 def purpose(mode: Any, flags: Any) -> tuple[bool, bool]:
     """Return whether opening keeps what was there, and whether it may write."""
     if isinstance(mode, str):
-        return not {*"wx"} & {*mode}, bool({*"wax+"} & {*mode})
-    return not flags & (os.O_TRUNC | os.O_EXCL), bool(flags & _WRITING)
+        letters = {*mode}
+        return letters.isdisjoint("wx"), not letters.isdisjoint("wax+")
+    empties = flags & (os.O_TRUNC | os.O_EXCL)
+    return not empties, bool(flags & _WRITING)

@@ -33,8 +33,10 @@ class Tensors:
         """Record through this session from here on."""
         self.session = session
         # what is trained without an optimizer, in the form of one: `names` finds their models
-        self.leaves = SimpleNamespace(param_groups=[{"params": []}])
-        self._rows: dict[Any, tuple[tuple[Row, ...], list[Any] | None]] = {}
+        params: list[Any] = []
+        group = {"params": params}
+        self.leaves = SimpleNamespace(param_groups=[group])
+        self._rows: dict[Any, tuple[tuple[Row, ...], Any]] = {}
         # id(parameter) -> key of its state -> name
         self._state_names: dict[int, dict[str, str]] = {}
 
@@ -42,26 +44,38 @@ class Tensors:
         """Name what these optimizers update, if it has no name yet: theirs first, what no optimizer
         updates last."""
         now = list(optimizers)
-        if not all(map(self.names.knows, now)):
-            everyone = {id(item): item for item in (*now, *self.made)}
-            everyone.pop(id(self.leaves), None)
-            self.names = names.name_tensors([*everyone.values(), self.leaves])
-            self._state_names = {}
+        if all(map(self.names.knows, now)):
+            return
+        everyone = {id(item): item for item in (*now, *self.made)}
+        everyone.pop(id(self.leaves), None)
+        ordered = [*everyone.values(), self.leaves]
+        self.names = names.name_tensors(ordered)
+        self._state_names = {}
 
-    def record(self, kind: str, items: Sequence[Item], label: str = "") -> None:
+    def record(
+        self,
+        kind: str,
+        items: Sequence[Item],
+        label: str = "",
+    ) -> None:
         """Record one block. Rows are made once for each list of names: a change of dtype or shape
         shows in the digest."""
-        if items:
-            key = (kind, label, tuple([item[0] for item in items]))
-            if key not in self._rows:
-                described = tuple([describe(*item) for item in items])
-                # gradients are made anew at each step
-                new = None if kind == "gradient" else [SLOT] * len(items)
-                self._rows[key] = described, new
-            rows, slots = self._rows[key]
-            tensors = [tensor for _, tensor in items]
-            self.session.block(kind, rows, begin(tensors, slots=slots))
-            self.keep(kind, items)
+        if not items:
+            return
+        own = tuple([name for name, _ in items])
+        key = (kind, label, own)
+        if key not in self._rows:
+            rows = tuple([describe(*item) for item in items])
+            slots = None
+            # Gradients are made anew at each step.
+            if kind != "gradient":
+                slots = [SLOT] * len(items)
+            self._rows[key] = rows, slots
+        rows, slots = self._rows[key]
+        tensors = [tensor for _, tensor in items]
+        digests = begin(tensors, slots=slots)
+        self.session.block(kind, rows, digests)
+        self.keep(kind, items)
 
     def perturb(self) -> None:
         """Change the last bits of the initial parameters, in the run that shows what rounding
@@ -70,14 +84,20 @@ class Tensors:
         if lost is not None:
             distance.perturb(self.names.parameters, lost)
 
-    def keep(self, kind: str, items: Iterable[Item], label: str = "") -> None:
+    def keep(
+        self,
+        kind: str,
+        items: Iterable[Item],
+        label: str = "",
+    ) -> None:
         """Keep these for the distance between two runs, if the run was asked to keep this step."""
         session = self.session
-        wanted = session.config["keep"]
-        if kind not in wanted.get("kinds", (kind,)):
+        step = session.step
+        request = session.config["keep"]
+        if kind not in request.get("kinds", (kind,)):
             return
-        if label or session.step in wanted["steps"]:
-            distance.keep(session, label or f"step{session.step}", kind, items)
+        if label or step in request["steps"]:
+            distance.keep(session, label or f"step{step}", kind, items)
 
     def buffers(self) -> None:
         """Record the buffers that there are now."""
@@ -86,18 +106,23 @@ class Tensors:
     def parameters(self, optimizer: Any) -> list[Item]:
         """Return what an optimizer updates, by name."""
         by_id = self.names.by_id
-        return [(by_id[id(item)], item) for item in names.updated_by(optimizer)]
+        updated = names.updated_by(optimizer)
+        return [(by_id[id(item)], item) for item in updated]
 
     def optimizer_state(self, optimizer: Any) -> None:
         """Record the state of each parameter and the hyperparameters of each group."""
         tensors: list[Item] = []
         scalars: list[Item] = []
         for item in self.state_items(optimizer):
-            (tensors if isinstance(item[1], torch.Tensor) else scalars).append(item)
+            if isinstance(item[1], torch.Tensor):
+                tensors.append(item)
+            else:
+                scalars.append(item)
         self.record("optimizer", tensors)
         if scalars:
+            rows, digests = sdk.digest_leaves(scalars)
             values = sdk.hex_values(scalars)
-            self.session.block("optimizer", *sdk.digest_leaves(scalars), values)
+            self.session.block("optimizer", rows, digests, values)
 
     def updating_state(self) -> None:
         """Record the state of the optimizers that make no steps, in the order of their parameters'
@@ -112,19 +137,23 @@ class Tensors:
 
     def state_items(self, optimizer: Any) -> Iterator[Item]:
         """Yield (name, value) of an optimizer's state and hyperparameters."""
-        for parameter in names.updated_by(optimizer) if optimizer.state else ():
-            known = self._state_names.setdefault(id(parameter), {})
-            for key, value in names.entries(optimizer.state.get(parameter) or {}):
-                name = known.get(key)
-                if name is None:
-                    name = f"{self.names.by_id[id(parameter)]}.{key}"
-                    name = known[key] = name[:MAX_NAME]
+        state = optimizer.state
+        for parameter in names.updated_by(optimizer) if state else ():
+            place = id(parameter)
+            known = self._state_names.setdefault(place, {})
+            own = self.names.by_id[place]
+            for key, value in names.entries(state.get(parameter) or {}):
+                if key not in known:
+                    known[key] = f"{own}.{key}"[:MAX_NAME]
                 if isinstance(value, torch.Tensor):
-                    yield name, value
+                    yield known[key], value
                 else:
-                    yield from names.leaves(value, name)
+                    yield from names.leaves(value, known[key])
+        kinds = (int, float, tuple, torch.Tensor)
         for number, group in enumerate(optimizer.param_groups):
             for key, value in names.entries(group):
-                kinds = (int, float, tuple, torch.Tensor)
-                if isinstance(value, kinds) and key != "params":
-                    yield from names.leaves(value, f"param_groups.{number}.{key}")
+                if key == "params":
+                    continue
+                if isinstance(value, kinds):
+                    name = f"param_groups.{number}.{key}"
+                    yield from names.leaves(value, name)

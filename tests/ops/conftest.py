@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from repro_gate.ops.catalog import Row
-from repro_gate.ops.command import Partial
 from repro_gate.ops.process import WORKER
 from tests.support.operators import Double
 
@@ -26,22 +24,6 @@ def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Double:
     return Double(tmp_path, monkeypatch)
 
 
-@pytest.fixture
-def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A Ctrl-C once there are so many rows of a phase; none any more without a number."""
-    real = Partial.add
-
-    def after(rows: int | None = None, phase: int = 0) -> None:
-        def add(self: Partial, now: int, row: Row) -> None:
-            if now == phase and len(self.phases[phase]) == rows:
-                raise KeyboardInterrupt
-            real(self, now, row)
-
-        monkeypatch.setattr(Partial, "add", add)
-
-    return after
-
-
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Lines]:
     """Answer a request, and return its lines. `status` is the exit status that is expected."""
@@ -49,9 +31,9 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Lines]:
     def answer(status: int = 0, **request: Any) -> Lines:
         folder = tmp_path_factory.mktemp("ops")
         out, question = folder / "answer.jsonl", folder / "request.json"
-        default = {"device": "cpu", "user": [], "path": [], "pattern": "", "quick": False}
-        given = {**default, "rows": None, **request, "answer": str(out)}
-        question.write_text(json.dumps(given))
+        default = {"device": "cpu", "user": [], "path": [], "pattern": ""}
+        whole = {**default, "rows": None, **request, "answer": str(out)}
+        question.write_text(json.dumps(whole))
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         environment.pop("PYTHONPATH", None)
         done = subprocess.run(

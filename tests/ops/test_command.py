@@ -6,11 +6,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from repro_gate.cli import main
+from repro_gate.ops import command, process
 from repro_gate.ops.catalog import cached_path, read, write
+from repro_gate.ops.process import Line
+from repro_gate.runs.interpreter import Interpreter
 from tests.support.operators import DIFFERS, Double, catalog, changed, row
 
 Capture = pytest.CaptureFixture[str]
@@ -40,21 +44,29 @@ def test_a_catalog_is_kept_and_compared(double: Double, tmp_path: Path, capsys: 
     assert "1 newly repeats" in out and "2.13.0+cpu -> 9.9.0" in out
 
 
-@pytest.mark.parametrize("part", [("--only", "races"), ("--quick",)])
-def test_only_a_whole_one_is_kept(double: Double, capsys: Capture, part: tuple[str, ...]) -> None:
+def test_only_a_whole_one_is_kept(double: Double, capsys: Capture) -> None:
     double.set("repeats", "races")
-    assert run(*part, "--quiet") == 0 and not list(double.cache.rglob("*.*"))
-    assert f"{3 - len(part)} row" in capsys.readouterr().out
+    assert run("--only", "races", "--quiet") == 0 and not list(double.cache.rglob("*.*"))
+    assert "1 row" in capsys.readouterr().out
 
 
 def test_an_interrupted_one_is_shown_written_and_exit_code_3(
-    double: Double, interrupt: Callable[..., None], tmp_path: Path, capsys: Capture
+    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
 ) -> None:
     double.set("a", "b", "c")
-    interrupt(2)
+
+    def ask(worker: Interpreter, request: dict[str, Any], take: Callable[[Line], None]) -> None:
+        def until_b(line: Line) -> None:
+            take(line)
+            if line.row is not None and line.row.operator == "b":
+                raise KeyboardInterrupt
+
+        process.ask(worker, request, until_b)
+
+    monkeypatch.setattr(command, "ask", ask)
     assert run("--json", str(tmp_path / "ops.json")) == 3
     assert "INTERRUPTED" in capsys.readouterr().out and len(read(tmp_path / "ops.json").rows) == 2
-    assert [path.suffix for path in (double.cache / "repro-gate" / "ops").iterdir()] == [".partial"]
+    assert not list(double.cache.rglob("*.*"))
 
 
 def test_if_nothing_can_be_kept_it_is_measured_all_the_same(
@@ -82,7 +94,7 @@ def test_files_are_shown_and_compared(tmp_path: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["{a}", "--quick"], "nothing is measured"),
+        (["{a}", "--only", "b"], "nothing is measured"),
         (["{a}", "--json", "{a}"], "is the file of what is read too"),
         (["--compare", "{a}", "--json", "{a}"], "is the file of what is read too"),
         (["{a}", "--json", "b", "--html", "b"], "is the file of --json too"),

@@ -4,6 +4,7 @@ refuses, and what does not run; results are compared by their bits."""
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +12,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from repro_gate.ops.worker import bits, cases  # noqa: E402
+from repro_gate.ops.worker import bits  # noqa: E402
 from repro_gate.ops.worker.cases import Case, Sample  # noqa: E402
 from repro_gate.ops.worker.measure import Measurement, Settings  # noqa: E402
 
 Row = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("flags_off")
-ALONE = Settings(price=0)
+ALONE = Settings()
 
 
 def row(
@@ -53,20 +54,11 @@ def fails(error: Exception) -> Callable[[Any], Any]:
     return act
 
 
-def test_both_controls_come_out_right() -> None:
-    races, repeats = itertools.islice(cases.listed("cpu"), 2)
-    assert (races.name, repeats.name) == ("control/races", "control/repeats")
-    for case, outcome in ((races, "differs"), (repeats, "repeats")):
-        arm = Measurement("cpu", case, "float32", "forward", Settings()).measure()["off"]
-        assert arm["outcome"] == outcome and arm["runs"] >= 4
-        assert bool(arm["differing"]) == bool(arm["max_ulp"]) == (case is races)
-
-
-def test_a_function_that_repeats_is_priced_by_executions_of_its_own() -> None:
-    found = row(lambda x: x.sin(), settings=Settings(price=5, first=False), source="user")
+def test_a_function_that_repeats_is_priced_by_its_executions_alone() -> None:
+    found = row(lambda x: x.sin(), settings=Settings(seconds=9.0), source="user")
     for arm in (found["off"], found["on"]):
-        assert (arm["outcome"], arm["runs"], arm["differing"]) == ("repeats", 13, 0)
-    assert len(found["off_ms"]) == len(found["on_ms"]) == 5
+        assert (arm["outcome"], arm["runs"], arm["differing"]) == ("repeats", 8, 0)
+    assert len(found["off_ms"]) == len(found["on_ms"]) == 4
     assert found["off"]["digests"] == found["on"]["digests"] and len(found["off"]["digests"]) == 1
 
 
@@ -77,12 +69,6 @@ def test_a_function_that_differs_by_one_bit_in_one_execution() -> None:
     assert found["on"]["outcome"] == "repeats"
 
 
-def _fresh() -> Any:
-    generator = torch.Generator()
-    generator.seed()
-    return generator
-
-
 INDEX = torch.arange(1000)
 
 
@@ -90,7 +76,7 @@ INDEX = torch.arange(1000)
     ("function", "off", "on"),
     [
         (torch.rand_like, "repeats", "repeats"),  # with its seed
-        (lambda x: torch.rand(8, generator=_fresh()), "differs", "differs"),
+        (lambda x: x + time.monotonic_ns() % 1_000_003, "differs", "differs"),
         # memory that is not written, and memory that is
         (lambda x: x.new_empty(500), "uninitialised", "repeats"),
         (lambda x: x.new_empty(500).fill_(3), "repeats", "repeats"),
@@ -174,7 +160,7 @@ def test_an_operator_that_differs_is_named_if_it_can_be_no_other() -> None:
     def alone(x: Any) -> Any:
         return x.clone().index_put_((index,), source, accumulate=True)
 
-    long = Settings(repeats=20, seconds=8.0, price=0)
+    long = Settings(repeats=20, seconds=8.0)
     for function, kernel in ((alone, "aten.index_put_.default"), (lambda x: alone(x.exp()), "")):
         found = row(function, settings=long)
         assert outcomes(found) == ("differs", "repeats") and found["kernel"] == kernel

@@ -1,12 +1,11 @@
 """`repro-gate ops` with the worker's double: every outcome is found and its clean twin is not, what
-ends a process is a row, and an interrupted measurement goes on; as the training's user, too."""
+ends a process is a row; as the training's user, too."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,56 +99,6 @@ def test_a_python_without_torch_no_program_and_an_empty_pattern_are_said(double:
         double.measure(python="/nowhere")
 
 
-class _Heard(Watch):
-    def __init__(self) -> None:
-        self.lines = list[str]()
-        self.said = self.lines.append  # type: ignore[method-assign]
-
-
-def test_an_interrupted_measurement_goes_on(double: Double, interrupt: Callable[..., None]) -> None:
-    names = ["a", "races", "c", "d", "e"]
-    double.set(*names)
-    interrupt(3)
-    first = double.measure()
-    assert not first.complete and list(outcomes(first)) == names[:3]
-    interrupt(0)
-    assert not double.measure(quick=True).rows, "another command"
-    interrupt(1, phase=1)
-    double.executed()
-    watch = _Heard()
-    assert not double.measure(watch).complete
-    assert double.executed()[:2] == ["1 kernel/d float32", "1 kernel/e float32"]
-    assert any("3 rows are known from an interrupted start" in line for line in watch.lines)
-    interrupt()
-    last = double.measure()
-    assert last.complete and list(outcomes(last)) == names
-    assert double.executed() == [f"2 kernel/{name} float32" for name in names[1:]]
-    double.measure()
-    assert len(double.executed()) == 10, "a complete one leaves nothing to go on with"
-
-
-@pytest.mark.parametrize("how", ["fresh", "another torch", "own", "damaged"])
-def test_what_may_differ_or_cannot_be_read_is_redone(
-    double: Double, interrupt: Callable[..., None], how: str
-) -> None:
-    source, own = ("user", ("a", "b")) if how == "own" else ("kernel", ())
-    cases: dict[str, dict[str, str]] = {f"{source}/a": {}, f"{source}/b": {}}
-    double.set(cases=cases)
-    interrupt(1)
-    double.measure(op=own)
-    interrupt()
-    double.executed()
-    if how == "damaged":
-        (path,) = double.cache.rglob("*.partial")
-        path.write_bytes(b'[0, {"case": 5}]\n' + path.read_bytes() + b"\n[1, {")
-    double.set(cases=cases, about={"torch": "9.9.1"} if how == "another torch" else {})
-    found = double.measure(fresh=how == "fresh", op=own)
-    assert list(outcomes(found)) == ["a", "b"] and found.scope == ("some" if own else "all")
-    assert len(double.executed()) == (3 if how == "damaged" else 4)
-    left = len(list(double.cache.rglob("*.partial")))
-    assert left == (how == "another torch"), "a complete one leaves nothing to go on with"
-
-
 def instead(double: Double, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
     """Let another program answer, with its answer's file as `answer`."""
     program = double.folder / "program"
@@ -188,7 +137,6 @@ def test_a_worker_that_only_begins_rows_ends_the_measurement(double: Double) -> 
     double.set("a")
     script = double.folder / "ops_worker.py"
     begins = 'write({"began": [name, dtype, direction]})'
-    assert begins in script.read_text()
     dies = 'write({"began": ["b", dtype, direction]}); os.abort()'
     script.write_text(script.read_text().replace(begins, dies))
     with pytest.raises(Inconclusive, match="without a result"):

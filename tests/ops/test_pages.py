@@ -4,7 +4,6 @@ becomes markup."""
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
 import pytest
 from msgspec.structs import replace
@@ -27,7 +26,6 @@ WHOLE = catalog(
     *(row(f"kernel/fine{number}") for number in range(40)),
 )
 HOSTILE = "<img src=x onerror=alert(1)>|`@team` [x](http://e)\n::error::no\x1b[31m\u202e"
-UNSAFE = ("\x1b", "\u202e")
 
 
 def tables(page: Page) -> dict[str, list[str]]:
@@ -45,7 +43,6 @@ def test_each_row_stands_where_it_belongs_and_what_repeats_is_told_with_what_it_
         "Documented by torch, and repeat here": ["kernel/kthvalue"],
         "Documented as raising, and do not raise here": ["kernel/kthvalue"],
     }
-    assert not tables(page_of(catalog(row("a"))))
     arms = [Arm(outcome="repeats", runs=runs) for runs in (4, 5, 5, 6, 20)]
     *_, evidence = page_of(catalog(*(row(f"k/{n}", arm) for n, arm in enumerate(arms)))).summary
     assert "executed 4 to 20 times, half of it 5 times" in evidence and "45%" in evidence
@@ -72,15 +69,6 @@ def test_every_form_shows_counts_and_tables_of_which_a_long_one_is_cut(form: str
     assert form == "html" or "75 more" in short
 
 
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = list[str]()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [tag, *(name for name, _ in attrs)]
-
-
 @pytest.mark.parametrize("compared", [False, True])
 def test_no_name_of_a_catalog_becomes_markup(compared: bool) -> None:
     evil = catalog(
@@ -93,13 +81,11 @@ def test_no_name_of_a_catalog_becomes_markup(compared: bool) -> None:
     clean = catalog(row(HOSTILE, dtype=HOSTILE))
     page = page_of_both(clean, evil) if compared else page_of(evil)
     shown, text, html = (render(page, form) for form in ("txt", "md", "html"))
-    assert not any(sign in form for sign in UNSAFE for form in (shown, text, html))
+    assert not any(sign in form for sign in "\x1b\u202e" for form in (shown, text, html))
     assert not any(line.startswith("::") for line in shown.splitlines())
     outside = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text)  # without its code spans
     assert not any(sign in outside for sign in ("<img", "@team", "http"))
-    tags = _Tags()
-    tags.feed(html)
-    assert "h2" in tags.found and not {"img", "script", "onerror", "a", "href"} & set(tags.found)
+    assert "<h2>" in html and not re.search(r"<(img|script|a)\b", html)
 
 
 def test_a_comparison_tells_what_moved_and_that_nothing_did() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.probe import distance
-from repro_gate.probe.distance import Figures
+from repro_gate.probe.distance import measure
 from repro_gate.trace import ulp
 
 FLOATS = {
@@ -21,10 +21,6 @@ FLOATS = {
     torch.float64: (torch.int64, 64),
 }
 INF, NAN = math.inf, math.nan
-
-
-def measure(reference: torch.Tensor, tensor: torch.Tensor) -> Figures:
-    return distance.measure(reference, tensor)
 
 
 def place(bits: int, width: int) -> int:

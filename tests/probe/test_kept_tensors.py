@@ -38,9 +38,6 @@ import sys
 import torch
 from torch import nn
 
-def plain(value):
-    return value.dequantize() if isinstance(value, Int8) else value
-
 class Int8(torch.Tensor):  # numbers of eight bits and a scale for each row, in the form of torchao's
     @staticmethod
     def __new__(cls, data, scale):
@@ -63,7 +60,8 @@ class Int8(torch.Tensor):  # numbers of eight bits and a scale for each row, in 
         op = function.overloadpacket
         if op in (torch.ops.aten.detach, torch.ops.aten.alias):
             return cls(args[0].data8, args[0].scale)
-        result = function(*torch.utils._pytree.tree_map(plain, args), **torch.utils._pytree.tree_map(plain, kwargs or {}))
+        args2, kwargs = torch.utils._pytree.tree_map_only(Int8, Int8.dequantize, (args, kwargs or {}))
+        result = function(*args2, **kwargs)
         if function.__name__.partition(".")[0].endswith("_") and isinstance(args[0], cls):
             fresh = cls.of(result)
             args[0].data8.copy_(fresh.data8), args[0].scale.copy_(fresh.scale)
@@ -121,19 +119,13 @@ class Raises(Average):
         if trained:
             raise RuntimeError("not here")
         return super().parameters(recurse)
-class Failing(nn.Module):
-    @property
-    def named_modules(self):
-        if trained:
-            raise ZeroDivisionError
-        return super().named_modules
 class Guarded(nn.Module):
     def __getattribute__(self, name):
         if trained:
             raise LookupError(name)
         return super().__getattribute__(name)
 trained = False
-odd = [Raises(), Failing(), Guarded(), nn.LazyLinear(2)]
+odd = [Raises(), Guarded(), nn.LazyLinear(2)]
 kept = Average()
 for step in range(2):
     opt.zero_grad()
@@ -182,16 +174,16 @@ def state(case: Case, name: str) -> dict[str, torch.Tensor]:
 
 def test_the_first_run_keeps_its_end_and_one_step(first: Cases) -> None:
     kept, final = kept_files(first["same"]), state(first["same"], "same")
-    parameters = kept["final.parameter.kept"]
+    parameters = kept["final.parameter.0.kept"]
     assert parameters.keys() == {
         f"{layer}.{name}" for layer in "012" for name in ("weight", "bias")
     }
     assert all(torch.equal(tensor, final[name]) for name, tensor in parameters.items())
-    assert "0.weight.exp_avg_sq" in kept["final.optimizer.kept"]
+    assert "0.weight.exp_avg_sq" in kept["final.optimizer.0.kept"]
     assert first["same"].trace.distances == []
     kinds = {name.split(".")[1] for name in kept if name.startswith("step1.")}
     assert kinds == {"batch", "gradient", "parameter", "optimizer", "buffer"}
-    assert set(kept["step1.gradient.kept"]) == set(names(first["same"].trace, "gradient", 1))
+    assert set(kept["step1.gradient.0.kept"]) == set(names(first["same"].trace, "gradient", 1))
 
 
 @pytest.mark.slow
@@ -236,13 +228,10 @@ def test_tensors_are_digested_by_what_they_hold(first: Cases) -> None:
 
 
 def test_what_cannot_be_read_is_said_and_a_batch_is_digested(first: Cases) -> None:
-    said = {
-        name: [message for identifier, message in case.trace.notes if identifier == "not-digested"]
-        for name, case in first.items()
-    }
     # the meta tensor's alone; and the opaque one's
-    assert [len(said[name]) for name in ("one", "opaque")] == [1, 2]
-    assert any("Opaque" in message for message in said["opaque"])
+    one, opaque = (first[name].trace.notes for name in ("one", "opaque"))
+    assert [name for name, _ in one] == ["not-digested"] == list({name for name, _ in opaque})
+    assert len(opaque) == 2 and any("Opaque" in message for _, message in opaque)
     trace = first["loader"].trace
     assert len(blocks(trace, "batch", 1)) == 1 and trace.notes == []
 
@@ -252,7 +241,6 @@ def test_only_what_has_memory_is_kept(second: Cases) -> None:
     trace = second["one"].trace
     kept = {item.name for item in trace.distances if item.kind == "parameter"}
     assert kept == {"last.weight", "last.bias"}
-    assert "trained" in names(trace, "gradient", 0)
 
 
 def test_an_odd_module_hides_no_other_and_is_counted_in_a_note(first: Cases) -> None:

@@ -20,13 +20,13 @@ import warnings
 
 if __name__ == "__main__":
     here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     package = types.ModuleType("_repro_gate")
     package.__path__ = [os.path.dirname(os.path.dirname(here))]
     sys.modules["_repro_gate"] = package
     with open(sys.argv[1], encoding="utf-8") as file:
         request = json.load(file)
-    sys.path[:0] = request["path"]
+    # Python puts the script's own folder first.
+    sys.path[:1] = request["path"]
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     from _repro_gate.ops.worker.measure import answer

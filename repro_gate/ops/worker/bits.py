@@ -4,17 +4,23 @@ result. Without NumPy or the gate's packages."""
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import operator
 import re
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from ...probe.digest import digest_all
 from ...trace import ulp
-from ...trace.dispatch import ASIDE, base, form, gives_unwritten, is_view, mode
+from ...trace.dispatch import (
+    ASIDE,
+    base,
+    form,
+    gives_unwritten,
+    is_view,
+    mode,
+)
 
 _MOST_ULP = 1 << 62
 # What prepares or finishes nearly every operator. It is the kernel of a case only if nothing else
@@ -39,13 +45,17 @@ def leaves(value: Any) -> list[Any]:
             dense += _dense(leaf.detach())
         else:
             text = leaf.hex() if isinstance(leaf, float) else repr(leaf)[:200]
-            dense.append(torch.tensor(list(text.encode()), dtype=torch.uint8))
+            content = list(text.encode())
+            dense.append(torch.tensor(content, dtype=torch.uint8))
     return dense
 
 
 def _dense(tensor: Any) -> list[Any]:
     if tensor.is_nested:
-        return [part for item in tensor.unbind() for part in _dense(item)]
+        parts: list[Any] = []
+        for item in tensor.unbind():
+            parts += _dense(item)
+        return parts
     if str(tensor.layout).startswith("torch.sparse"):
         tensor = tensor.to_sparse_coo().coalesce()
         return [tensor.indices(), tensor.values()]
@@ -60,42 +70,42 @@ def _dense(tensor: Any) -> list[Any]:
 def equal(first: list[Any], second: list[Any]) -> bool:
     """Return whether two results have the same leaves, bit for bit: -0.0 is not +0.0, and a NaN
     equals its own bits."""
-    kinds = ([(leaf.dtype, leaf.shape) for leaf in side] for side in (first, second))
-    return operator.eq(*kinds) and all(map(_same_bytes, first, second))
+    if _kinds(first) != _kinds(second):
+        return False
+    return all(map(torch.equal, _bytes(first), _bytes(second)))
 
 
-def _same_bytes(a: Any, b: Any) -> bool:
-    return bool(
-        torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
-    )
+def _kinds(dense: list[Any]) -> list[Any]:
+    return [(leaf.dtype, leaf.shape) for leaf in dense]
+
+
+def _bytes(dense: list[Any]) -> Iterator[Any]:
+    for leaf in dense:
+        yield leaf.reshape(-1).view(torch.uint8)
 
 
 def digest(dense: list[Any]) -> str:
-    """Return SHA-256, cut to 128 bits, over the dtype, shape and bytes of each leaf."""
-    total = hashlib.sha256()
-    for leaf in dense:
-        total.update(f"{leaf.dtype} {list(leaf.shape)}\0".encode())
-        here = leaf.cpu().contiguous()
-        length = here.numel() * here.element_size()
-        if length:
-            total.update((ctypes.c_ubyte * length).from_address(here.data_ptr()))
-    return total.hexdigest()[:32]
+    """Return one digest over the dtype, shape and bytes of every leaf."""
+    digests = digest_all([leaf.cpu() for leaf in dense])
+    return hashlib.sha256(digests).hexdigest()[:32]
 
 
 def largest_ulp(first: list[Any], second: list[Any]) -> int | None:
     """Return the largest number of representable values between two elements; None if no float
     differs, or if one side is NaN or missing."""
-    distances = []
+    largest = None
     for a, b in zip(first, second):
-        is_same_kind = (a.dtype, a.shape) == (b.dtype, b.shape)
-        if not is_same_kind or not ulp.exists(a.dtype) or not a.numel():
+        if _kinds([a]) != _kinds([b]):
+            continue
+        if not ulp.exists(a.dtype) or not a.numel():
             continue
         absent = torch.isnan(a)
         if not torch.equal(absent, torch.isnan(b)):
             return None
-        gaps = ulp.gaps(torch, a.masked_fill(absent, 0.0), b.masked_fill(absent, 0.0))
-        distances.append(min(ulp.largest(gaps), _MOST_ULP))
-    return max(distances, default=None)
+        numbers = [side.masked_fill(absent, 0.0) for side in (a, b)]
+        distance = ulp.largest(ulp.gaps(torch, *numbers))
+        largest = max(largest or 0, min(distance, _MOST_ULP))
+    return largest
 
 
 class Call(NamedTuple):
@@ -110,30 +120,43 @@ def kernels(calls: list[Call]) -> list[Call]:
     """Return the operators that do the work, each once: neither views nor common to all; in a
     backward, those that say so."""
     working = [call for call in dict.fromkeys(calls) if not call.is_view]
-    own = [
-        call
-        for call in working
-        if not _COMMON.fullmatch(base(call.name)) and not gives_unwritten(call.name)
-    ]
+    own = [call for call in working if not _is_common(call.name)]
     backward = [call for call in own if "backward" in call.name]
-    return backward or own or working[:1] or calls[:1]
+    last = working or calls
+    return backward or own or last[-1:]
 
 
-def record(run: Callable[[], Any], byte: int | None = None) -> tuple[list[Call], Any]:
+def _is_common(name: str) -> bool:
+    if gives_unwritten(name):
+        return True
+    return _COMMON.fullmatch(base(name)) is not None
+
+
+def record(
+    run: Callable[[], Any],
+    byte: int | None = None,
+) -> tuple[list[Call], Any]:
     """Run once; return each operator in the order of its dispatch, and the result. `byte`: fill
     with it whatever `empty` and its like give."""
     calls: list[Call] = []
 
-    def dispatched(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def dispatched(
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         name = str(function)
         if name.startswith(ASIDE):
             return function(*args, **kwargs)
-        calls.append(Call(name, form(function, args, kwargs), is_view(function)))
-        written = _bytes_of(args[0]) if base(name) in ("resize_", "resize_as_") else 0
+        call = Call(name, form(function, args, kwargs), is_view(function))
+        calls.append(call)
+        written = 0
+        if base(name) in ("resize_", "resize_as_"):
+            written = _size(args[0])
         result = function(*args, **kwargs)
         if byte is not None and gives_unwritten(name):
             for tensor in tensors(result):
-                if _bytes_of(tensor) > written:
+                if _size(tensor) > written:
                     tensor.untyped_storage()[written:].fill_(byte)
         return result
 
@@ -144,11 +167,15 @@ def record(run: Callable[[], Any], byte: int | None = None) -> tuple[list[Call],
 def uninitialised(run: Callable[[], Any]) -> bool:
     """Return whether what `empty` and its like hold shows in the result: two executions, each with
     its own byte written there."""
-    one, other, again = (leaves(record(run, byte)[1]) for byte in (0x5A, 0x35, 0x35))
+    found = []
+    for byte in (0x5A, 0x35, 0x35):
+        _, result = record(run, byte)
+        found.append(leaves(result))
+    one, other, again = found
     return not equal(one, other) and equal(other, again)
 
 
-def _bytes_of(tensor: Any) -> int:
+def _size(tensor: Any) -> int:
     """Return the bytes of the memory that a tensor lies in, 0 if it has none of its own."""
     if tensor.is_sparse or tensor.is_nested or tensor.device.type == "meta":
         return 0

@@ -88,12 +88,22 @@ class Case:
         """Return what is measured in this dtype."""
         return ["forward", "backward"] if dtype in self.backward else ["forward"]
 
-    def make(self, device: str, dtype: str, direction: str, size: int) -> Sample:
+    def make(
+        self,
+        device: str,
+        dtype: str,
+        direction: str,
+        size: int,
+    ) -> Sample:
         """Return the function and its inputs of one size."""
-        backward = direction == "backward"
-        times = 4 if size else 1
-        seed = zlib.crc32(self.name.encode())
-        return self.build(Making(device, getattr(torch, dtype), backward, times, seed))
+        making = Making(
+            device=device,
+            dtype=getattr(torch, dtype),
+            backward=direction == "backward",
+            times=4 if size else 1,
+            seed=zlib.crc32(self.name.encode()),
+        )
+        return self.build(making)
 
 
 def listed(device: str) -> Iterator[Case]:
@@ -110,11 +120,13 @@ def listed(device: str) -> Iterator[Case]:
         if elsewhere in words:
             continue
         dtypes = tuple(word for word in words if word not in _OPTIONS)
-        if "floats" in words or not dtypes:
-            dtypes = (*FLOATS, *dtypes)
-        name = name if "/" in name else f"kernel/{name}"
-        case = Case(name, partial(_built, inputs, expression), dtypes, entry=entry)
-        case.risky = "risky" in words
+        case = Case(
+            name if "/" in name else f"kernel/{name}",
+            partial(_built, inputs, expression),
+            (*FLOATS, *dtypes) if "floats" in words or not dtypes else dtypes,
+            entry=entry,
+            risky="risky" in words,
+        )
         if "forward" in words:
             case.backward = ()
         if case.compiled:
@@ -126,11 +138,13 @@ def _built(inputs: str, expression: str, make: Making) -> Sample:
     names = _names(make)
     made = dict[str, Any]()
     exec(inputs, names, made)  # noqa: S102  our own table
-    passed = {name: value for name, value in made.items() if len(name) == 1}
     flat: list[Any] = []
-    for value in passed.values():
-        flat += value if isinstance(value, list) else [value]
-    heads = ("*" * isinstance(value, list) + name for name, value in passed.items())
+    heads = []
+    for name, value in made.items():
+        if len(name) == 1:
+            is_list = isinstance(value, list)
+            flat += value if is_list else [value]
+            heads.append("*" * is_list + name)
     code = compile(f"lambda {', '.join(heads)}: {expression}", str(TABLE), "eval")
     function = eval(code, {**names, **made})  # noqa: S307  our own table
     return Sample(function, flat, names["parameters"])
@@ -156,7 +170,7 @@ def _names(make: Making) -> dict[str, Any]:
     cpu_float16 = not cuda and dtype == torch.float16
     cpu_half = cpu_float16 or (not cuda and dtype == torch.bfloat16)
     weight_shapes = [(256, 256), (256,), (1024, 64), (64, 32, 3, 3)]  # of a small model
-    generator = torch.Generator().manual_seed(make.seed)
+    seeded = {"generator": torch.Generator().manual_seed(make.seed)}
     parameters: list[Any] = []  # of the layers made here
 
     def n(elements: int) -> int:
@@ -166,12 +180,13 @@ def _names(make: Making) -> dict[str, Any]:
     def drawn(draw: Callable[..., Any], shape: tuple[int, ...]) -> Any:
         """Draw numbers; half precisions are rounded float32."""
         kind = dtype if dtype in (torch.float64, torch.complex64) else torch.float32
-        return draw(shape, generator=generator, dtype=kind).to(dtype).to(device)
+        numbers = draw(shape, dtype=kind, **seeded)
+        return numbers.to(dtype).to(device)
 
     def normal(*shape: int) -> Any:
         """Return standard normal numbers; of an integer dtype, numbers from -100 to 99."""
         if dtype == torch.int64:
-            return torch.randint(-100, 100, shape, generator=generator).to(device)
+            return index(200, *shape) - 100
         return drawn(torch.randn, shape)
 
     def uniform(*shape: int) -> Any:
@@ -180,32 +195,31 @@ def _names(make: Making) -> dict[str, Any]:
 
     def index(high: int, *shape: int) -> Any:
         """Return whole numbers in [0, high): fewer values than places, so that many are equal."""
-        return torch.randint(0, high, shape, generator=generator).to(device)
+        return torch.randint(0, high, shape, **seeded).to(device)
 
     def order(count: int) -> Any:
         """Return a permutation of 0 … count-1."""
-        return torch.randperm(count, generator=generator).to(device)
+        return torch.randperm(count, **seeded).to(device)
 
     def of(kind: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return a layer with normal weights."""
         layer = kind(*args, **kwargs).to(dtype)
-        with torch.no_grad():
-            for parameter in layer.parameters():
-                parameter.copy_(
-                    torch.randn(parameter.shape, generator=generator).mul_(0.1)
-                )
-        layer = layer.to(device)
+        for parameter in layer.parameters():
+            weights = torch.randn(parameter.shape, **seeded)
+            parameter.data = weights.mul(0.1).to(dtype)
+        layer.to(device)
         parameters.extend(layer.parameters())
         return layer
 
     def image(dimensions: int) -> Any:
         """Return about 2^17 elements, or four times as many."""
-        shapes = {1: (16, 4096), 2: (16, 64, 64), 3: (8, 16, 32, 16)}
+        shapes = ((), (16, 4096), (16, 64, 64), (8, 16, 32, 16))
         return normal(n(2), *shapes[dimensions])
 
     def sparse(shape: tuple[int, ...], count: int) -> Any:
         places = torch.stack([index(side, count) for side in shape])
-        return torch.sparse_coo_tensor(places, normal(count), shape).coalesce()
+        made = torch.sparse_coo_tensor(places, normal(count), shape)
+        return made.coalesce()
 
     return {**globals(), **locals()}
 
@@ -221,22 +235,28 @@ def attend(kernel: str, *tensors: Any, **kwargs: Any) -> Any:
 def steps(name: str, tensors: Any, **kwargs: Any) -> Any:
     """Take three steps from the first half of the tensors, with the second as gradients."""
     half = len(tensors) // 2
-    parameters = [nn.Parameter(item.detach().clone()) for item in tensors[:half]]
-    optimizer = getattr(torch.optim, name)(parameters, lr=0.01, **kwargs)
-    for step in range(3):
-        for parameter, gradient in zip(parameters, tensors[half:]):
-            parameter.grad = gradient * (step + 1)
+    parameters = _with_gradients(tensors[:half], tensors[half:])
+    kind = getattr(torch.optim, name)
+    optimizer = kind(parameters, lr=0.01, **kwargs)
+    for _ in range(3):
         optimizer.step()
     return [item.detach() for item in parameters]
 
 
 def clipped(gradients: Any, foreach: bool) -> Any:
     """Return the norm of the gradients, and what is left of them."""
-    parameters = [nn.Parameter(torch.zeros_like(item)) for item in gradients]
-    for parameter, gradient in zip(parameters, gradients):
-        parameter.grad = gradient.clone()
+    parameters = _with_gradients(gradients, gradients)
     norm = nn.utils.clip_grad_norm_(parameters, 1.0, foreach=foreach)
     return [norm, *(parameter.grad for parameter in parameters)]
+
+
+def _with_gradients(tensors: Any, gradients: Any) -> list[Any]:
+    parameters = []
+    for item, gradient in zip(tensors, gradients):
+        parameter = nn.Parameter(item.detach().clone())
+        parameter.grad = gradient.clone()
+        parameters.append(parameter)
+    return parameters
 
 
 def race(matrix: Any) -> Any:
@@ -246,15 +266,16 @@ def race(matrix: Any) -> Any:
     lock = threading.Lock()
     together = threading.Barrier(_THREADS)
 
-    def add(number: float) -> None:
+    def add(power: int) -> None:
         together.wait()
-        own = torch.mm(matrix, matrix)[0, 0] * 0 + number
+        product = torch.mm(matrix, matrix)
+        own = product[0, 0] * 0 + 9.0**power
+        # The lock keeps each number; nothing keeps their order.
         with lock:
-            # the lock keeps each number; nothing keeps their order
             total.copy_(total * 1.1 + own)
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(add, [3.0 ** (power * 2) + 0.1 for power in range(_THREADS)]))
+        list(pool.map(add, range(_THREADS)))
     return total
 
 
@@ -278,17 +299,24 @@ def _own(spec: str, make: Making) -> Sample:
     function = make_function(torch, make.device, make.dtype)
     if not callable(function):
         raise TypeError(f"{spec} must return a function, not {type(function).__name__}")
-    return Sample(function, list(getattr(function, "inputs", [])))
+    inputs = list(getattr(function, "inputs", []))
+    return Sample(function, inputs)
 
 
 def matching(cases: Sequence[Case], pattern: str) -> list[Case]:
     """Return the cases with the text, or what fits the shell pattern, in their name; capitals are
     ignored."""
     anywhere = f"*{pattern.lower()}*"
-    return [case for case in cases if fnmatch.fnmatchcase(case.name.lower(), anywhere)]
+    names = [case.name.lower() for case in cases]
+    fitting = fnmatch.filter(names, anywhere)
+    return [case for case in cases if case.name.lower() in fitting]
 
 
-def assign(cases: Sequence[Case], documentation: str, device: str) -> list[str]:
+def assign(
+    cases: Sequence[Case],
+    documentation: str,
+    device: str,
+) -> list[str]:
     """Tell each case what the list in torch's documentation says of it on this device. Return a
     sentence for each entry that no case measures.
 
@@ -297,23 +325,25 @@ def assign(cases: Sequence[Case], documentation: str, device: str) -> list[str]:
     """
     missing = []
     for heading, kind in _HEADINGS:
-        section = re.split(_ENDS, "".join(re.split(heading, documentation)[1:]))[0]
+        behind = "".join(re.split(heading, documentation)[1:])
+        section = re.split(_ENDS, behind)[0]
         for part in _BULLET.split(section)[1:]:
             entry = " ".join(part.split()).replace("``", "")
             entry = re.sub(r":\w+:`~?([^`]*)`", r"\1", entry)
             devices = re.findall(r"\b(CPU|CUDA)\b", entry)
             if devices and device.upper() not in devices:
                 continue
-            directions = ["forward"] + ["backward"] * entry.startswith("torch.nn.")
+            directions = ["forward"]
+            if entry.startswith("torch.nn."):
+                directions.append("backward")
             if re.search(r"differentiate|requires grad", entry):
                 directions = ["backward"]
-            measuring = [
-                case for case in cases if case.entry and re.search(case.entry, entry)
-            ]
-            for case in measuring:
-                case.documented.update(dict.fromkeys(directions, kind))
-            if not measuring:
-                missing.append(
-                    f"no case measures what torch documents ({kind}): {entry}"
-                )
+            is_measured = False
+            for case in cases:
+                if case.entry and re.search(case.entry, entry):
+                    case.documented.update(dict.fromkeys(directions, kind))
+                    is_measured = True
+            if not is_measured:
+                note = f"no case measures what torch documents ({kind}): {entry}"
+                missing.append(note)
     return missing

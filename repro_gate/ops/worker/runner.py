@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any, Iterator
 
@@ -98,92 +99,114 @@ class Arm:
         text = " ".join(str(error).split()) or type(error).__name__
         self.message = text[:_LONGEST_MESSAGE]
 
-    def fail_later(self, error: Exception) -> None:
-        """Note that it raised, although the first execution did not."""
-        self.fail(error)
-        self.outcome = "crash" if self.outcome == "crash" else "differs"
-        self.message = f"the first execution ran, a later one did not: {self.message}"
-        self.differing += 1
 
-    def differ(self, distance: int | None) -> None:
-        """Note that an execution differs from the first, and how far."""
-        self.outcome = "uninitialised" if self.outcome == "uninitialised" else "differs"
-        self.differing += 1
-        self.max_ulp = (
-            distance if self.max_ulp is None else max(self.max_ulp, distance or 0)
-        )
-
-
+@dataclass
 class Runner:
     """Executes one sample again and again for an arm, from the same bits and the same seed, with
     the flags off or `on`. A backward runs through one graph, if torch allows it; if the flags
     refuse its forward, `unflagged`, that is made without them."""
 
-    def __init__(self, arm: Arm, sample: Sample, direction: str, on: bool) -> None:
-        self.arm = arm
-        self.sample = sample
-        self.direction = direction
-        self.on = on
-        self.copies = False  # whether each execution is given copies, since it writes to its inputs
-        self.unflagged = self._once_only = False
-        self._graph: Any = None
-        self.first: list[Any] = []  # what the first execution gave
-        self.times: list[float] = []  # milliseconds of the executions alone
+    arm: Arm
+    sample: Sample
+    direction: str
+    on: bool
+    unflagged = False
+    # A graph bears no second backward, or its layer's buffers have moved on.
+    one_backward = False
 
-    def anew(self) -> Any:
-        """Execute with a new graph, which chose its kernels under the flags as they are now."""
-        if self.direction == "backward":
-            try:
-                self._graph = self._forward()
-            except RuntimeError as error:
-                if not refused(error) or self.unflagged:
-                    raise
-                self.unflagged = True
-                self._graph = self._forward()
-        return self.run()
+    def start(self) -> bool:
+        """Make the execution that the later ones are compared with; it warms up, too. Return False
+        if there is none: the arm says why, or had a smaller size."""
+        arm = self.arm
+        self.times: list[float] = []  # milliseconds of the later ones
+        try:
+            if self.direction == "backward":
+                self._build()
+            self.first = copied(bits.leaves(self.run()))
+        except Exception as error:
+            if not arm.digests:
+                arm.fail(error)
+            return False
+        if self.unflagged:
+            arm.message = "the forward, which the flags refuse, ran without them"
+        arm.digests.append(bits.digest(self.first))
+        arm.runs = 1
+        arm.differing = 0
+        return True
 
     def run(self) -> Any:
         """Execute under the arm's flags and with the seed."""
-        self.prepare()
-        return self.execute()
+        return self._execute(self._prepare(self.on))
 
-    def prepare(self) -> None:
-        """Switch the flags, and seed."""
-        switch(self.on)
+    def again(self) -> None:
+        """Execute as before, take the time of the execution alone, and compare."""
+        arm = self.arm
+        inputs = self._prepare(self.on)
+        _wait()
+        started = time.perf_counter()
+        arm.runs += 1
+        try:
+            result = self._execute(inputs)
+            _wait()
+            took = round((time.perf_counter() - started) * 1000, 4)
+            found = bits.leaves(result)
+        except Exception as error:
+            arm.fail(error)
+            if arm.outcome != "crash":
+                arm.outcome = "differs"
+            first = "the first execution ran, a later one did not"
+            arm.message = f"{first}: {arm.message}"
+            arm.differing += 1
+            return
+        self.times.append(took)
+        if not bits.equal(self.first, found):
+            if arm.outcome != "uninitialised":
+                arm.outcome = "differs"
+            arm.differing += 1
+            distances = arm.max_ulp, bits.largest_ulp(self.first, found)
+            arm.max_ulp = max(filter(None, distances), default=None)
+
+    def _prepare(self, on: bool) -> list[Any]:
+        """Switch the flags, seed, and return copies of the inputs: it may write to them."""
+        switch(on)
+        inputs = copied(self.sample.inputs)
         seed()
+        return inputs
 
-    def execute(self) -> Any:
-        """Execute: this is what is timed."""
+    def _build(self) -> None:
+        """Make the graph, whose kernels are chosen under the flags as they are now."""
+        try:
+            self.graph = self._forward()
+        except RuntimeError as error:
+            if not refused(error):
+                raise
+            self.unflagged = True
+            self.graph = self._forward()
+
+    def _execute(self, inputs: list[Any]) -> Any:
         if self.direction == "forward":
             with torch.no_grad():
-                return self.sample.function(*self._inputs())
-        if not self._once_only:
+                return self.sample.function(*inputs)
+        if not self.one_backward:
             try:
                 return self._backward()
             except RuntimeError as error:
                 if refused(error):
                     raise
-                # this graph bears no second backward, or its layer's buffers have moved on
-                self._once_only = True
-        self._graph = self._forward()
+                self.one_backward = True
+        self.graph = self._forward()
         return self._backward()
 
     def _forward(self) -> Any:
         """Return outputs, their fixed cotangents, and what gradients are taken of."""
         sample = self.sample
-        inputs = [
-            item
-            for place, item in enumerate(sample.inputs)
-            if place not in sample.constants
-        ]
-        sources = [
-            item.requires_grad_(True)
-            for item in inputs + sample.parameters
-            if item.is_leaf and (item.is_floating_point() or item.is_complex())
-        ]
-        switch(self.on and not self.unflagged)
-        seed()
-        outputs = bits.tensors(sample.function(*self._inputs()))
+        sources = []
+        for place, item in enumerate(sample.inputs + sample.parameters):
+            is_float = item.is_floating_point() or item.is_complex()
+            if place not in sample.constants and item.is_leaf and is_float:
+                sources.append(item.requires_grad_(True))
+        inputs = self._prepare(self.on and not self.unflagged)
+        outputs = bits.tensors(sample.function(*inputs))
         switch(self.on)
         outputs = [item for item in outputs if item.requires_grad]
         if not outputs or not sources:
@@ -191,29 +214,25 @@ class Runner:
         generator = torch.Generator().manual_seed(1)
         return outputs, [_cotangent(item, generator) for item in outputs], sources
 
-    def _inputs(self) -> list[Any]:
-        return copied(self.sample.inputs) if self.copies else self.sample.inputs
-
     def _backward(self) -> Any:
-        outputs, cotangents, sources = self._graph
+        outputs, cotangents, sources = self.graph
         gradients = torch.autograd.grad(
             outputs,
             sources,
             cotangents,
-            retain_graph=not self._once_only,
+            retain_graph=not self.one_backward,
             allow_unused=True,
         )
         return [item for item in gradients if item is not None]
 
 
-def versions(sample: Sample) -> list[int]:
-    return [
-        item._version for item in bits.tensors(sample.inputs) if not item.is_inference()
-    ]
-
-
 def copied(values: list[Any]) -> list[Any]:
     return [item.clone() if isinstance(item, torch.Tensor) else item for item in values]
+
+
+def _wait() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def _cotangent(output: Any, generator: Any) -> Any:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from . import bits
 from .cases import FLOATS, Case, Making, Sample
@@ -95,25 +95,23 @@ def _names(dtypes: Any) -> set[str]:
 def _built(info: Any, bearable: dict[int, bool], make: Making) -> Sample:
     """Return a sample's tensors as inputs, each its own; the rest is the function's."""
     sample = _enlarged(info, bearable, make, _largest(info, make))
-    found, shape = tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
-    at = [index for index, leaf in enumerate(found) if isinstance(leaf, torch.Tensor)]
+    whole = (sample.input, tuple(sample.args), dict(sample.kwargs))
     finish = sample.output_process_fn_grad if make.backward else _as_it_is
 
     def function(*tensors: Any) -> Any:
-        filled = list(found)
-        for index, tensor in zip(at, tensors):
-            filled[index] = tensor
-        first, args, kwargs = tree_unflatten(filled, shape)
+        rest = iter(tensors)
+        filled = tree_map_only(torch.Tensor, lambda _: next(rest), whole)
+        first, args, kwargs = filled
         return finish(info(first, *args, **kwargs))
 
-    constants = [
-        place for place, index in enumerate(at) if not found[index].requires_grad
-    ]
-    numbers = [
-        leaf for leaf in found if isinstance(leaf, (bool, int, float, complex, str))
-    ]
-    inputs = [found[index].detach() for index in at]
-    return Sample(function, inputs, constants=constants, numbers=numbers)
+    made = bits.tensors(whole)
+    kinds = (bool, int, float, complex, str)
+    return Sample(
+        function,
+        [tensor.detach() for tensor in made],
+        constants=[at for at, item in enumerate(made) if not item.requires_grad],
+        numbers=[leaf for leaf in tree_leaves(whole) if isinstance(leaf, kinds)],
+    )
 
 
 def _largest(info: Any, make: Making) -> Any:
