@@ -64,11 +64,3 @@ def test_an_operator_without_a_deterministic_form_is_named() -> None:
     crash = crash_of(Ended(exit_code=1, tail=(f"{said} 'torch.use_deterministic_algorithms'.",)))
     assert crash is not None and crash.reason_id == "run/no-deterministic-implementation"
     assert "`put_`" in crash.problem and "determinism.allow" in crash.remedy
-
-
-@pytest.mark.parametrize("number", [None, 15])
-def test_a_crash_while_the_kernel_killed_another_job_only_says_so(number: int | None) -> None:
-    tail = ("ValueError: its own",)
-    crash = crash_of(Ended(exit_code=1, signal=number, tail=tail, group_killed=True))
-    assert crash is not None and crash.reason_id != "run/out-of-memory"
-    assert "memory" not in crash.problem and "perhaps of another job" in crash.remedy

@@ -168,14 +168,6 @@ def test_the_control_is_repeated_without_its_note_and_counts_once() -> None:
     assert again is not None and first.request.probe and not again.request.probe
 
 
-def test_the_second_run_of_a_pair_gets_files_of_its_own_until_the_pair_is_identical() -> None:
-    found = series(spec(determinism=Determinism(repeat=3)), {})
-    assert [run.request.name for run in found.runs if run.request.own_files] == ["deterministic-2"]
-    found = series(spec(), {"deterministic-2": differs, "deterministic-3": differs})
-    owned = [run.request.name for run in (*found.runs, *found.auxiliary) if run.request.own_files]
-    assert owned == ["deterministic-2", "deterministic-3", "replay-2-seed42"]
-
-
 def timings(slower: list[float], **changes: Any) -> str:
     """The names of all runs, with a default step of 10 ms and a deterministic one that is slower by
     these shares, one after the other."""
