@@ -13,6 +13,7 @@ from repro_gate.data.hashing import (
     Identity,
     Progress,
     Reading,
+    Wanted,
     digest_of_stats,
     list_files,
     read_digests,
@@ -53,26 +54,19 @@ class DataFinding:
     @property
     def mismatches(self) -> tuple[str, ...]:
         """Return what is not as declared, or cannot be read, a sentence each."""
-        found = [self.problem] if self.problem else []
-        if self.actual is not None and self.expected not in (None, self.actual):
-            found.append(
-                f"{self.path}: sha256 expected {self.expected}, found {self.actual}"
-            )
-        if self.md5_actual is not None and self.md5_expected != self.md5_actual:
-            found.append(
-                f"{self.path}: md5 expected {self.md5_expected}, found {self.md5_actual}"
-            )
-        # the size of DVC's folder is without what DVC leaves out; its md5 is of all that counts
-        of_folder = self.md5_expected is not None and self.md5_expected.endswith(".dir")
-        if (
-            self.actual is not None
-            and not of_folder
-            and self.size_expected not in (None, self.size)
+        size = self.size_expected
+        # The size of DVC's folder is without what DVC leaves out; its md5 is of all that counts.
+        if self.actual is None or (self.md5_expected or "").endswith(".dir"):
+            size = None
+        wrong = [self.problem]
+        for what, expected, actual in (
+            ("sha256", self.expected, self.actual),
+            ("md5", self.md5_expected, self.md5_actual),
+            ("size in bytes", size, self.size),
         ):
-            found.append(
-                f"{self.path}: size expected {self.size_expected} bytes, found {self.size}"
-            )
-        return tuple(found)
+            if None not in (expected, actual) and expected != actual:
+                wrong.append(f"{self.path}: {what} expected {expected}, found {actual}")
+        return tuple(filter(None, wrong))
 
 
 @dataclass(frozen=True)
@@ -117,17 +111,12 @@ def verify_data(
     Files are read in pieces, on all processors, but for what the cache knows.
     `progress(bytes done, bytes in all)` is called at most four times a second.
     """
-    wanted = [
-        (
-            data_path(item, spec_dir),
-            ("sha256",) if item.md5 is None else ("sha256", "md5"),
-        )
-        for item in items
-    ]
-    readings = read_digests(dict.fromkeys(wanted), progress, cache)
-    return tuple(
-        _finding(item, readings[key]) for key, item in zip(wanted, items, strict=True)
-    )
+    keys: list[Wanted] = []
+    for item in items:
+        kinds = ("sha256",) if item.md5 is None else ("sha256", "md5")
+        keys.append((data_path(item, spec_dir), kinds))
+    readings = read_digests(dict.fromkeys(keys), progress, cache)
+    return tuple(map(_finding, items, map(readings.__getitem__, keys)))
 
 
 def read_data_state(items: Sequence[DataItem], spec_dir: Path) -> DataState:
@@ -144,35 +133,32 @@ def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
     for path in {**before, **after}:
         old = before.get(path, missing)
         new = after.get(path, missing)
+        names = {os.fsdecode(name) for name, _ in old.files ^ new.files} or {""}
         if old.digest != new.digest:
-            names = {os.fsdecode(name) for name, _ in old.files ^ new.files}
-            changed += [
-                os.path.join(path, name) if name else path for name in names
-            ] or [path]
+            changed += [os.path.join(path, name) if name else path for name in names]
     return tuple(sorted(changed, key=os.fsencode))
 
 
 def _finding(item: DataItem, reading: Reading) -> DataFinding:
-    failed = os.path.join(item.path, reading.failed) if reading.failed else item.path
+    file = os.path.join(item.path, reading.failed) if reading.failed else item.path
     return DataFinding(
         path=item.path,
         expected=item.sha256,
         actual=reading.digests.get("sha256"),
         size=reading.size,
-        problem=f"{failed} {reading.problem}" if reading.problem else "",
+        problem=reading.problem and f"{file} {reading.problem}",
         md5_expected=item.md5,
         md5_actual=reading.digests.get("md5"),
         size_expected=item.size,
-        source=None if item.source is None else Location(*item.source),
+        source=item.source and Location(*item.source),
     )
 
 
 def _fingerprint(path: Path) -> Fingerprint:
     try:
-        # not the time of change of the inode: a workspace may link the file
-        files = [
-            (name, known._replace(ctime_ns=0)) for name, known in list_files(path).files
-        ]
+        # without the time of change of the inode: a workspace may link the file
+        listed = list_files(path).files
+        files = [(name, known._replace(ctime_ns=0)) for name, known in listed]
     except OSError as error:
         return Fingerprint(f"unreadable: {error.strerror or error}")
     return Fingerprint(

@@ -24,8 +24,12 @@ from repro_gate.spec.model import DataItem
 from repro_gate.spec.schema import quoted
 from repro_gate.trace.fields import Location
 
-_MD5 = re.compile(r"[0-9a-f]{32}(?:\.dir)?")
+_MD5 = re.compile(r"[0-9a-fA-F]{32}(?:\.dir)?")
 _AGAIN = "`dvc add` the data anew, or, if DVC 2 wrote this, run `dvc cache migrate --dvc-files`"
+
+
+MAX_DVC = 1 << 20  # bytes
+DVC = ".dvc"  # how the names of declaration files end
 
 
 @dataclass(frozen=True)
@@ -40,60 +44,6 @@ class DataProblem:
         return f"{self.location}: {self.message}"
 
 
-def _read_dvc(text: str, name: str, folder: Path, bounds: Path) -> list[DataItem]:
-    """Return what a `.dvc` file in `folder`, called `name` in messages, declares: paths as the spec
-    would name them. Raise Refused with the first mistake, such as a path that leads out of
-    `bounds`."""
-    document = document_of(compose(text.encode(), what="a .dvc file"))
-    if document.problems:
-        raise Refused(document.problems[0])
-    outs = document.data.get("outs") if isinstance(document.data, dict) else None
-    if not isinstance(outs, list) or not outs:
-        raise _refused(document, ("outs",), "names no outs, so it declares no data")
-    found = []
-    for number, out in enumerate(outs):
-        item = _out(document, out, ("outs", number), name)
-        path = os.path.normpath(folder / item.path)
-        if os.path.isabs(item.path) or not Path(path).is_relative_to(bounds):
-            message = f"{quoted(item.path)} leads out of the checkout"
-            raise _refused(document, ("outs", number, "path"), message)
-        found.append(item)
-    return found
-
-
-def _out(document: Document, out: Any, at: KeyPath, name: str) -> DataItem:
-    """Return what one out of a `.dvc` file declares. Scalars are taken by their text: an md5 of
-    digits alone is no number."""
-    keys = out if isinstance(out, dict) else {}
-    stated = {key: document.text((*at, key)) for key in keys}
-    path = stated.get("path", "")
-    md5 = stated.get("md5", "").lower()
-    if not path:
-        raise _refused(document, at, "an out without a path")
-    if "md5" in stated and not (_MD5.fullmatch(md5) and stated.get("hash") == "md5"):
-        # DVC 2, which wrote no `hash`, changed line ends before it took an md5
-        raise _refused(
-            document, (*at, "md5"), f"{quoted(md5)} is no md5 as DVC 3 takes it"
-        )
-    stated_at: KeyPath = (*at, "md5" if md5 else "path")
-    line = document.values[stated_at].start_mark.line + 1
-    size = keys.get("size")
-    return DataItem(
-        os.path.join(document.text(("wdir",)), path),
-        md5=md5 or None,
-        size=size if type(size) is int and size >= 0 else None,
-        source=(for_terminal(name), line),
-    )
-
-
-def _refused(document: Document, at: KeyPath, message: str) -> Refused:
-    return Refused(document.problem(at, message), remedy=_AGAIN)
-
-
-MAX_DVC = 1 << 20  # bytes
-DVC = ".dvc"  # how the names of declaration files end
-
-
 def expand_items(
     items: Sequence[DataItem], spec_dir: Path, root: Path | None = None
 ) -> tuple[tuple[DataItem, ...], tuple[DataProblem, ...]]:
@@ -106,44 +56,46 @@ def expand_items(
     folder = Path(os.path.abspath(spec_dir))
     top = Path(os.path.abspath(root or checkout_of(folder / "-")))
     if not folder.is_relative_to(top):  # one of them went through a link
-        folder = Path(os.path.realpath(folder))
-        top = Path(os.path.realpath(top))
-    found = list[DataItem]()
+        folder = folder.resolve()
+        top = top.resolve()
+    expanded = list[DataItem]()
     problems = list[DataProblem]()
     for item in items:
         path = data_path(item, folder)
         name = item.path
-        stands_for_others = (
-            path.name.endswith(DVC) and path.name != DVC and not path.is_dir()
-        )
-        if not stands_for_others:
+        is_dvc = path.suffix == DVC and not path.is_dir()
+        if not is_dvc:
             path = path.with_name(path.name + DVC)
             name = item.path.rstrip("/") + DVC
-        if item.sha256 or item.md5 or not (stands_for_others or path.is_file()):
-            found.append(item)
+        if item.sha256 or item.md5 or not (is_dvc or path.is_file()):
+            expanded.append(item)
             continue
         declared: list[DataItem] = []
         try:
             declared = _declared(path, name, top)
-        except (Unreadable, Refused) as error:
-            line = 0
+        except Unreadable as error:
             remedy = "restore the file, or take it out of the spec"
-            if isinstance(error, Refused):
-                line = error.problem.line or 1
-                remedy = error.remedy or _AGAIN
-            location = Location(for_terminal(name), line)
+            location = Location(for_terminal(name), 0)
             problems.append(DataProblem(location, str(error), remedy))
-        if not stands_for_others:
+        except Refused as error:
+            location = Location(for_terminal(name), error.problem.line or 1)
+            problems.append(DataProblem(location, str(error), _AGAIN))
+        if not is_dvc:
             here = data_path(item, folder)
-            own = (one for one in declared if data_path(one, folder) == here)
-            declared = [replace(next(own, item), path=item.path)]
-        found += declared
-    return tuple(found), tuple(problems)
+            own = [one for one in declared if data_path(one, folder) == here]
+            found = next(iter(own), item)
+            declared = [replace(found, path=item.path)]
+        expanded += declared
+    return tuple(expanded), tuple(problems)
 
 
-def _declared(path: Path, name: str, top: Path) -> list[DataItem]:
+def _declared(
+    path: Path,
+    name: str,
+    top: Path,
+) -> list[DataItem]:
     """Return what a `.dvc` file declares, relative to the spec, which calls it `name`. Raise
-    Unreadable or Refused.
+    Unreadable or Refused, with the first mistake, such as a path that leads out of the checkout.
 
     Messages quote what is wrong with a file, so a link is not followed to a file that is not the
     checkout's; where the spec names one elsewhere, not to what is no `.dvc` file."""
@@ -155,10 +107,60 @@ def _declared(path: Path, name: str, top: Path) -> list[DataItem]:
     if why:
         raise Unreadable(f"is a link to a file that {why}: it is not read")
     text = read_text(path, within, MAX_DVC)
-    above = os.path.dirname(name)
-    return [
-        replace(item, path=os.path.normpath(os.path.join(above, item.path)))
-        for item in _read_dvc(
-            text, name, path.parent, top if is_inside else path.parent
-        )
-    ]
+    document = document_of(compose(text.encode(), what="a .dvc file"))
+    if document.problems:
+        raise Refused(document.problems[0])
+    outs = None
+    if isinstance(document.data, dict):
+        outs = document.data.get("outs")
+    if not isinstance(outs, list) or not outs:
+        raise _refused(document, ("outs",), "names no outs, so it declares no data")
+    bounds = top if is_inside else path.parent
+    items = []
+    for number, out in enumerate(outs):
+        at = ("outs", number)
+        keys = out if isinstance(out, dict) else {}
+        item = _out(document, keys, at, name)
+        inside = Path(os.path.normpath(path.parent / item.path))
+        if os.path.isabs(item.path) or not inside.is_relative_to(bounds):
+            message = f"{quoted(item.path)} leads out of the checkout"
+            raise _refused(document, (*at, "path"), message)
+        there = os.path.join(os.path.dirname(name), item.path)
+        items.append(replace(item, path=os.path.normpath(there)))
+    return items
+
+
+def _out(
+    document: Document,
+    out: dict[str, Any],
+    at: KeyPath,
+    name: str,
+) -> DataItem:
+    """Return what one out of a `.dvc` file declares. Scalars are taken by their text: an md5 of
+    digits alone is no number."""
+    path = document.text((*at, "path"))
+    md5 = document.text((*at, "md5"))
+    if not path:
+        raise _refused(document, at, "an out without a path")
+    # DVC 2, which wrote no `hash`, changed line ends before it took an md5.
+    is_known = _MD5.fullmatch(md5) and out.get("hash") == "md5"
+    if "md5" in out and not is_known:
+        message = f"{quoted(md5)} is no md5 as DVC 3 takes it"
+        raise _refused(document, (*at, "md5"), message)
+    size = out.get("size")
+    stated_at: KeyPath = (*at, "md5" if md5 else "path")
+    stands = document.values[stated_at].start_mark
+    return DataItem(
+        os.path.join(document.text(("wdir",)), path),
+        md5=md5.lower() or None,
+        size=size if type(size) is int and size >= 0 else None,
+        source=(for_terminal(name), stands.line + 1),
+    )
+
+
+def _refused(
+    document: Document,
+    at: KeyPath,
+    message: str,
+) -> Refused:
+    return Refused(document.problem(at, message))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import operator
 import os
 import stat
 import threading
@@ -41,8 +42,8 @@ class Identity(NamedTuple):
     size: int
     mtime_ns: int
     ctime_ns: int
-    inode: int
-    device: int
+    ino: int
+    dev: int
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,14 @@ class Reading:
     size: int = 0
     problem: str = ""  # what follows the path in a sentence
     failed: str = ""  # the file that has the problem, relative to the path; empty: the path itself
-    by_file: dict[int, list[bytes]] = field(default_factory=dict)
+    by_file: list[list[bytes]] = field(default_factory=list)
 
-    def fail(self, name: bytes, error: OSError) -> None:
+    def fail(self, error: OSError) -> None:
         """Keep the first thing that went wrong."""
         if self.problem:
             return
-        self.failed = os.fsdecode(name)
+        name = os.fsencode(error.filename or b"").removeprefix(os.fsencode(self.path))
+        self.failed = os.fsdecode(name.lstrip(b"/"))
         if isinstance(error, FileNotFoundError):
             self.problem = "does not exist"
         elif error.errno == errno.ESTALE:
@@ -99,37 +101,27 @@ def read_digests(
             reading.listing = listing = list_files(reading.path)
             reading.size = sum(known.size for _, known in listing.files)
             if cache is not None:
-                besides = os.path.realpath(reading.path), reading.kinds, listing.linked
-                reading.key = digest_of_stats(
-                    listing.files, listing.is_folder, *besides
-                )
+                real = os.path.realpath(reading.path)
+                besides = listing.is_folder, real, reading.kinds, listing.linked
+                reading.key = digest_of_stats(listing.files, *besides)
                 reading.digests = cache.find(reading.key)
         except OSError as error:
-            name = os.fsencode(error.filename) if error.filename else b""
-            reading.fail(
-                name.removeprefix(os.fsencode(reading.path)).lstrip(b"/"), error
-            )
+            reading.fail(error)
     unread = [reading for reading in readings.values() if not reading.digests]
-    _digest_all(unread, progress)
+    _digest_all([reading for reading in unread if reading.listing], progress)
     for reading in unread:
-        if reading.listing is not None and not reading.problem:
-            rows = [
-                reading.by_file[number] for number in range(len(reading.listing.files))
-            ]
-            for place, kind in enumerate(reading.kinds):
-                whole = tree_sha256 if kind == "sha256" else dvc_md5
-                reading.digests[kind] = whole(
-                    reading.listing, [row[place] for row in rows]
-                )
-            if cache is not None and (
-                reading.listing.is_folder or reading.size > SMALL
-            ):
-                times = [
-                    max(at.mtime_ns, at.ctime_ns) for _, at in reading.listing.files
-                ]
-                newest = max(times, default=0)
-                cache.keep(reading.key, reading.digests, newest=newest, read_at=read_at)
+        listed = reading.listing
+        if listed is None or reading.problem:
+            continue
+        for place, kind in enumerate(reading.kinds):
+            whole = tree_sha256 if kind == "sha256" else dvc_md5
+            of_kind = [digests[place] for digests in reading.by_file]
+            reading.digests[kind] = whole(listed, of_kind)
         reading.by_file.clear()
+        if cache is not None and (listed.is_folder or reading.size > SMALL):
+            changes = [max(known.mtime_ns, known.ctime_ns) for _, known in listed.files]
+            newest = max(changes, default=0)
+            cache.keep(reading.key, reading.digests, newest=newest, read_at=read_at)
     return readings
 
 
@@ -169,16 +161,16 @@ def file_sha256(path: Path | bytes) -> str:
 def _digest_all(readings: Collection[Reading], progress: Progress | None) -> None:
     """Fill in `by_file`. What cannot be read becomes the reading's problem; an interrupt ends the
     threads at their next piece."""
-    jobs = [
-        (reading, number, name, known)
-        for reading in readings
-        if reading.listing is not None
-        for number, (name, known) in enumerate(reading.listing.files)
-    ]
-    # none that is large is left for the end
+    jobs = []
+    for reading in readings:
+        assert reading.listing is not None
+        files = reading.listing.files
+        reading.by_file = [[]] * len(files)
+        jobs += [(reading, at, name, known) for at, (name, known) in enumerate(files)]
+    # None that is large is left for the end.
     jobs.sort(key=lambda job: job[-1].size, reverse=True)
+    shared = iter(jobs)  # one step of a list's iterator is atomic
     total = sum(reading.size for reading in readings)
-    shared = iter(jobs)
     done = 0
     lock = threading.Lock()
     stopped = threading.Event()
@@ -191,20 +183,15 @@ def _digest_all(readings: Collection[Reading], progress: Progress | None) -> Non
             done += count
 
     def work() -> None:
-        for (
-            reading,
-            number,
-            name,
-            known,
-        ) in shared:  # one step of a list's iterator is atomic
-            path = os.fsencode(reading.path) + (b"/" + name if name else b"")
+        for reading, at, name, known in shared:
+            path = os.fsencode(reading.path) + b"/" * bool(name) + name
             try:
                 if not reading.problem:
-                    reading.by_file[number] = digest_file(
-                        path, known, reading.kinds, advance
-                    )
+                    digests = digest_file(path, known, reading.kinds, advance)
+                    reading.by_file[at] = digests
             except OSError as error:
-                reading.fail(name, error)
+                error.filename = path
+                reading.fail(error)
 
     with ThreadPoolExecutor(_THREADS) as pool:
         waiting = {pool.submit(work) for _ in range(min(os.cpu_count() or 1, _THREADS))}
@@ -215,9 +202,8 @@ def _digest_all(readings: Collection[Reading], progress: Progress | None) -> Non
                     future.result()
                 if progress is not None and waiting:
                     progress(min(done, total), total)
-        except BaseException:
+        finally:
             stopped.set()
-            raise
     if progress is not None:
         progress(total, total)
 
@@ -227,13 +213,7 @@ def _digest_all(readings: Collection[Reading], progress: Progress | None) -> Non
 
 def identity(status: os.stat_result) -> Identity:
     """Return the identity of a file."""
-    return Identity(
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-        status.st_ino,
-        status.st_dev,
-    )
+    return Identity._make(getattr(status, f"st_{name}") for name in Identity._fields)
 
 
 def list_files(root: Path) -> Listing:
@@ -306,19 +286,12 @@ def dvc_md5(listing: Listing, digests: Sequence[bytes]) -> str:
     """
     if not listing.is_folder:
         return digests[0].hex()
-    seen = sorted(
-        (os.fsdecode(name), digest.hex())
-        for (name, _), digest in zip(listing.files, digests, strict=True)
-        if _seen_by_dvc(listing, name)
-    )
-    files = [{"md5": digest, "relpath": name} for name, digest in seen]
-    return (
-        hashlib.md5(json.dumps(files).encode(), usedforsecurity=False).hexdigest()
-        + ".dir"
-    )
-
-
-def _seen_by_dvc(listing: Listing, name: bytes) -> bool:
-    *folders, last = name.split(b"/")
-    ignored = last == b".git" or not _DVC_IGNORES.isdisjoint(folders)
-    return not ignored and not name.startswith(listing.linked)
+    files = []
+    for (name, _), digest in zip(listing.files, digests, strict=True):
+        *folders, last = name.split(b"/")
+        ignored = last == b".git" or not _DVC_IGNORES.isdisjoint(folders)
+        if not ignored and not name.startswith(listing.linked):
+            files.append({"md5": digest.hex(), "relpath": os.fsdecode(name)})
+    files.sort(key=operator.itemgetter("relpath"))
+    text = json.dumps(files).encode()
+    return f"{hashlib.md5(text, usedforsecurity=False).hexdigest()}.dir"

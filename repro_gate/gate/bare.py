@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from repro_gate.errors import Inconclusive
 from repro_gate.runs.arms import Arm
-from repro_gate.runs.crashes import CANNOT_START, crashed_by_itself
-from repro_gate.runs.ending import NO_DETERMINISTIC
+from repro_gate.runs.crashes import crashed_by_itself
+from repro_gate.runs.ending import CANNOT_START, NO_DETERMINISTIC
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results

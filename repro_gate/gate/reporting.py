@@ -109,7 +109,7 @@ def _determinism(results: Results) -> Determinism | None:
     first = next(iter(results.pair()), None)
     return determinism(
         [
-            SeedResult(seed, comparison, results.compared(seed), results.failed(seed))
+            SeedResult(seed, comparison, *results.counts(seed))
             for seed, comparison in results.comparisons.items()
         ],
         determinism_settings=_settings(first) if first else {},

@@ -30,21 +30,21 @@ class Arm:
     steps: int | None = None
 
 
-def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Arm:
+def deterministic(
+    seed: int,
+    allow: frozenset[str],
+    steps: int | None,
+) -> Arm:
     """Return the arm with every flag on, but those that the spec leaves off."""
-    allow |= {"TORCHINDUCTOR_DETERMINISTIC"} if ONLY_READ in allow else set()
-    return Arm(
-        "deterministic",
-        seed,
-        {name: value for name, value in IN_PROCESS.items() if name not in allow},
-        _seeded(seed)
-        | {
-            name: value
-            for name, value in {**IN_ENVIRONMENT, **_hash_seed(seed)}.items()
-            if name not in allow
-        },
-        steps,
-    )
+    if ONLY_READ in allow:
+        allow |= {"TORCHINDUCTOR_DETERMINISTIC"}
+    flags = {name: value for name, value in IN_PROCESS.items() if name not in allow}
+    environment = _seeded(seed)
+    wanted = {**IN_ENVIRONMENT, HASH_SEED: str(seed % 2**32)}
+    for name, value in wanted.items():
+        if name not in allow:
+            environment[name] = value
+    return Arm("deterministic", seed, flags, environment, steps)
 
 
 def default(seed: int, steps: int | None) -> Arm:
@@ -53,7 +53,11 @@ def default(seed: int, steps: int | None) -> Arm:
     return Arm("default", seed, {}, _seeded(seed), steps)
 
 
-def reseeded(seed: int, allow: frozenset[str], steps: int) -> Arm:
+def reseeded(
+    seed: int,
+    allow: frozenset[str],
+    steps: int,
+) -> Arm:
     """Return the arm with the flags on and another seed, for a few steps: the control that must
     differ."""
     # one that fits wherever the first did (a C `int`, say)
@@ -66,39 +70,38 @@ def allowed(spec: Spec) -> frozenset[str]:
     return frozenset(item.flag for item in spec.determinism.allow)
 
 
-def not_effective(settings: Mapping[str, object], arm: Arm) -> dict[str, object]:
+def not_effective(
+    settings: Mapping[str, object],
+    arm: Arm,
+) -> dict[str, object]:
     """Return the flags of the arm that a reading (`settings`) shows at another value: {flag: value
     as read}.
 
     A flag that the reading lacks is one that this torch does not have. `warn_only` keeps
     nondeterministic kernels, so it counts as off.
     """
-    wrong: dict[str, object] = {}
-    for name, wanted in {**arm.flags, **arm.environment}.items():
-        if name == HASH_SEED or name not in settings:
-            continue
-        value = settings[name]
-        if value != wanted and str(value) not in ALSO_EFFECTIVE.get(name, ()):
+    wrong = {}
+    for name, expected in _expected(arm).items():
+        value = settings.get(name, expected)
+        same = (expected, *ALSO_EFFECTIVE.get(name, ()))
+        if name != HASH_SEED and value not in same:
             wrong[name] = value
-    if "torch.use_deterministic_algorithms" in arm.flags and settings.get(WARN_ONLY):
-        wrong[WARN_ONLY] = True
-    if (
-        "TORCHINDUCTOR_DETERMINISTIC" in arm.environment
-        and settings.get(ONLY_READ, True) is not True
-    ):
-        wrong[ONLY_READ] = settings[ONLY_READ]
     return wrong
 
 
 def expected_value(name: str, arm: Arm) -> FlagValue | None:
     """Return the value that the arm has for a flag, or for what is read back in its place."""
-    derived = {WARN_ONLY: False, ONLY_READ: True}
-    return derived.get(name, arm.flags.get(name, arm.environment.get(name)))
+    return _expected(arm).get(name)
+
+
+def _expected(arm: Arm) -> dict[str, FlagValue]:
+    expected = {**arm.flags, **arm.environment}
+    if "torch.use_deterministic_algorithms" in arm.flags:
+        expected[WARN_ONLY] = False
+    if "TORCHINDUCTOR_DETERMINISTIC" in arm.environment:
+        expected[ONLY_READ] = True
+    return expected
 
 
 def _seeded(seed: int) -> dict[str, str]:
     return {"PL_GLOBAL_SEED": str(seed), "PL_SEED_WORKERS": "1"}
-
-
-def _hash_seed(seed: int) -> dict[str, str]:
-    return {HASH_SEED: str(seed % 2**32)}

@@ -17,9 +17,10 @@ from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
 from repro_gate.compare.artifacts import WHOLE_FILE
+from repro_gate.data.hashing import file_sha256
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip
-from repro_gate.files import copy_file, remove_tree
+from repro_gate.files import copy_file, is_inside, remove_tree
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.runs import variation
 
@@ -36,8 +37,6 @@ MAX_FILES = 1_000
 # of one run's artifacts, the holes of sparse files counted: all are read
 MAX_BYTES = 256 * 2**30
 MAX_VISITED = 200_000  # folder entries looked at for one run
-_CHUNK = 4 * 2**20
-_WILD = re.compile(r"[*?\[]")
 # of a sharded model of transformers
 _INDEX = re.compile(r"(.*)\.(safetensors|bin)\.index\.json")
 AsOwner = Callable[[], AbstractContextManager[None]]
@@ -72,7 +71,7 @@ class _Search:
     and how many bytes copied."""
 
     def __init__(self, root: Path) -> None:
-        self.root = os.path.realpath(root)
+        self.root = Path(os.path.realpath(root))
         self.left = MAX_VISITED
         self.bytes = MAX_BYTES
 
@@ -81,22 +80,20 @@ class _Search:
         before any of it is copied."""
         with as_owner():
             size = os.lstat(source).st_size
-        self.bytes -= size
-        if self.bytes >= 0:
-            # it may have grown
-            self.bytes -= copy_file(source, target, as_owner) - size
-        if self.bytes < 0:
-            name = _printable(os.path.relpath(source, self.root))
-            raise _too_many(
-                f"match more than {MAX_BYTES:,} bytes, the {size:,} of {name} included"
-            )
+        if size <= self.bytes:
+            self.bytes -= copy_file(source, target, as_owner)
+            if self.bytes >= 0:  # it may have grown
+                return
+        name = _printable(os.path.relpath(source, self.root))
+        raise _too_many(
+            f"match more than {MAX_BYTES:,} bytes, the {size:,} of {name} included"
+        )
 
     def inside(self, name: str) -> bool:
         """Return whether `name` lies below the root when all links are followed."""
         # Python before 3.13: a link to a link of /proc that this user may not follow
         with contextlib.suppress(OSError):
-            real = os.path.realpath(os.path.join(self.root, name))
-            return real == self.root or real.startswith(self.root + os.sep)
+            return is_inside(self.root / name, self.root)
         return False
 
     def names(self, folder: str) -> list[str]:
@@ -115,11 +112,8 @@ class _Search:
 
     def distributed(self, folder: str) -> bool:
         """Return whether a folder is a checkpoint of torch.distributed.checkpoint."""
-        if (
-            not folder
-            or not os.path.isfile(os.path.join(self.root, folder, METADATA))
-            or not self.inside(folder)
-        ):
+        metadata = os.path.join(self.root, folder, METADATA)
+        if not (folder and os.path.isfile(metadata) and self.inside(folder)):
             return False
         return any(name.endswith(".distcp") for name in self.names(folder))
 
@@ -142,24 +136,19 @@ def collect(
         search = _Search(root)
         matches = {glob: set(_matches(search, glob)) for glob in globs}
         names = _whole(search, set().union(*matches.values()))
-    if len(names) > MAX_FILES or search.left < 0:
-        many = f"match {len(names):,} files, more than {MAX_FILES:,}"
-        if search.left < 0:
-            many = f"search more than {MAX_VISITED:,} folder entries"
-        raise _too_many(many)
+    if search.left < 0:
+        raise _too_many(f"search more than {MAX_VISITED:,} folder entries")
+    if len(names) > MAX_FILES:
+        raise _too_many(f"match {len(names):,} files, more than {MAX_FILES:,}")
     destination.mkdir(parents=True, exist_ok=True)
     first = {name: glob for glob in reversed(globs) for name in matches[glob]}
-    copies = [
-        replace(
-            _copied(search, name, destination, number, as_owner),
-            glob=first.get(name, globs[0]),
-        )
-        for number, name in enumerate(names)
-    ]
+    copies = []
+    for number, name in enumerate(names):
+        item = _copied(search, name, destination / f"{number:04d}", as_owner)
+        copies.append(replace(item, glob=first.get(name, globs[0])))
+    unmatched = tuple(glob for glob in globs if not matches[glob])
     with ThreadPoolExecutor() as pool:
-        return tuple(pool.map(with_digest, copies)), tuple(
-            glob for glob in globs if not matches[glob]
-        )
+        return tuple(pool.map(with_digest, copies)), unmatched
 
 
 def _too_many(what: str) -> Inconclusive:
@@ -174,40 +163,27 @@ def in_place(path: Path) -> tuple[Collected, ...]:
     """Return one file where it lies, the index of a sharded model with its shards, or the folder of
     a distributed checkpoint."""
     search = _Search(path.resolve().parent)
-    found = [
-        Collected(name=os.path.basename(name), path=Path(search.root, name))
-        for name in _whole(search, {path.resolve().name})
-    ]
-    plain = [
-        item
-        if item.path.is_file() or item.path.is_dir()
-        else replace(item, problem="it is not a regular file")
-        for item in found
-    ]
-    return tuple(map(with_digest, plain))
+    found = []
+    for name in _whole(search, {path.resolve().name}):
+        item = Collected(name=name, path=search.root / name)
+        if not (item.path.is_file() or item.path.is_dir()):
+            item = replace(item, problem="it is not a regular file")
+        found.append(with_digest(item))
+    return tuple(found)
 
 
 def _whole(search: _Search, names: set[str]) -> list[str]:
     """Return the names, with the shards that an index stands for, and a folder in place of the
     files of a distributed checkpoint."""
     for name in list(names):
-        if index := _INDEX.fullmatch(os.path.basename(name)):
-            folder = os.path.dirname(name)
-            shards = (
-                other
-                for other in search.names(folder)
-                if other.startswith(f"{index[1]}-") and other.endswith(f".{index[2]}")
-            )
-            names |= {os.path.join(folder, other) for other in shards}
-    folders = {
-        folder
-        for folder in {os.path.dirname(name) for name in names} | names
-        if search.distributed(folder)
-    }
-    return sorted(
-        {name for name in names if os.path.dirname(name) not in folders} | folders,
-        key=os.fsencode,
-    )
+        folder, base = os.path.split(name)
+        if index := _INDEX.fullmatch(base):
+            for other in search.names(folder):
+                if other.startswith(f"{index[1]}-") and other.endswith(f".{index[2]}"):
+                    names.add(os.path.join(folder, other))
+    folders = set(filter(search.distributed, {*map(os.path.dirname, names), *names}))
+    files = {name for name in names if os.path.dirname(name) not in folders}
+    return sorted(files | folders, key=os.fsencode)
 
 
 def _matches(search: _Search, glob: str) -> Iterator[str]:
@@ -222,51 +198,42 @@ def _matches(search: _Search, glob: str) -> Iterator[str]:
         for place, part in enumerate(parts):
             if part == "**" and place in places:  # it matches no folder at all too
                 places.add(place + 1)
-        wild = any(_WILD.search(parts[place]) for place in places)
-        for name in (
-            search.names(folder) if wild else {parts[place] for place in places}
-        ):
+        for name in search.names(folder):
             path = os.path.join(folder, name)
             full = os.path.join(search.root, path)
             is_link = os.path.islink(full)
-            further = {
-                place + (parts[place] != "**")
-                for place in places
-                if patterns[place].match(name)
-                and (parts[place].startswith(".") or not name.startswith("."))
-                and not (parts[place] == "**" and is_link)
-            }
+            further = set()
+            for place in places:
+                part = parts[place]
+                is_hidden = name.startswith(".") and not part.startswith(".")
+                if part == "**" and not is_link and not is_hidden:
+                    further.add(place)
+                elif part != "**" and patterns[place].match(name) and not is_hidden:
+                    further.add(place + 1)
             is_folder = os.path.isdir(full) and (not is_link or search.inside(path))
-            if (
-                len(parts) in further
-                and os.path.lexists(full)
-                and (not is_folder or search.distributed(path))
-            ):
+            if len(parts) in further and (not is_folder or search.distributed(path)):
                 yield path
             further.discard(len(parts))
             if further and is_folder:
                 waiting.append((path, further))
 
 
-def _copied(
-    search: _Search, name: str, destination: Path, place: int, as_owner: AsOwner
-) -> Collected:
+def _copied(search: _Search, name: str, target: Path, as_owner: AsOwner) -> Collected:
     suffix = os.path.splitext(name)[1]
-    if not re.fullmatch(r"[.][A-Za-z0-9]{1,16}", suffix):
-        suffix = ""
-    target = destination / f"{place:04d}{suffix}"
+    if re.fullmatch(r"[.][A-Za-z0-9]{1,16}", suffix):
+        target = target.with_suffix(suffix)
     item = Collected(name=_printable(name), path=target)
     try:
         with as_owner():
             kind = _kind(search, name)
             if kind != FILE:
                 return replace(item, kind=kind)
-            source = Path(os.path.realpath(os.path.join(search.root, name)))
+            source = (search.root / name).resolve()
             is_folder = source.is_dir()
             members = [""]
             if is_folder:
                 names = search.names(name)
-                members = [name for name in names if os.path.isfile(source / name)]
+                members = [member for member in names if (source / member).is_file()]
         if len(members) > MAX_FILES:
             raise OSError(f"it holds more than {MAX_FILES:,} files")
         if is_folder:
@@ -277,7 +244,7 @@ def _copied(
         return replace(item, kind=_CLOSED)
     except OSError as error:
         remove_tree(target)  # what was copied of a folder
-        why = (error.strerror or str(error)).replace(search.root + os.sep, "")
+        why = (error.strerror or str(error)).replace(f"{search.root}{os.sep}", "")
         return replace(item, problem=f"it could not be copied: {why}")
     return item
 
@@ -286,11 +253,10 @@ def _kind(search: _Search, name: str) -> str:
     """Return what the name is, links followed; nothing is opened. What is compared of a link that
     must not be read is what it says. Raises OSError where that cannot be seen."""
     path = os.path.join(search.root, name)
-    link = (
-        f"link to {clip(_printable(variation.as_first(os.readlink(path))), 200)}"
-        if os.path.islink(path)
-        else ""
-    )
+    link = ""
+    if os.path.islink(path):
+        target = _printable(variation.as_first(os.readlink(path)))
+        link = f"link to {clip(target, 200)}"
     if not search.inside(name):
         return f"{link} that leads out of the working directory"
     try:
@@ -305,29 +271,18 @@ def with_digest(item: Collected) -> Collected:
     """Return the item with the digests of its bytes as they are now."""
     if not item.readable:
         return item
-    is_folder = item.path.is_dir()
-    paths = [item.path]
-    if is_folder:
-        paths = sorted(filter(Path.is_file, item.path.iterdir()))
+    paths = {WHOLE_FILE: item.path}
+    if item.path.is_dir():
+        members = sorted(filter(Path.is_file, item.path.iterdir()))
+        paths = {_printable(path.name): path for path in members}
     files = tuple(
-        (
-            _printable(path.name) if is_folder else WHOLE_FILE,
-            _digest(path),
-            path.stat().st_size,
-        )
-        for path in paths
+        (name, file_sha256(path), path.stat().st_size) for name, path in paths.items()
     )
     digest = hashlib.sha256(repr(files).encode()).hexdigest()
-    return replace(item, digest=digest if is_folder else files[0][1], files=files)
+    if WHOLE_FILE in paths:
+        digest = files[0][1]
+    return replace(item, digest=digest, files=files)
 
 
 def _printable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
-
-
-def _digest(path: Path) -> str:
-    state = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK):
-            state.update(chunk)
-    return state.hexdigest()

@@ -55,11 +55,10 @@ def changed_files(
         if len(written) >= MAX_FILES or size > MAX_BYTES or time.monotonic() > until:
             whole = False
             break
-        # not readable with the training's rights, or not its own: nothing is said about it
+        # Of what the training itself cannot read, or what is not its own, nothing is said.
         with suppress(OSError):
-            item = _read(
-                workspace / name, sandbox, state.st_size, min(texts, MAX_TEXT), until
-            )
+            most = min(texts, MAX_TEXT)
+            item = _read(workspace / name, sandbox, state.st_size, most, until)
             if time.monotonic() < until:  # else its end may be missing
                 texts -= len(item.text or b"")
                 written[name] = item
@@ -68,10 +67,8 @@ def changed_files(
         f"the limit for one run is {MAX_FILES:,} files, {MAX_BYTES // 2**30} GiB and "
         f"{MAX_SECONDS:g} s"
     )
-    return (
-        written,
-        "" if whole else f"only {len(written):,} files were looked at, {limits}",
-    )
+    cut = f"only {len(written):,} files were looked at, {limits}"
+    return written, "" if whole else cut
 
 
 def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], bool]:
@@ -99,49 +96,28 @@ def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], 
 def _unchanged(original: Path, state: os.stat_result, older: int) -> bool:
     with suppress(OSError, ValueError):
         was = os.lstat(original)
-        return (was.st_mtime_ns - older, was.st_size) == (
-            state.st_mtime_ns,
-            state.st_size,
-        )
+        time_and_size = was.st_mtime_ns - older, was.st_size
+        return time_and_size == (state.st_mtime_ns, state.st_size)
     return False
 
 
 def _read(path: Path, sandbox: Sandbox, size: int, most: int, until: float) -> Written:
     """Return one file's digest, of its beginning only where the time is over. Raises OSError."""
     digest = hashlib.sha256()
-    text = b""
-    keep = 0 < size <= most and path.suffix.lower() in TEXTS
+    suffix = path.suffix.lower()
+    is_text = 0 < size <= most and suffix in TEXTS
+    end = b""
     with os.fdopen(open_written(path, sandbox), "rb", buffering=0) as file:
         while (chunk := file.read(_CHUNK)) and time.monotonic() < until:
             digest.update(chunk)
-            text = (text + chunk)[-most:] if keep else b""
-        # numpy writes the time into it: what counts is what its directory says of each array
-        if path.suffix.lower() == ".npz":
-            with (
-                suppress(Exception),
-                zipfile.ZipFile(_Bounded(file.fileno(), closefd=False)) as archive,
-            ):
-                arrays = sorted(
-                    (info.filename, info.CRC, info.file_size)
-                    for info in archive.infolist()
-                )
-                digest = hashlib.sha256(repr(arrays).encode())
-    return Written(digest.hexdigest(), text if keep else None)
-
-
-class _Bounded(io.FileIO):
-    """A file that refuses to be read in one large piece: `zipfile` reads the whole directory at
-    once."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = (
-            super().read(
-                _MAX_DIRECTORY + 1
-                if size is None or not 0 <= size <= _MAX_DIRECTORY
-                else size
-            )
-            or b""
-        )
-        if len(data) > _MAX_DIRECTORY:
-            raise OSError("the directory of the zip file is too large")
-        return data
+            if is_text or suffix == ".npz":
+                end = (end + chunk)[-_MAX_DIRECTORY:]
+    if is_text:
+        return Written(digest.hexdigest(), end[-most:])
+    # numpy writes the time into it: what counts is what its directory, at its end, says of each
+    # array. What is no zip file counts by its bytes.
+    with suppress(Exception), zipfile.ZipFile(io.BytesIO(end)) as archive:
+        entries = archive.infolist()
+        arrays = sorted((item.filename, item.CRC, item.file_size) for item in entries)
+        return Written(hashlib.sha256(repr(arrays).encode()).hexdigest())
+    return Written(digest.hexdigest())

@@ -20,7 +20,7 @@ from repro_gate.compare.traces import (
     unequal_length,
     with_valid_distances,
 )
-from repro_gate.runs.ending import NO_DETERMINISTIC, last_exception
+from repro_gate.runs.ending import CANNOT_START, NO_DETERMINISTIC, last_exception
 from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
 
@@ -32,7 +32,6 @@ _OWN_SIGNALS = (
     signal.SIGILL,
     signal.SIGTRAP,
 )
-CANNOT_START = (126, 127)  # exit statuses of a shell
 _MACHINE = re.compile(
     r"out of memory|cannot allocate memory|MemoryError|no space left|disk quota|too many open "
     r"files|address already in use"

@@ -25,14 +25,8 @@ from repro_gate.trace.notebook import place
 PREEMPTED = "preempted"  # why a leg of a resumed training was ended
 # the reason of a run that torch ended for want of one
 NO_DETERMINISTIC = "run/no-deterministic-implementation"
-_KILLED = {  # by what the kernel's own count of out-of-memory kills on this machine says
-    False: "the kernel killed nothing for want of memory meanwhile: see who else ends processes "
-    "here (a job, a time limit, a person)",
-    True: "the kernel killed for want of memory on this machine meanwhile, whom is in `dmesg`: "
-    "lower the batch size if it was this run",
-    None: "whether memory was short cannot be read here: see `dmesg` on the host, and who "
-    "else ends processes there",
-}
+CANNOT_START = (126, 127)  # exit statuses of a shell
+_SEE_LOG = "see the log's end"
 _REFUSED = re.compile(fmt.REFUSAL)
 
 _START = "Traceback (most recent call last):"
@@ -68,12 +62,12 @@ def ending_of(
     trained = [trace for trace in traces if trace.trained]
     steps_done = bool(trained) and all(trace.stopped for trace in trained)
     if ended.timed_out:
-        problem = f"it was still running after {spec.train.timeout:g} s and was ended"
-        remedy = (
-            "raise train.timeout, lower train.steps, or find "
-            "what it waits for in the log's end"
+        return Ending(
+            "timed-out",
+            "run/timeout",
+            f"it was still running after {spec.train.timeout:g} s and was ended",
+            "raise train.timeout, lower train.steps, or find what it waits for in the log's end",
         )
-        return Ending("timed-out", "run/timeout", problem, remedy)
     if ended.stopped == PREEMPTED:
         return Ending("preempted")
     if ended.stopped and ended.stopped not in ("trace", "steps"):
@@ -82,55 +76,44 @@ def ending_of(
     crash = None if ended.stopped == "trace" else crash_of(ended)
     if crash and not steps_done and not (trace_problem and "cannot" in trace_problem):
         return crash
-    return _untraced(traces, trace_problem, watcher) or Ending(
-        "stopped" if steps_done else "finished"
-    )
+    reason, problem, remedy = _untraced(traces, trace_problem, watcher)
+    if reason:
+        outcome = "crashed" if reason == "run/crashed" else "untraced"
+        return Ending(outcome, reason, problem, remedy)
+    return Ending("stopped" if steps_done else "finished")
 
 
 def _untraced(
     traces: Sequence[Trace], trace_problem: str | None, watcher: Watcher
-) -> Ending | None:
-    """Return why the traces are not whole of a command that ended well; None if they are."""
+) -> tuple[str, str, str]:
+    """Return why the traces are not whole of a command that ended well: reason, problem and remedy;
+    empty if they are."""
     if trace_problem:
-        return Ending(
-            "untraced",
-            "trace/unreadable",
-            f"its trace cannot be used: {trace_problem}",
-            _trace_remedy(trace_problem),
-        )
-    if watcher.untraced:
-        pid, process = next(iter(watcher.untraced.items()))
-        starts = {
-            item.pid: f", started at {place(item.file, item.line)}"
-            for trace in traces
-            for item in trace.spawned
-        }
-        started = next((starts[above] for above in process.pids if above in starts), "")
+        problem = f"its trace cannot be used: {trace_problem}"
+        return "trace/unreadable", problem, _trace_remedy(trace_problem)
+    for pid, process in watcher.untraced.items():
+        lines = [item for trace in traces for item in trace.spawned]
+        starts = {item.pid: place(item.file, item.line) for item in lines}
         problem = (
-            f"process {pid} had torch loaded and could not be "
-            f"traced: {process.command}{started}"
+            f"process {pid} had torch loaded and could not be traced: {process.command}"
         )
+        if started := next(filter(None, map(starts.get, process.pids)), ""):
+            problem += f", started at {started}"
         remedy = (
             "start it as `python` without -I, -E and -S, with the PATH and PYTHONPATH that its "
             "parent was given (add to their ends, not to their beginnings)"
         )
-        return Ending("untraced", "probe/untraced-process", problem, remedy)
-    errors = [
-        message
-        for trace in traces
-        for identifier, message in trace.notes
-        if identifier == "probe-error"
-    ]
-    if errors:
-        remedy = "please report this line; training was not affected"
-        return Ending(
-            "untraced", "probe/error", f"the probe itself failed: {errors[0]}", remedy
-        )
-    if any(trace.end == "exception" for trace in traces if trace.trained):
+        return "probe/untraced-process", problem, remedy
+    for identifier, message in (note for trace in traces for note in trace.notes):
+        if identifier == "probe-error":
+            problem = f"the probe itself failed: {message}"
+            remedy = "please report this line; training was not affected"
+            return "probe/error", problem, remedy
+    if any(trace.trained and trace.end == "exception" for trace in traces):
         problem = "the training ended by an exception that its command did not report"
-        return Ending("crashed", "run/crashed", problem, "see the log's end")
+        return "run/crashed", problem, _SEE_LOG
     if any(trace.steps for trace in traces):
-        return None
+        return "", "", ""
     problem = "no Python process of it could be traced"
     if traces:
         problem = (
@@ -139,28 +122,19 @@ def _untraced(
         )
     loop = next((f" ({trace.loop})" for trace in traces if trace.loop), "")
     remedy = (
-        "see the log's end for whether it came to its training loop; if it did, "
-        f'add two lines to the training loop{loop}, `repro_gate.record("loss", loss)` and at '
-        "its end `repro_gate.step()`, and "
-        "`import repro_gate`; or train with a torch optimizer or backward(), or name what it "
-        "writes under capture.artifacts"
+        "see the log's end for whether it came to its training loop; if it did, add two lines to "
+        f'the training loop{loop}, `repro_gate.record("loss", loss)` and at its end '
+        "`repro_gate.step()`, and `import repro_gate`; or train with a torch optimizer or "
+        "backward(), or name what it writes under capture.artifacts"
     )
-    return Ending("untraced", "run/nothing-recorded", problem, remedy)
+    return "run/nothing-recorded", problem, remedy
 
 
-def leave_out_idle(spec: Spec, traces: Sequence[Trace]) -> None:
-    """Empty the traces of processes that took no step, unless no process took one and the spec
-    names artifacts to compare."""
-    whole = [
-        trace
-        for trace in traces
-        if any(identifier == fmt.WHOLE_RUN for identifier, _ in trace.notes)
-    ]
-    if (
-        len(whole) < sum(trace.trained for trace in traces)
-        or not spec.capture.artifacts
-    ):
-        for trace in whole:
+def leave_out_idle(traces: Sequence[Trace]) -> None:
+    """Empty the traces of processes that took no step, unless no process took one."""
+    idle = [trace for trace in traces if fmt.WHOLE_RUN in dict(trace.notes)]
+    if len(idle) < sum(trace.trained for trace in traces):
+        for trace in idle:
             trace.steps.clear()
             trace.blocks.clear()
             trace.notes = [note for note in trace.notes if note[0] != fmt.WHOLE_RUN]
@@ -169,79 +143,53 @@ def leave_out_idle(spec: Spec, traces: Sequence[Trace]) -> None:
 def crash_of(ended: Ended) -> Ending | None:
     """Return how the command ended badly; None if it ended well."""
     if ended.out_of_memory:
-        problem = (
-            "the kernel killed it, or a process of it, for want of memory (counted in its control "
-            "group)"
-        )
         return Ending(
             "out-of-memory",
             "run/out-of-memory",
-            problem,
+            "the kernel killed it, or a process of it, for want of memory",
             "lower the batch size or train.steps, or use a larger machine",
         )
     if ended.signal == signal.SIGKILL:
-        kills = ended.machine_kills
         return Ending(
             "killed",
             "run/killed",
             "it was killed by signal 9 from outside the gate",
-            _KILLED[None if kills is None else kills > 0],
+            "see who else ends processes here (a job, a time limit, a person), and `dmesg` for "
+            "whether memory was short",
         )
-    memory = (
-        ended.group_killed
-        * "; the kernel killed a process of this control group for want of memory meanwhile, "
-        "perhaps of another job"
-    )
     if ended.signal is not None:
-        return Ending(
-            "killed",
-            "run/killed",
-            f"it was ended by signal {ended.signal}",
-            f"see the log's end{memory}",
-        )
+        problem = f"it was ended by signal {ended.signal}"
+        return Ending("killed", "run/killed", problem, _SEE_LOG)
     if not ended.exit_code:
         return None
-    blocked = next(
-        (
-            refusal.group(1)
-            for line in reversed(ended.tail)
-            if (refusal := _REFUSED.search(line))
-        ),
-        None,
-    )
-    if blocked:
-        problem = (
-            f"`{blocked}` has no deterministic implementation on this device, so torch refused to "
-            "run it"
-        )
-        remedy = (
+    if refusals := [*filter(None, map(_REFUSED.search, ended.tail))]:
+        return Ending(
+            "crashed",
+            NO_DETERMINISTIC,
+            f"`{refusals[-1][1]}` has no deterministic implementation on this device, so torch "
+            "refused to run it",
             "replace the operator, or name torch.use_deterministic_algorithms under "
-            "determinism.allow with a reason"
+            "determinism.allow with a reason",
         )
-        return Ending("crashed", NO_DETERMINISTIC, problem, remedy)
-    remedy = "see the log's end"
-    if ended.exit_code in (126, 127):
+    remedy = _SEE_LOG
+    if ended.exit_code in CANNOT_START:
         remedy = (
             "the command was not found in the workspace: git-ignored files (a .venv, say) are not "
             "copied; put its folder on PATH instead"
         )
     elif any("No module named 'torch'" in line for line in ended.tail):
         remedy = "the `python` on PATH has no torch: activate the environment that you train in"
-    return Ending(
-        "crashed",
-        "run/crashed",
-        f"it exited with status {ended.exit_code}",
-        remedy + memory,
-    )
+    problem = f"it exited with status {ended.exit_code}"
+    return Ending("crashed", "run/crashed", problem, remedy)
 
 
 def _trace_remedy(problem: str) -> str:
     if "too large: with" in problem:
         return "raise capture.every, or lower train.steps"
-    if "No space" in problem or "no room" in problem or "too large" in problem.lower():
+    if re.search("no space|no room|too large", problem, re.IGNORECASE):
         return "free space in the temporary folder (TMPDIR), or raise capture.every"
     return (
-        "the training process must not write to, cut or remove the trace; run it again"
+        "run it again: the training process must not write to, cut or remove the trace"
     )
 
 
@@ -261,7 +209,7 @@ def last_exception(log: Sequence[str]) -> Raised | None:
     """Return the exception that ended a training; None if the log holds no traceback. Of several
     (chained, ranks, a launcher's own) the last that goes through the user's code counts."""
     raised: Raised | None = None
-    location: Location | None = None
+    location = None
     inside = False
     for line in (_RANK.sub("", line) for line in log):
         frame = _FRAME.match(line)

@@ -12,7 +12,6 @@ import importlib.util
 import os
 import re
 import shutil
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -57,7 +56,7 @@ def training_environment(
     environment = {
         name: value
         for name, value in outer.items()
-        if _allowed(name) and name not in (*IN_ENVIRONMENT, *_CACHES)
+        if _is_allowed(name) and name not in (*IN_ENVIRONMENT, *_CACHES)
     }
     environment |= arm.environment
     if "OMP_NUM_THREADS" in train_env:
@@ -67,10 +66,10 @@ def training_environment(
         environment |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     environment = {"PATH": os.defpath, **environment, **train_env}
     if probed:
-        own = environment.get("PYTHONPATH")
+        path = [str(INJECT), *filter(None, [environment.get("PYTHONPATH")])]
         environment |= {
             "PATH": f"{run_folder / 'bin'}{os.pathsep}{environment['PATH']}",
-            "PYTHONPATH": os.pathsep.join([str(INJECT), *([own] if own else [])]),
+            "PYTHONPATH": os.pathsep.join(path),
             CONFIG_VARIABLE: str(run_folder / "probe.json"),
         }
     return environment | {
@@ -85,21 +84,16 @@ def training_environment(
 def thread_count(outer: Variables) -> str:
     """Return the number of threads that a training is given, before anything of its own says
     otherwise: a property of the machine."""
-    counts = dict.fromkeys(
-        outer[name]
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-        if outer.get(name)
-    )
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    counts = dict.fromkeys(filter(None, map(outer.get, names)))
     return " and ".join(counts) or str(usable_processors())
 
 
 def usable_processors() -> int:
     """Return the number of processors that this process may run on."""
-    return (
-        len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 _SHIM = """#!/bin/sh
@@ -123,19 +117,15 @@ def write_shims(run_folder: Path, outer_path: str) -> None:
         real = shutil.which(name, path=outer_path)
         if real is None:
             continue
-        shim = folder / name
-        shim.write_text(
-            _SHIM.format(
-                inject=INJECT,
-                variable=CONFIG_VARIABLE,
-                config=run_folder / "probe.json",
-                real=os.path.abspath(real),
-            )
+        text = _SHIM.format(
+            inject=INJECT,
+            variable=CONFIG_VARIABLE,
+            config=run_folder / "probe.json",
+            real=os.path.abspath(real),
         )
-        shim.chmod(
-            stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH
-        )
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
 
 
-def _allowed(name: str) -> bool:
+def _is_allowed(name: str) -> bool:
     return _ALLOWED.fullmatch(name) is not None and not SECRET.search(name)

@@ -76,11 +76,9 @@ def open_gate_folder(
                 tell,
             )
         if sandbox.own_user:
-            snapshot.root.chmod(
-                0o700
-                # it has the mode of the checkout, which is closed to the training or lies in a
-                # folder that is
-            )
+            # It has the mode of the checkout, which is closed to the training or lies in a folder
+            # that is.
+            snapshot.root.chmod(0o700)
         for name in ("traces", "artifacts"):
             (path / name).mkdir(mode=0o700)
         let_group_pass(sandbox, path / "traces")
@@ -110,19 +108,14 @@ def original_of(spec: Spec, checkout: Checkout) -> Original:
     projects lie at the root or above the spec."""
     root = Path(os.path.realpath(checkout.root))
     folder = Path(os.path.realpath(spec.path.parent))
-    folders = [
-        root,
-        *(above for above in (folder, *folder.parents) if above.is_relative_to(root)),
-    ]
-    names = {
-        canonicalize_name(name)
-        for project in dict.fromkeys(folders)
-        for name in _project_names(project, root)
-    }
+    projects = {above for above in (folder, *folder.parents) if root in above.parents}
+    names = (
+        name for place in projects | {root} for name in _project_names(place, root)
+    )
     return Original(
         root,
         ignored_files(root, _MODULES) if checkout.is_git else (),
-        tuple(sorted(names)),
+        tuple(sorted(set(map(canonicalize_name, names)))),
     )
 
 
@@ -136,11 +129,10 @@ def _project_names(folder: Path, root: Path) -> Iterator[str]:
                 yield from _NAME.findall(text)[:100]
                 continue
             document = parse_toml(text)
-            tool = document.get("tool")
-            poetry = tool.get("poetry") if isinstance(tool, dict) else None
-            for table in (document.get("project"), poetry):
-                if isinstance(table, dict) and isinstance(table.get("name"), str):
-                    yield table["name"]
+            with suppress(KeyError, TypeError):
+                yield str(document["project"]["name"])
+            with suppress(KeyError, TypeError):
+                yield str(document["tool"]["poetry"]["name"])
 
 
 def _self_test(
@@ -162,27 +154,19 @@ def _self_test(
     chown_to_training(sandbox, scratch)
     arm = arms.deterministic(spec.seed, frozenset(), spec.train.steps)
     environment = training_environment(outer, arm, {}, scratch, spec.hardware.device)
-    unreadable = [
-        *private_folders(outer, checkout),
-        *runner_files(outer),
-        checkout / ".git",
-        checkout / ".git" / "config",
-    ]
-    unreadable += [path, path / "snapshot", path / "traces"]
+    private = (*private_folders(outer, checkout), *runner_files(outer))
+    git = checkout / ".git"
+    own = (path, path / "snapshot", path / "traces")
+    probe = INJECT / "sitecustomize.py"
+    python = Path(sys.executable)
+    gate = (PACKAGE.parent, PACKAGE, INJECT, probe, Path(sys.prefix), python)
+    secrets = (*taken_out({**os.environ, **outer}), *FILE_COMMANDS, "GITHUB_EVENT_PATH")
     exposure = Exposure(
-        unreadable=tuple(dict.fromkeys(unreadable)),
-        unwritable=_of_the_gate(),
+        unreadable=tuple(dict.fromkeys((*private, git, git / "config", *own))),
+        unwritable=(*gate, python.resolve().parent),
         sockets=sockets(outer),
-        forbidden=tuple(
-            dict.fromkeys(
-                [
-                    *taken_out({**os.environ, **outer}),
-                    *FILE_COMMANDS,
-                    "GITHUB_EVENT_PATH",
-                ]
-            )
-        ),
-        reach=(scratch, INJECT / "sitecustomize.py"),
+        forbidden=tuple(dict.fromkeys(secrets)),
+        reach=(scratch, probe),
         data=data,
         start=_pythons(spec, outer),
     )
@@ -190,29 +174,11 @@ def _self_test(
     remove_tree(scratch)
 
 
-def _of_the_gate() -> tuple[Path, ...]:
-    """Return what the gate itself is made of."""
-    folders = (
-        PACKAGE.parent,
-        PACKAGE,
-        INJECT,
-        Path(sys.prefix),
-        Path(os.path.dirname(os.path.realpath(sys.executable))),
-    )
-    return tuple(
-        dict.fromkeys((*folders, INJECT / "sitecustomize.py", Path(sys.executable)))
-    )
-
-
 def _pythons(spec: Spec, outer: Variables) -> tuple[Path, ...]:
     """Return the interpreters that the command asks for by name: whether that user can start them
     is better said now than by a status 126."""
     if "PATH" in spec.train.env:
         return ()
-    wanted = (
-        ["python"]
-        if spec.train.run is None
-        else sorted(set(_BY_NAME.findall(spec.train.run)))
-    )
-    found = [shutil.which(name, path=outer.get("PATH", os.defpath)) for name in wanted]
-    return tuple(Path(os.path.abspath(path)) for path in found if path is not None)
+    names = sorted(set(_BY_NAME.findall(spec.train.run or "python train.py")))
+    found = [shutil.which(name, path=outer.get("PATH", os.defpath)) for name in names]
+    return tuple(Path(os.path.abspath(path)) for path in found if path)

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -39,7 +40,8 @@ _Text = Annotated[str, Meta(max_length=4_096)]
 _FACTS = msgspec.json.Decoder(Annotated[dict[_Text, _Text | int], Meta(max_length=200)])
 _Row = TypeVar("_Row")
 _SAME_USER = Sandbox()
-_PYTHON = re.compile(r"python[\d.]*")
+# by its name alone, or its absolute path
+_PYTHON = re.compile(r"(?:/.*/)?python[\d.]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _REMEDY = (
     "activate the environment that you train in, so that its `python` is first on PATH and has "
@@ -123,6 +125,7 @@ def interpreter_facts(
     Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
     """
     facts: dict[str, str | int] = {}
+    python = "the training's interpreter"
     try:
         with scratch_folder() as folder:
             environment = prepared(spec, outer_environment, sandbox, folder)
@@ -135,20 +138,23 @@ def interpreter_facts(
                 facts.update,
                 seconds=ASK_SECONDS,
             )
-        why = ended.last_line or f"it ended with status {ended.exit_code}"
     except OSError as error:
-        why = f"cannot be started: {error.strerror or error}"
-        raise _unanswered(f"the training's interpreter {why}") from None
+        problem = f"cannot be started: {error.strerror or error}"
     except NoAnswer as error:
-        why = f"gave no answer that can be used: {error}"
-        raise _unanswered(f"the training's interpreter {why}") from None
-    if ended.timed_out:
-        raise _unanswered(f"{python} gave no answer in {ASK_SECONDS:g} s")
-    if "python" not in facts or ended.exit_code:
-        raise _unanswered(f"{python} cannot say what it trains with: {why}")
-    if "torch" not in facts:
-        raise _unanswered(f"{python} has no torch: {why}")
-    return {name: str(value) for name, value in facts.items()}
+        problem = f"gave no answer that can be used: {error}"
+    else:
+        why = ended.last_line or f"it ended with status {ended.exit_code}"
+        if ended.timed_out:
+            problem = f"gave no answer in {ASK_SECONDS:g} s"
+        elif "python" not in facts or ended.exit_code:
+            problem = f"cannot say what it trains with: {why}"
+        elif "torch" not in facts:
+            problem = f"has no torch: {why}"
+        else:
+            return {name: str(value) for name, value in facts.items()}
+    raise Inconclusive(
+        f"{python} {problem}", remedy=_REMEDY, reason_id="config-hash/no-facts"
+    )
 
 
 def prepared(
@@ -178,15 +184,21 @@ def unprobed(
 
 
 def training_interpreter(spec: Spec, environment: Variables) -> str:
-    """Return the Python that the command names, where it begins with one; else `python` on the
-    training's PATH."""
-    return interpreter_on(environment["PATH"], _python_of(spec.train.run or ""))
+    """Return the Python that the command names, where it begins with one (`python3.11` of `FOO=1
+    exec python3.11 train.py`); else `python` on the training's PATH."""
+    words: list[str] = []
+    with suppress(ValueError):
+        words = shlex.split(spec.train.run or "", comments=True)
+    while words and (_ASSIGNMENT.match(words[0]) or words[0] in ("exec", "env")):
+        words.pop(0)
+    names = [*filter(_PYTHON.fullmatch, words[:1])]
+    return interpreter_on(environment["PATH"], names)
 
 
 def interpreter_on(path: str, names: Sequence[str] = ()) -> str:
     """Return the first of these, else `python` or `python3`, on a PATH. Raises Inconclusive if
     there is none."""
-    for name in dict.fromkeys([*names, "python", "python3"]):
+    for name in (*names, "python", "python3"):
         found = shutil.which(name, path=path)
         if found is not None:
             return os.path.abspath(found)
@@ -195,28 +207,3 @@ def interpreter_on(path: str, names: Sequence[str] = ()) -> str:
         remedy=_REMEDY,
         reason_id="config-hash/no-interpreter",
     )
-
-
-def _python_of(command: str) -> list[str]:
-    """Return `python3.11` of `FOO=1 exec python3.11 train.py`, as a list; empty if the command
-    begins with something else."""
-    try:
-        words = shlex.split(command, comments=True)
-    except ValueError:
-        return []
-    first = next(
-        (
-            word
-            for word in words
-            if not _ASSIGNMENT.match(word) and word not in ("exec", "env")
-        ),
-        "",
-    )
-    is_python = _PYTHON.fullmatch(os.path.basename(first)) and (
-        os.path.isabs(first) or os.sep not in first
-    )
-    return [first] if is_python else []
-
-
-def _unanswered(message: str) -> Inconclusive:
-    return Inconclusive(message, remedy=_REMEDY, reason_id="config-hash/no-facts")

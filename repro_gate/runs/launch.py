@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from repro_gate.compare.traces import alone
 from repro_gate.compare.unrecorded import Left as Unrecorded
@@ -77,8 +78,6 @@ class RunRequest:
     reference: tuple[Trace, ...] = ()  # the first run's traces
     # what differs from the first run (`variation.py`)
     varied: frozenset[str] = frozenset()
-    # no file that the run before left alone is moved into its workspace
-    own_files: bool = False
     keep_final: bool = False  # whether the final state is kept, or measured
     # steps whose tensors are kept, or measured (a replay)
     keep_steps: tuple[int, ...] = ()
@@ -87,7 +86,7 @@ class RunRequest:
     # whether artifacts are taken out, and other written files looked at
     collect: bool = False
     # more of the probe's configuration
-    probe: Mapping[str, object] = field(default_factory=dict)
+    probe: Mapping[str, Any] = field(default_factory=dict)
     environment: Variables = field(default_factory=dict)  # more variables
     stress: bool = False  # whether its timing is disturbed
     fixed_addresses: bool = False  # whether addresses are not randomised
@@ -171,7 +170,15 @@ def launch(
     # put into its folder while it is still root
     may_enter = not gate.sandbox.own_user or is_inside(place.cwd, place.root)
     if not (place.cwd.is_dir() and may_enter):
-        return _not_entered(spec, request)
+        folder_name = repr(spec.train.working_directory)
+        return RunResult(
+            request=request,
+            outcome="crashed",
+            ended=Ended(),
+            problem=f"train.working-directory {folder_name} is not in the workspace",
+            remedy="name a folder that git tracks, relative to the folder that holds the spec",
+            reason_id="run/no-working-directory",
+        )
     chown_to_training(gate.sandbox, folder)
     watcher = Watcher(folder, nonce, tick, gate.sandbox, spec.train.timeout)
     with as_training_user(gate.sandbox):
@@ -202,21 +209,19 @@ def launch(
         }
     if request.fixed_addresses:
         command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
-    mask = variation.umask(request.varied)
-    timeout = spec.train.timeout
     with load() if request.stress else nullcontext():
         ended = supervise(
             command,
             cwd=place.cwd,
             env=environment,
-            timeout=timeout,
+            timeout=spec.train.timeout,
             tick=watcher.look,
             sandbox=gate.sandbox,
-            umask=mask,
+            umask=variation.umask(request.varied),
         )
     watcher.look([])  # what came after the last tick
     traces, problem = _traces(folder, nonce, watcher)
-    leave_out_idle(spec, traces)
+    leave_out_idle(traces)
     ending = ending_of(spec, traces, problem, ended, watcher)
     with held():
         seal(gate.sandbox, folder, KEPT)
@@ -236,31 +241,18 @@ def _traces(
 ) -> tuple[list[Trace], str | None]:
     """Return the traces of a run that has ended, and what is wrong with them."""
     problem = failure_in(folder, watcher.sandbox) or watcher.trace_problem
+    followers = watcher.followers
+    traces: list[Trace] = []
     try:
-        traces = read_folder(folder, nonce, watcher.followers, watcher.opener)
-    except TraceCutOff as error:
-        return [
-            follower.trace for follower in watcher.followers.values()
-        ], problem or str(error)
+        traces = read_folder(folder, nonce, followers, watcher.opener)
+        removed = followers.keys() - {trace.path.name for trace in traces}
+        if removed:
+            problem = problem or f"{min(removed)}: was removed during the run"
     except TraceError as error:
-        return [], problem or str(error)
-    removed = watcher.followers.keys() - {trace.path.name for trace in traces}
-    return traces, problem or (
-        f"{min(removed)}: was removed during the run" if removed else None
-    )
-
-
-def _not_entered(spec: Spec, request: RunRequest) -> RunResult:
-    problem = f"train.working-directory {spec.train.working_directory!r} is not in the workspace"
-    remedy = "name a folder that git tracks, relative to the folder that holds the spec"
-    return RunResult(
-        request=request,
-        outcome="crashed",
-        ended=Ended(),
-        problem=problem,
-        remedy=remedy,
-        reason_id="run/no-working-directory",
-    )
+        problem = problem or str(error)
+        if isinstance(error, TraceCutOff):
+            traces = [follower.trace for follower in followers.values()]
+    return traces, problem
 
 
 def _configure(
@@ -273,34 +265,28 @@ def _configure(
 ) -> None:
     """Write the probe's configuration, at the same path for every run; and the file that reports a
     full disk, its blocks taken now."""
-    steps = spec.train.steps if request.arm.steps is None else request.arm.steps
     keeps = request.keep_final or bool(request.keep_steps)
-    original = gate.original
+    checkout = gate.original
     configuration = place.run_folder / "probe.json"
-    own = (
-        place.home,
-        place.tmp,
-        place.run_folder / "bin",
-        configuration,
-        folder.parent,
-    )
-    config = {
+    shims = place.run_folder / "bin"
+    own = (place.home, place.tmp, shims, configuration, folder.parent)
+    config: dict[str, Any] = {
         "nonce": nonce,
         "extension": EXTENSION,
         "gate": os.getpid(),
         "traces": str(folder),
         "seed": request.arm.seed,
         "flags": dict(request.arm.flags),
-        "variables": list(VARIABLES),
-        "steps": steps,
+        "variables": VARIABLES,
+        "steps": request.arm.steps or spec.train.steps,
         "every": spec.capture.every,
         "artifacts": bool(spec.capture.artifacts),
         "cwd": str(place.cwd),
         "workspace": str(place.root),
         "data": list(map(str, resolve_data(spec.data, spec.path.parent))),
-        "checkout": original
-        and {**asdict(original), "root": os.path.realpath(original.root)},
+        "checkout": checkout and {**asdict(checkout), "root": str(checkout.root)},
         "own": list(map(str, own)),
+        "folders": {"home": str(place.home), "tmpdir": str(place.tmp)},
         "started": time.time(),
         "began": gate.began,
         "observe": request.observe,
@@ -313,15 +299,9 @@ def _configure(
         **request.probe,
     }
     if request.varied or "factors" in request.probe:
-        vary = [
-            factor for name, factor in variation.PROBE.items() if name in request.varied
-        ]
-        config["folders"] = {"home": str(place.home), "tmpdir": str(place.tmp)}
-        factors = request.probe.get("factors")
-        config["factors"] = {
-            "vary": vary,
-            **(factors if isinstance(factors, dict) else {}),
-        }
+        varied = filter(request.varied.__contains__, variation.PROBE)
+        vary = [variation.PROBE[name] for name in varied]
+        config["factors"] = {"vary": vary, **request.probe.get("factors", {})}
     text = json.dumps(config)
     # of one length in both runs of a pair: what is read first decides where all else lies in memory
     text += " " * (-len(text) % 256)
@@ -346,11 +326,8 @@ def _command(spec: Spec, request: RunRequest, cwd: Path) -> str:
         path = cwd / SNIPPET
         # a file or a link of that name in the checkout must not be written through
         path.unlink(missing_ok=True)
-        with open(
-            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644),
-            "w",
-            encoding="utf-8",
-        ) as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
             file.write(spec.train.snippet.replace("{seed}", str(request.arm.seed)))
         return f"exec python {SNIPPET}"
     return (spec.train.run or "").replace("{seed}", str(request.arm.seed))
@@ -380,14 +357,7 @@ def load() -> Iterator[None]:
     command = [sys.executable, "-I", "-S", "-c", _LOAD]
     with contextlib.ExitStack() as started:
         for _ in range(usable_processors()):
-            process = subprocess.Popen(
-                command,
-                env={},
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            process = subprocess.Popen(command, env={}, cwd="/", start_new_session=True)
             started.enter_context(process)
             started.callback(process.kill)
         yield

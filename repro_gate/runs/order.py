@@ -34,27 +34,30 @@ MEASURED = 200_000  # distances that the second measures: a minute, about
 LONG = 300.0  # seconds; a run that takes longer is not done twice more for the sake of a drawing
 
 
-def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, ...]:
+def gate_runs(
+    spec: Spec,
+    *,
+    control_first: bool = False,
+) -> tuple[RunRequest, ...]:
     """Return the runs of a gate run: deterministic, default, default, deterministic, so that a
     steady drift of the machine falls on both arms alike; the reseeded control, whose step times
     nobody looks at; a deterministic pair for each further seed; and the further deterministic runs
     that the spec asks for."""
-    seed, *others = spec.random_state.seeds
-    first, second = pair(spec, seed)
-    firsts = [first]
-    requests = [first, *_default_pair(spec), _varied(spec, second)]
-    requests.insert(0 if control_first else len(requests), _control(spec))
-    for other in others:
-        first, second = pair(spec, other, f"seed{other}-")
-        # imported distributions are observed once, since that takes time
-        first = replace(first, observe=False)
-        firsts.append(first)
-        requests += [first, _varied(spec, second)]
-    for first in firsts:
-        requests += [
-            again(first, number) for number in range(3, spec.determinism.repeat + 1)
-        ]
-    return tuple(requests)
+    requests: list[RunRequest] = []
+    repeats: list[RunRequest] = []
+    for seed in spec.random_state.seeds:
+        first, second = pair(spec, seed, f"seed{seed}-" if requests else "")
+        second = replace(second, varied=frozenset(spec.robustness.vary))
+        if requests:
+            # Imported distributions are observed once, since that takes time.
+            requests += [replace(first, observe=False), second]
+        else:
+            requests = [first, *_default_pair(spec), second]
+            place = 0 if control_first else len(requests)
+            requests.insert(place, _control(spec))
+        numbers = range(3, spec.determinism.repeat + 1)
+        repeats += [again(first, number) for number in numbers]
+    return (*requests, *repeats)
 
 
 def of_other_ref(spec: Spec) -> tuple[RunRequest, ...]:
@@ -64,7 +67,11 @@ def of_other_ref(spec: Spec) -> tuple[RunRequest, ...]:
     return first, *_default_pair(spec, "against-"), second
 
 
-def pair(spec: Spec, seed: int, label: str = "") -> tuple[RunRequest, RunRequest]:
+def pair(
+    spec: Spec,
+    seed: int,
+    label: str = "",
+) -> tuple[RunRequest, RunRequest]:
     """Return the two deterministic runs of one seed."""
     first = RunRequest(
         name=f"{label}deterministic-1",
@@ -82,7 +89,10 @@ def again(first: RunRequest, number: int) -> RunRequest:
     return replace(first, name=name, second_of=first.name, observe=False)
 
 
-def next_run(requests: Sequence[RunRequest], results: Results) -> RunRequest | None:
+def next_run(
+    requests: Sequence[RunRequest],
+    results: Results,
+) -> RunRequest | None:
     """Return the run to do next; None if the runs have told all that they can."""
     if results.stopped_early or results.unsound:
         return None
@@ -92,29 +102,18 @@ def next_run(requests: Sequence[RunRequest], results: Results) -> RunRequest | N
         or _for_the_cost(requests, results)
         or _measuring(results)
     )
-    return None if request is None else _complete(request, results)
-
-
-def _complete(request: RunRequest, results: Results) -> RunRequest:
-    """Return the request with what it needs of the runs before. A training must not depend on the
-    numbers (inodes) of files, so the second run of a pair gets files of its own until that pair has
-    been found identical."""
-    first = results.by_name.get(request.second_of)
-    comparison = results.comparisons.get(request.arm.seed)
-    is_default = first is None or request.arm.name == "default"
-    return replace(
-        request,
-        reference=first.traces if first else (),
-        own_files=not is_default and not (comparison and comparison.identical),
-    )
+    first = results.by_name.get(request.second_of) if request else None
+    if request is None or first is None:
+        return request
+    return replace(request, reference=first.traces)
 
 
 def _plain_repeat(results: Results) -> RunRequest | None:
     """Return the plain repeat that a varied run asks for which is not the same as the first."""
-    for item in results.varied.values():
-        first = results.by_name[item.run.request.second_of].request
-        if item.same or results.plain_repeats(first.arm.seed):
+    for seed, item in results.varied.items():
+        if item.same or results.is_repeated(seed):
             continue
+        first = results.by_name[item.run.request.second_of].request
         third = again(first, 3)
         why = (
             f"{item.run.name}, which is varied, is not the same as {first.name}: "
@@ -124,29 +123,28 @@ def _plain_repeat(results: Results) -> RunRequest | None:
     return None
 
 
-def _planned(requests: Sequence[RunRequest], results: Results) -> RunRequest | None:
+def _planned(
+    requests: Sequence[RunRequest],
+    results: Results,
+) -> RunRequest | None:
     """Return the next of the runs that were asked for. After a crash, only the one that completes
     its pair: plain, since what varies may be why it crashes."""
-    waiting = [request for request in requests if request.name not in results.counted]
+    waiting = (request for request in requests if request.name not in results.counted)
     broken = results.broken
-    if broken is not None:
-        seed = broken.request.arm.seed
-        tells = crashed_by_itself(broken) and broken.reason_id != NO_DETERMINISTIC
-        if not tells or results.plain_repeats(seed):
-            return None
-        seconds = (
-            request
-            for request in waiting
-            if request.second_of
-            and (request.arm.name, request.arm.seed) == ("deterministic", seed)
-        )
-        second = next(seconds, None)
-        return second and replace(second, varied=frozenset())
-    request = next(iter(waiting), None)
-    if request is not None and request.name in results.by_name:
-        # the control ended badly: its note is no reason to lose it
-        return replace(request, probe={}, dispensable=False)
-    return request
+    if broken is None:
+        request = next(waiting, None)
+        if request is not None and request.name in results.by_name:
+            # The control ended badly. It is done again without noting operators, which may be why.
+            return replace(request, probe={}, dispensable=False)
+        return request
+    seed = broken.arm.seed
+    is_own = crashed_by_itself(broken) and broken.reason_id != NO_DETERMINISTIC
+    if is_own and not results.is_repeated(seed):
+        for request in waiting:
+            arm = request.arm.name, request.arm.seed
+            if request.second_of and arm == ("deterministic", seed):
+                return replace(request, varied=frozenset())
+    return None
 
 
 def _for_the_cost(
@@ -155,45 +153,41 @@ def _for_the_cost(
     """Return a run of the next pair for the sake of the cost: if every pair is the same so far, its
     interval is not narrow enough yet, and such runs are no more than those that were asked for."""
     spec = results.spec
-    (on, off) = results.timed_runs()
+    first = results.by_name.get("deterministic-1")
+    on, off = results.timed_runs()
     number = len(off) + 1
     if (
-        number > spec.cost.pairs
-        or "deterministic-1" not in results.counted
+        first is None
+        or number > spec.cost.pairs
         or not needs_more_runs(on, off, spec.train.warmup)
         or not results.all_alike
         or any(run.arm.name == "default" for run in results.auxiliary)
         or not all(run.good for run in results.runs)
     ):
         return None
-    first = results.by_name["deterministic-1"].request
-    turns = [
-        again(first, number),
-        _default(spec, f"default-{number}", dispensable=True),
-    ]
+    default = replace(_default(spec), name=f"default-{number}", dispensable=True)
+    turns = [again(first.request, number), default]
     if number % 2 == 0:
         turns.reverse()
     missing = [request for request in turns if request.name not in results.counted]
-    if len(missing) < len(turns):  # a plain repeat that was due counts
+    if len(missing) < len(turns):  # A plain repeat that was due counts.
         return missing[0]
     if len(results.runs) + len(turns) > 2 * len(requests):
         return None
-    why = (
-        "the cost of the flags is not known well enough yet: "
-        "one more run with them and one without"
-    )
+    why = "the cost of the flags is not known well enough yet: one more run with them and without"
     return replace(missing[0], announcement=why)
 
 
 def _measuring(results: Results) -> RunRequest | None:
     """Return a replay of a pair that diverged: of the first such pair from there to the end, of
     others up to a tensor that nothing measured."""
-    diverged = [item for item in results.comparisons.items() if not item[1].identical]
-    for number, (seed, comparison) in enumerate(diverged):
+    whole = True
+    for seed, comparison in results.comparisons.items():
         first = next(iter(results.pair(seed)), None)
-        if first is None or not first.request.keep_final:
-            continue
-        steps = to_measure(results.spec, comparison, first, whole=number == 0)
+        steps: tuple[int, ...] = ()
+        if first is not None and first.request.keep_final:
+            steps = to_measure(results.spec, comparison, first, whole=whole)
+        whole = whole and comparison.identical
         one, two = replay(results.spec, seed, steps)
         kept = results.by_name.get(one.name)
         if steps and kept is None:
@@ -208,9 +202,10 @@ def replay(
 ) -> tuple[RunRequest, RunRequest]:
     """Return two runs up to the last of some steps after the pair of `seed` diverged, the tensors
     of each kept by one, measured by the other."""
+    last = max((0, *steps))
     first = RunRequest(
         name=f"replay-1-seed{seed}",
-        arm=arms.deterministic(seed, arms.allowed(spec), max((*steps, 0)) + 1),
+        arm=arms.deterministic(seed, arms.allowed(spec), last + 1),
         keep_steps=steps,
         auxiliary=True,
     )
@@ -225,53 +220,45 @@ def to_measure(
     as a map has columns, within KEPT and MEASURED; that step alone if a run takes longer than LONG,
     or not `whole`. Empty if there is nothing to measure, or it is known."""
     found = comparison.first_divergence
-    every = spec.capture.every
     if found is None or found.detail or found.step >= comparison.steps:
         return ()
-    later = [
-        step
-        for step in range(found.step + 1, comparison.steps)
-        if step % every == 0 or step == comparison.steps - 1
-    ]
+    last = comparison.steps - 1
+    later = range(found.step + 1, comparison.steps)
+    every = spec.capture.every
+    recorded = [step for step in later if step % every == 0 or step == last]
     tensors, size = state_size(first.traces, MEASURED_KINDS)
-    room = min(KEPT // max(size, 1), MEASURED // max(tensors, 1))
+    by_size = KEPT // max(size, 1)
+    by_number = MEASURED // max(tensors, 1)
+    room = min(by_size, by_number) - 1
     if not whole or first.ended.seconds >= LONG:
-        room = 1
-    count = min(len(later), COLUMNS, max(room - 1, 0))
-    if not count:
-        return (
-            (found.step,) if not found.measured and found.kind in MEASURED_KINDS else ()
-        )
-    evenly = (later[(number + 1) * len(later) // count - 1] for number in range(count))
-    return (found.step, *evenly)
-
-
-def _varied(spec: Spec, second: RunRequest) -> RunRequest:
-    return replace(second, varied=frozenset(spec.robustness.vary))
+        room = 0
+    count = max(min(len(recorded), COLUMNS, room), 0)
+    if not count and (found.measured or found.kind not in MEASURED_KINDS):
+        return ()
+    evenly = ((number + 1) * len(recorded) // count - 1 for number in range(count))
+    return (found.step, *(recorded[at] for at in evenly))
 
 
 def _default_pair(spec: Spec, label: str = "") -> tuple[RunRequest, ...]:
     """Return the two runs without the flags; none if the spec does not measure the cost."""
     if not spec.cost.measure:
         return ()
-    first = replace(_default(spec, f"{label}default-1"), keep_final=True)
+    first = replace(_default(spec), name=f"{label}default-1", keep_final=True)
     return first, replace(first, name=f"{label}default-2", second_of=first.name)
 
 
-def _default(spec: Spec, name: str, *, dispensable: bool = False) -> RunRequest:
-    arm = arms.default(spec.seed, spec.train.steps)
-    return RunRequest(name=name, arm=arm, dispensable=dispensable)
+def _default(spec: Spec) -> RunRequest:
+    return RunRequest(name="", arm=arms.default(spec.seed, spec.train.steps))
 
 
 def _control(spec: Spec) -> RunRequest:
     """Return the reseeded run, which notes which operators the training asks for: no other run's
     time or numbers are touched."""
     steps = min(CONTROL_STEPS, spec.train.steps or CONTROL_STEPS)
-    arm = arms.reseeded(spec.seed, arms.allowed(spec), steps)
     last = steps - 1
     return RunRequest(
         name="reseeded",
-        arm=arm,
+        arm=arms.reseeded(spec.seed, arms.allowed(spec), steps),
         probe={"dispatched": last} if last else {},
         dispensable=bool(last),
     )

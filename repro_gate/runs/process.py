@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -65,12 +65,9 @@ class Ended:
     tail: tuple[str, ...] = ()
     # descendants that had to be killed after the command itself had ended
     left_running: int = 0
-    # `group_killed`, and it, or by its log a process of it, was killed
+    # it, or by its log a process of it, was killed, and the kernel has killed for want of memory
+    # meanwhile, by its own count
     out_of_memory: bool = False
-    # how often the kernel has killed for want of memory on this machine meanwhile; None: not known
-    machine_kills: int | None = None
-    # it ended badly, and the kernel has killed for want of memory in its control group meanwhile
-    group_killed: bool = False
 
     @property
     def last_line(self) -> str:
@@ -101,7 +98,7 @@ def supervise(
     hide_memory()
     command, env = started_as(sandbox, command, env)
     before = {child.pid for child in descendants(os.getpid())}
-    kills = _kills()
+    kills = _memory_kills()
     began = time.monotonic()
     stopped = ""
     timed_out = False
@@ -133,12 +130,10 @@ def supervise(
                 # closes the pipe, so on an exception too
                 tail = () if output is None else output.lines()
     code = process.returncode
-    ended_by_gate = bool(stopped or timed_out)
-    group_kills, machine_kills = map(_since, kills, _kills())
     # a shell reports its child's signal as 128 + N
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None
-    group = bool(code) and not ended_by_gate and bool(group_kills)
     killed = number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))
+    ended_by_gate = bool(stopped) or timed_out
     return Ended(
         exit_code=code,
         signal=number,
@@ -147,9 +142,10 @@ def supervise(
         seconds=seconds,
         tail=tail,
         left_running=left,
-        out_of_memory=group and killed,  # else it may be another job's
-        machine_kills=machine_kills,
-        group_killed=group,
+        out_of_memory=bool(code)
+        and killed
+        and not ended_by_gate
+        and _memory_kills() > kills,
     )
 
 
@@ -260,44 +256,16 @@ def _adopt_orphans() -> None:
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _kills() -> tuple[int | None, int | None]:
-    """Return how often the kernel has killed for want of memory, by its own counters: in our
-    control group, on this machine; None: not known."""
-    return next(_group_kills(), None), _counted(Path("/proc/vmstat"))
-
-
-def _since(before: int | None, now: int | None) -> int | None:
-    return None if now is None or before is None else now - before
-
-
-def _group_kills() -> Iterator[int]:
-    """Yield the count of the nearest group that has one: of version 2 (whose groups count for those
-    below them), then of version 1. Inside a container the path that the kernel names may not exist,
-    and what is mounted is the container's own."""
-    mounted = Path("/sys/fs/cgroup")
+def _memory_kills() -> int:
+    """Return how often the kernel has killed for want of memory, by its own count: in the nearest
+    control group (version 2) that has one, else on this machine. Inside a container the path that
+    the kernel names may not exist, and what is mounted is the container's own."""
+    group = Path("/sys/fs/cgroup")
     with contextlib.suppress(OSError):
-        for line in (
-            Path("/proc/self/cgroup").read_text(errors="surrogateescape").splitlines()
-        ):
-            _, controllers, path = line.split(":", 2)
-            top = mounted
-            name = "memory.events"
-            if controllers == "memory":
-                top = mounted / "memory"
-                name = "memory.oom_control"
-            if controllers in ("", "memory"):
-                own = top / path.lstrip("/")
-                folders = (own, *own.parents)
-                counts = (
-                    _counted(it / name) for it in folders if it.is_relative_to(top)
-                )
-                yield from (count for count in counts if count is not None)
-
-
-def _counted(path: Path) -> int | None:
-    """Return the value of `oom_kill` in one of the kernel's files of counters."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return None
+        group /= Path("/proc/self/cgroup").read_text().rpartition("::/")[2].strip()
+    files = [folder / "memory.events" for folder in (group, *group.parents)]
+    for path in (*files, Path("/proc/vmstat")):
+        with contextlib.suppress(OSError):
+            counts = dict(line.split(" ", 1) for line in path.read_text().splitlines())
+            return int(counts.get("oom_kill", 0))
+    return 0

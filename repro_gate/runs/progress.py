@@ -28,7 +28,11 @@ class Watch:
         """Tell a line before something that takes long. The text is safe to print."""
 
     def run_started(
-        self, name: str, number: int, total: int, steps: int | None
+        self,
+        name: str,
+        number: int,
+        total: int,
+        steps: int | None,
     ) -> None:
         """Tell that a run begins: the `number`-th of `total`, of `steps` optimizer steps (None: to
         its end)."""
@@ -62,49 +66,60 @@ class Progress:
         varied: bool = False,
     ) -> None:
         self.watch = watch
-        self.fail_fast = fail_fast
+        self.fail_fast = fail_fast and not varied
         self.varied = varied
         self.found: Divergence | None = None
         self._is_compared = False  # whether there was anything to compare
-        self._first: dict[str, dict[Key, Block]] = {
-            key: {key_of(block): block for block in trace.blocks}
-            for key, trace in alone(first).items()
-        }
+        self._first: dict[str, dict[Key, Block]] = {}
+        for key, trace in alone(first).items():
+            self._first[key] = {key_of(block): block for block in trace.blocks}
         self._taken: dict[Path, int] = {}
-        self._step = -1
+        self._steps = 0
 
     def tick(self, traces: Sequence[Trace]) -> str | None:
         """Take in the traces so far. Called a few times a second; a text ends the run."""
-        self._compare(traces)
+        # Processes whose key is not theirs alone are left to the comparison of whole runs.
+        for key, trace in alone(traces).items():
+            if key in self._first:
+                self._compare(key, trace)
         if self._is_compared:
             self.watch.compared(self.found)
         main = next((trace for trace in traces if trace.steps), None)
-        if main is not None and len(main.steps) - 1 > self._step:
-            self._step = len(main.steps) - 1
-            losses = losses_of(replace(main, blocks=main.blocks[-200:]))
-            self.watch.advanced(self._step, losses[max(losses)] if losses else None)
-        ends = self.found and self.fail_fast and not self.varied
-        return "stopped: diverged from the first run" if ends else None
+        if main is not None and len(main.steps) > self._steps:
+            self._steps = len(main.steps)
+            recent = replace(main, blocks=main.blocks[-200:])
+            losses = losses_of(recent)
+            last = max(losses, default=0)
+            self.watch.advanced(self._steps - 1, losses.get(last))
+        if self.found and self.fail_fast:
+            return "stopped: diverged from the first run"
+        return None
 
-    def _compare(self, traces: Sequence[Trace]) -> None:
-        """Compare what is new in processes whose key is theirs alone (the whole comparison takes in
-        the others)."""
-        for key, trace in alone(traces).items():
-            start = self._taken.get(trace.path, 0)
-            end = len(trace.blocks)
-            while end > start and _may_be_the_end(trace, trace.blocks[end - 1]):
-                end -= 1
-            self._taken[trace.path] = end
-            for block in trace.blocks[start:end] if key in self._first else ():
-                # a generator that differs diverges once a number depends on it
-                if self.found is None and block.kind != "rng":
-                    self._is_compared = True
-                    self.found = first_difference(key, self._first[key], block)
-                    if self.found is not None and not self.varied:
-                        self.watch.diverged(self.found)
+    def _compare(
+        self,
+        key: str,
+        trace: Trace,
+    ) -> None:
+        """Compare what is new in the trace of one process."""
+        start = self._taken.get(trace.path, 0)
+        end = len(trace.blocks)
+        while end > start and _may_be_the_end(trace, trace.blocks[end - 1]):
+            end -= 1
+        self._taken[trace.path] = end
+        for block in trace.blocks[start:end]:
+            # A generator that differs diverges once a number depends on it.
+            if self.found is not None or block.kind == "rng":
+                continue
+            self._is_compared = True
+            self.found = first_difference(key, self._first[key], block)
+            if self.found is not None and not self.varied:
+                self.watch.diverged(self.found)
 
 
-def _may_be_the_end(trace: Trace, block: Block) -> bool:
+def _may_be_the_end(
+    trace: Trace,
+    block: Block,
+) -> bool:
     """Return whether a block belongs to no step that was closed, and may be the state in which the
     run ends: in which step another run is in that state is not known before both have ended."""
     return block.step >= len(trace.steps) and block.kind not in WITHIN_A_STEP

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -80,24 +81,19 @@ class ArtifactReader:
         sandbox = self.folder.sandbox
         folder = make_folder(self.folder.path / "reading")
         environment = prepared(self.spec, self.folder.outer, sandbox, folder)
-        try:
-            python = training_interpreter(self.spec, environment)
-        except (
-            Inconclusive
-        ):  # the training needs none: its files are compared by their bytes
-            python = "python"
-        files = folder / "files"
-        files.mkdir()
-        moved = [
-            replace(
-                item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}")
-            )
-            for number, item in enumerate(items)
-        ]
-        chown_to_training(sandbox, files)
-        found, _ = read(
-            moved, Interpreter(python, environment, sandbox, folder), self._seconds
+        python = (
+            "python"  # of a training that needs none, files are compared by their bytes
         )
+        with suppress(Inconclusive):
+            python = training_interpreter(self.spec, environment)
+        files = make_folder(folder / "files")
+        moved = []
+        for number, item in enumerate(items):
+            target = files / f"{number:04d}{item.path.suffix}"
+            moved.append(replace(item, path=item.path.rename(target)))
+        chown_to_training(sandbox, files)
+        interpreter = Interpreter(python, environment, sandbox, folder)
+        found, _ = read(moved, interpreter, self._seconds)
         remove_tree(folder)
         return found
 
@@ -132,10 +128,19 @@ def differences(
         detail = ""
         if first is None or second is None:
             detail = f"written by the {'first' if first else 'second'} run only"
-        elif item := _uncompared(first, second):
-            uncompared.append(item)
+        elif problem := first.problem or second.problem:
+            which = f"the {'first' if first.problem else 'second'} run"
+            if first.problem == second.problem:
+                which = "both runs"
+            why = f"in {which} {problem}"
+            uncompared.append(Uncompared(name, first.glob, why, same=False))
+        elif FILE not in (first.kind, second.kind):
+            why = f"it is {_kinds(first, second)}"
+            if first.kind == second.kind:
+                why = f"in both runs it is a {first.kind}"
+            uncompared.append(Uncompared(name, first.glob, why, same=True))
         elif first.kind != second.kind:
-            detail = f"a {first.kind} in the first run, a {second.kind} in the second"
+            detail = _kinds(first, second)
         elif first.digest != second.digest:
             others += first, second
         else:
@@ -154,17 +159,8 @@ def differences(
     return found, values, uncompared
 
 
-def _uncompared(a: Collected, b: Collected) -> Uncompared | None:
-    """Return why two artifacts of one name cannot be compared; None where they can."""
-    if problem := a.problem or b.problem:
-        where = f"the {'first' if a.problem else 'second'} run"
-        where = "both runs" if a.problem == b.problem else where
-        return Uncompared(a.name, a.glob, f"in {where} {problem}", same=False)
-    if FILE in (a.kind, b.kind):
-        return None
-    why = f"it is a {a.kind} in the first run, a {b.kind} in the second"
-    why = f"in both runs it is a {a.kind}" if a.kind == b.kind else why
-    return Uncompared(a.name, a.glob, why, same=True)
+def _kinds(a: Collected, b: Collected) -> str:
+    return f"a {a.kind} in the first run, a {b.kind} in the second"
 
 
 def as_divergence(item: LeafDifference, step: int) -> Divergence:
@@ -243,32 +239,27 @@ class _Answers:
 
     def __init__(self, items: Sequence[Collected]) -> None:
         self.items = items
-        self.found = {
-            number: _opaque(item)
-            for number, item in enumerate(items)
-            if program.kind_of(str(item.path)) not in program.READERS
-        }
+        self.found: dict[int, Artifact] = {}
         self.distances: dict[tuple[int, str], Distance] = {}
         self.number = -1  # the last item that was begun
         self.leaves: dict[str, Leaf] = {}  # of that item
 
     def take(self, row: _Row) -> None:
         """Take one line of the answer. Raises NoAnswer if it cannot stand there."""
-        number = row.number if isinstance(row, _File) else self.number
-        is_late = number in self.found and not isinstance(row, _Distance)
-        if is_late or not 0 <= number < len(self.items):
-            raise NoAnswer("a line about no file that was asked for")
-        if isinstance(row, _File):
-            self.number = number
-            self.leaves = {}
-        elif isinstance(row, _Distance):
+        if isinstance(row, _Distance):
             ratio = None
             if row.l2 is not None and row.reference_l2:
                 ratio = row.l2 / row.reference_l2
-            self.distances[number, row.name] = Distance(
-                row.max_abs, row.max_ulp, row.l2, ratio
-            )
-        elif isinstance(row, _Leaf):
+            far = Distance(row.max_abs, row.max_ulp, row.l2, ratio)
+            self.distances[self.number, row.name] = far
+            return
+        if isinstance(row, _File):
+            self.number = row.number
+            self.leaves = {}
+        number = self.number
+        if number in self.found or not 0 <= number < len(self.items):
+            raise NoAnswer("a line about no file that was asked for")
+        if isinstance(row, _Leaf):
             if row.name in self.leaves or len(self.leaves) >= MAX_LEAVES:
                 raise NoAnswer("a value too many")
             fields = structs.asdict(row)
@@ -276,7 +267,7 @@ class _Answers:
             self.leaves[name] = Leaf(**fields)
         elif isinstance(row, _Whole):
             self.found[number] = _opaque(self.items[number], row.note)
-        else:
+        elif isinstance(row, _End):
             self.found[number] = Artifact(
                 digest=self.items[number].digest,
                 leaves=self.leaves,
@@ -297,37 +288,37 @@ def read(
     Never raises for what a file holds, or for an interpreter that cannot be started: what is not
     read comes back as `opaque`, by its bytes, with a note that says why.
     """
-    known = _Answers(items)
+    answers = _Answers(items)
+    files = []
+    for number, item in enumerate(items):
+        path = os.fspath(item.path)
+        if program.kind_of(path) in program.READERS:
+            files.append([number, path])
+        else:
+            answers.found[number] = _opaque(item)
+    request = {"files": files, "pairs": pairs, "most": MAX_ANSWER}
     why = _LATE
-    files = [
-        [number, os.fspath(item.path)]
-        for number, item in enumerate(items)
-        if number not in known.found
-    ]
     if files and seconds > 0:
-        why = _ask(known, files, python, seconds, pairs=pairs)
-    found = [known.found.get(at) or _opaque(item, why) for at, item in enumerate(items)]
-    return found, known.distances
+        why = _ask(answers, request, python, seconds)
+    found = [answers.found.get(at) or _opaque(it, why) for at, it in enumerate(items)]
+    return found, answers.distances
 
 
 def _ask(
-    known: _Answers,
-    files: list[list[object]],
+    answers: _Answers,
+    request: Mapping[str, object],
     python: Interpreter,
     seconds: float,
-    *,
-    pairs: bool,
 ) -> str:
-    """Start the interpreter once for these files, and take what it answers. Return why there is no
-    answer for the rest."""
-    request = {"files": files, "pairs": pairs, "most": MAX_ANSWER}
+    """Start the interpreter once, and take what it answers. Return why there is no answer for the
+    rest."""
     try:
         ended = ask(
             python,
             (str(ASK), "artifacts"),
             request,
             _LINE,
-            known.take,
+            answers.take,
             seconds=seconds,
             most=MAX_ANSWER,
         )
@@ -338,12 +329,9 @@ def _ask(
         return f"the training's Python ({python.python}) does not read it: {why}"
     if ended.timed_out:
         return _LATE
-    name = known.items[known.number].name if known.number >= 0 else "anything"
-    last = ended.last_line
-    return (
-        f"the training's Python ended before it had read {name} (status {ended.exit_code})"
-        f"{': ' * bool(last)}{last}"
-    )
+    names = ["anything", *(item.name for item in answers.items)]
+    why = f"(status {ended.exit_code}): {ended.last_line}".removesuffix(": ")
+    return f"the training's Python ended before it had read {names[answers.number + 1]} {why}"
 
 
 def _opaque(item: Collected, why: str = "") -> Artifact:
@@ -352,9 +340,5 @@ def _opaque(item: Collected, why: str = "") -> Artifact:
         name: Leaf(kind="bytes", dtype=None, shape=(size,), digest=digest)
         for name, digest, size in item.files
     }
-    return Artifact(
-        format="opaque",
-        digest=item.digest,
-        leaves=leaves,
-        note=f"compared as a whole: {why}" if why else "",
-    )
+    note = f"compared as a whole: {why}" if why else ""
+    return Artifact(format="opaque", digest=item.digest, leaves=leaves, note=note)

@@ -3,11 +3,11 @@ is worth knowing besides."""
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from repro_gate.compare.cost import paces
 from repro_gate.compare.model import Comparison, NoiseFloor, TimedArm
@@ -26,6 +26,7 @@ from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import trace_files
 
+Traces = tuple[Trace, ...]
 INTERRUPTED = "the gate was interrupted"  # why a series ended early, on a signal
 RUN_AGAIN = ("run/interrupted", "run the gate again")  # the reason's id and its remedy
 
@@ -104,17 +105,24 @@ class Results:
         """Return whether --fail-fast ended the series at a divergence."""
         return self.fail_fast and not self.all_alike
 
+    def of_arm(self, name: str) -> list[RunResult]:
+        """Return the runs of one arm, of every seed."""
+        return [run for run in self.runs if run.arm.name == name]
+
     @property
     def control(self) -> RunResult | None:
         """Return the reseeded run."""
-        return next((run for run in self.runs if run.arm.name == "reseeded"), None)
+        return next(iter(self.of_arm("reseeded")), None)
 
     @property
     def broken(self) -> RunResult | None:
         """Return the run that ended badly and so ended the series: not the control, nor a varied
         run, of which its plain repeat decides."""
-        bad = (run for run in self.runs if not run.good and not run.request.varied)
-        return next((run for run in bad if run.arm.name != "reseeded"), None)
+        for run in self.runs:
+            is_excused = run.request.varied or run.arm.name == "reseeded"
+            if not run.good and not is_excused:
+                return run
+        return None
 
     @property
     def counted(self) -> frozenset[str]:
@@ -131,34 +139,26 @@ class Results:
         seed's."""
         seed = self.spec.seed if seed is None else seed
         good = [run for run in self.of_seed(seed) if run.good]
-        second = self.second.get(seed, "")
+        second = self.second.get(seed)
         return (*good[:1], *(run for run in good[1:] if run.name == second))
 
-    def plain_repeats(self, seed: int) -> list[RunResult]:
-        """Return the deterministic runs of a seed that repeat its first one as it was."""
-        requests = [(run, run.request) for run in self.of_seed(seed)]
-        return [
-            run for run, request in requests if request.second_of and not request.varied
-        ]
+    def is_repeated(self, seed: int) -> bool:
+        """Return whether a deterministic run has repeated the first of its seed as it was."""
+        requests = [run.request for run in self.of_seed(seed)]
+        return any(item.second_of and not item.varied for item in requests)
 
-    def compared(self, seed: int) -> int:
-        """Return how many deterministic runs of a seed were compared, the first counted."""
-        return max(2, sum(run.good for run in self._repeats(seed)))
-
-    def failed(self, seed: int) -> int:
-        """Return how many deterministic runs of a seed ended badly."""
-        return sum(run.log_matters for run in self._repeats(seed))
-
-    def _repeats(self, seed: int) -> list[RunResult]:
-        """Return the deterministic runs of a seed, but for a varied one that is not the same
-        because of what was varied."""
-        fragile = self.fragile
-        return [run for run in self.of_seed(seed) if run.name not in fragile]
+    def counts(self, seed: int) -> tuple[int, int]:
+        """Return how many deterministic runs of a seed were compared, the first counted, and how
+        many ended badly; not counting one that is not the same because of what was varied."""
+        runs = [run for run in self.of_seed(seed) if run.name not in self.fragile]
+        compared = sum(run.good for run in runs)
+        failed = sum(run.log_matters for run in runs)
+        return max(2, compared), failed
 
     @property
     def deterministic(self) -> list[RunResult]:
         """Return the deterministic runs, of every seed."""
-        return [run for run in self.runs if run.arm.name == "deterministic"]
+        return self.of_arm("deterministic")
 
     def of_seed(self, seed: int) -> list[RunResult]:
         """Return the deterministic runs of a seed."""
@@ -168,19 +168,17 @@ class Results:
     def artifact_notes(self) -> tuple[str, ...]:
         """Return a sentence for each glob that matches nothing, but for varied runs that are not
         robust: the check tells of them."""
-        texts: dict[str, None] = {}
+        notes: dict[str, None] = {}
         for run in self.runs:
-            stopped = ""
+            after = "after a run"
             if run.outcome == "stopped":
-                stopped = (
-                    f" (the training was stopped after {self.spec.train.steps} steps)"
-                )
-            for glob in run.unmatched if run.name not in self.fragile else ():
-                text = (
-                    f"no file matches capture.artifacts {glob!r} after a run{stopped}"
-                )
-                texts[text] = None
-        return tuple(texts)
+                steps = self.spec.train.steps
+                after += f" (the training was stopped after {steps} steps)"
+            if run.name in self.fragile:
+                continue
+            for glob in run.unmatched:
+                notes[f"no file matches capture.artifacts {glob!r} {after}"] = None
+        return tuple(notes)
 
     @property
     def fragile(self) -> frozenset[str]:
@@ -191,36 +189,34 @@ class Results:
     def not_robust(self) -> tuple[Varied, ...]:
         """Return the varied runs that are not the same as the first of their seed, where the plain
         runs of that seed are, and that was not shown to be chance."""
-        tried = (
-            self.varied[seed]
-            for seed, item in self.comparisons.items()
-            if seed in self.varied and self.same(item)
-        )
-        return tuple(item for item in tried if not item.same and not item.by_chance)
+        found = []
+        for seed, item in self.varied.items():
+            is_explained = item.same or item.by_chance
+            if not is_explained and self.same(self.comparisons.get(seed)):
+                found.append(item)
+        return tuple(found)
 
     @property
-    def default_traces(self) -> list[tuple[Trace, ...]]:
+    def default_traces(self) -> list[Traces]:
         """Return the traces of the default runs that came to their end."""
-        good = (run for run in self.runs if run.good)
-        return [run.traces for run in good if run.arm.name == "default"]
+        return [run.traces for run in self.of_arm("default") if run.good]
 
-    def timed_runs(self) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
+    def timed_runs(self) -> tuple[list[Traces], list[Traces]]:
         """Return the traces of the deterministic runs of the first seed and of the default runs
         that came to their end, as many of each."""
-        on = [run.traces for run in self.of_seed(self.spec.seed) if run.good]
+        first_seed = self.of_seed(self.spec.seed)
+        on = [run.traces for run in first_seed if run.good]
         off = self.default_traces
         count = min(len(on), len(off), self.spec.cost.pairs)
-        return [*on[:count]], [*off[:count]]
+        return on[:count], off[:count]
 
     def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
         """Return the pace of each run that is timed, in milliseconds, by arm; an arm without any is
         left out."""
-        on, off = (paces(runs, self.spec.train.warmup) for runs in self.timed_runs())
-        by_arm: dict[TimedArm, tuple[float, ...]] = {
-            "deterministic": on,
-            "default": off,
-        }
-        return {arm: times for arm, times in by_arm.items() if times}
+        warmup = self.spec.train.warmup
+        times = (paces(runs, warmup) for runs in self.timed_runs())
+        arms = zip(get_args(TimedArm), times, strict=True)
+        return {arm: of_arm for arm, of_arm in arms if of_arm}
 
     def interrupt(self, error: BaseException) -> None:
         """Note what ended the series early: Ctrl-C, or an error."""
@@ -228,64 +224,76 @@ class Results:
             self.interrupted = INTERRUPTED
             return
         self.interrupted = f"the series ended early: {error}"
-        # an id that the documents name
+        # Only an id with a slash is one that the documents name.
         if isinstance(error, Inconclusive) and "/" in error.reason_id:
             self.interrupted_by = error.reason_id, error.remedy
-        elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "free space, or set TMPDIR to a folder that has it, and run the gate again"
+        elif isinstance(error, OSError):
+            remedy = "see that TMPDIR has space and can be written to, and run the gate again"
             self.interrupted_by = RUN_AGAIN[0], remedy
 
     def warn(self, text: str) -> None:
         """Add a note, once."""
-        self.warnings = tuple(dict.fromkeys((*self.warnings, text)))
+        if text not in self.warnings:
+            self.warnings += (text,)
 
     def add(self, run: RunResult) -> None:
         """Take in a run that has ended: compare it with the first of its pair, if it has one."""
         request = run.request
-        seed = run.arm.seed
-        if request.auxiliary:
+        if request.auxiliary or (request.dispensable and not run.good):
             self.auxiliary += (run,)
-            if run.good and request.second_of:
-                self.comparisons[seed] = with_replay(self.comparisons[seed], run.traces)
-            return
-        if request.dispensable and not run.good:
-            self.auxiliary += (run,)
-            if request.arm.name == "default":
+            if request.auxiliary and run.good and request.second_of:
+                seed = run.arm.seed
+                found = with_replay(self.comparisons[seed], run.traces)
+                self.comparisons[seed] = found
+            elif not request.auxiliary and run.arm.name == "default":
                 self.warn(
-                    f"{request.name}, done for the cost alone, ended badly and does not count: "
+                    f"{run.name}, done for the cost alone, ended badly and does not count: "
                     f"{run.problem}"
                 )
             return
         self.runs += (run,)
-        if request.arm.name == "default":
-            defaults = self.default_traces
-            if self.floor is None and len(defaults) > 1:
-                self.floor = noise_floor(*defaults[:2])
-            return
-        if not request.second_of:
-            return
-        first = self.by_name[request.second_of]
+        defaults = self.default_traces
+        if self.floor is None and len(defaults) > 1:
+            self.floor = noise_floor(*defaults[:2])
+        if request.second_of and run.arm.name != "default":
+            self._compare(self.by_name[request.second_of], run)
+
+    def _compare(
+        self,
+        first: RunResult,
+        run: RunResult,
+    ) -> None:
+        """Compare a deterministic run with the first of its seed."""
+        seed = run.arm.seed
+        varied = run.request.varied
         comparison = None
         if first.good and run.good:
             comparison, uncompared = compare_pair(first, run, self.reader)
-            self.uncompared = tuple(dict.fromkeys((*self.uncompared, *uncompared)))
-        elif not request.varied:
+            together = dict.fromkeys((*self.uncompared, *uncompared))
+            self.uncompared = tuple(together)
+        elif not varied:
             comparison = compare_crashed(first, run)
-        before = self.comparisons.get(seed)
         same = self.same(comparison)
-        if request.varied:
+        if varied:
             self.varied[seed] = Varied(run, comparison, same)
-        if comparison is None or (request.varied and not same):
+        if comparison is None or (varied and not same):
             return
-        # the first comparison there is counts, or the first that is worse
+        # The first comparison that there is counts, or the first that is worse.
+        before = self.comparisons.get(seed)
         rank = (comparison.identical, same)
-        if before is not None and (before.identical, self.same(before)) <= rank:
+        if before and (before.identical, self.same(before)) <= rank:
             return
         self.comparisons[seed] = comparison
-        self.second[seed] = request.name
-        # else what is not recorded only follows
+        self.second[seed] = run.name
+        # Otherwise what is not recorded only follows.
         if comparison.identical and not self.unrecorded:
-            self.unrecorded = _unrecorded(first, run)
+            self.unrecorded = notices(first.unrecorded, run.unrecorded)
+            names = differing_modules(first.traces, run.traces)
+            message = "what no optimizer moves differs between two runs whose training is the same"
+            remedy = "it is an average, a snapshot or a counter: seed or order what it is made from"
+            if names:
+                found = {"unrecorded/modules": (f"{message}: {few(names)}", remedy)}
+                self.unrecorded |= found
 
 
 def compare_pair(
@@ -297,20 +305,6 @@ def compare_pair(
         first.artifacts, second.artifacts, reader, step
     )
     return compare_runs(first.traces, second.traces, divergences, values), uncompared
-
-
-def _unrecorded(first: RunResult, second: RunResult) -> dict[str, tuple[str, str]]:
-    """Return what differs though nothing recorded does: id of a notice -> (message, remedy)."""
-    found = notices(first.unrecorded, second.unrecorded)
-    names = differing_modules(first.traces, second.traces)
-    if names:
-        message = "what no optimizer moves differs between two runs whose training is the same: "
-        remedy = (
-            "an average, a snapshot or a counter: see what it "
-            "is made from, and seed or order that"
-        )
-        found["unrecorded/modules"] = message + few(names), remedy
-    return found
 
 
 def few(names: Sequence[str]) -> str:

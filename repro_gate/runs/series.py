@@ -87,7 +87,7 @@ def run(
     workspace = (
         workspace_as_left(spec, folder)
         if request.goes_on
-        else fresh_workspace(spec, folder, request.varied, own_files=request.own_files)
+        else fresh_workspace(spec, folder, request.varied)
     )
     began = time.time()
     result = launch(spec, request, folder, workspace, tick)

@@ -14,8 +14,8 @@ import re
 import sys
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from repro_gate.files import walk
 from repro_gate.runs.environment import Variables, usable_processors
@@ -47,8 +47,7 @@ _LOCALES = ("C.utf8", "C.UTF-8", "POSIX")
 _LC_ALL_MASK = 0x1FBF if sys.platform == "linux" else 0x3F  # locale.h
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """Where a run's own folders lie below the run folder. Both kinds have names of one length, so
     no limit on paths tells them apart."""
 
@@ -59,16 +58,15 @@ class Places:
 
 FIRST = Places()
 SECOND = Places("clone-two", "user", "tm2")
-_AS_FIRST = dict(zip(vars(SECOND).values(), vars(FIRST).values(), strict=True))
+_AS_FIRST = dict(zip(SECOND, FIRST, strict=True))
 _OF_SECOND = re.compile(f"(/run/)({'|'.join(_AS_FIRST)})(?![^/])")
 
 
 def places(varied: Collection[str]) -> Places:
     """Return the folders of a run that differs in these names."""
+    names = zip(FIRST, SECOND, ("path", "home", "tmpdir"), strict=True)
     return Places(
-        SECOND.workspace if "path" in varied else FIRST.workspace,
-        SECOND.home if "home" in varied else FIRST.home,
-        SECOND.tmp if "tmpdir" in varied else FIRST.tmp,
+        *(second if name in varied else first for first, second, name in names)
     )
 
 
@@ -89,10 +87,10 @@ def environment(
         others = (name for name in _LOCALES if name != now and _installed(name))
         if other := next(others, ""):
             names = {name for name in outer if name.startswith("LC_") and outer[name]}
-            variables |= dict.fromkeys(("LANG", *sorted(names)), other)
+            variables |= dict.fromkeys(("LANG", *names), other)
     if THREADS in varied:
-        given = outer.get("OMP_NUM_THREADS", "")
-        count = int(given) if given.isdecimal() else usable_processors()
+        threads = outer.get("OMP_NUM_THREADS", "")
+        count = int(threads) if threads.isdecimal() else usable_processors()
         variables |= dict.fromkeys(
             ("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(count // 2 or 2)
         )
@@ -131,11 +129,7 @@ def left_alike(varied: Collection[str]) -> tuple[str, ...]:
 
 def _installed(name: str) -> bool:
     """Return whether the C library has a locale of that name. Nothing of this process changes."""
-    libc = ctypes.CDLL(None)
-    libc.newlocale.restype = ctypes.c_void_p
-    libc.newlocale.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]
-    libc.freelocale.argtypes = [ctypes.c_void_p]
-    loaded = libc.newlocale(_LC_ALL_MASK, name.encode(), None)
-    if loaded:
-        libc.freelocale(loaded)
-    return bool(loaded)
+    newlocale = ctypes.CDLL(None).newlocale
+    newlocale.restype = ctypes.c_void_p
+    # What it loads stays: a few KiB.
+    return bool(newlocale(_LC_ALL_MASK, name.encode(), None))

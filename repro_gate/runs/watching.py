@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +44,12 @@ class Watcher:
     write none."""
 
     def __init__(
-        self, folder: Path, nonce: str, tick: Tick, sandbox: Sandbox, timeout: float
+        self,
+        folder: Path,
+        nonce: str,
+        tick: Tick,
+        sandbox: Sandbox,
+        timeout: float,
     ) -> None:
         self.folder = folder
         self.nonce = nonce
@@ -51,10 +57,9 @@ class Watcher:
         self.sandbox = sandbox
         self.opener = partial(open_written, sandbox=sandbox)
         self.followers: dict[str, TraceFollower] = {}
-        self.budget = Budget(
-            {**fmt.MAX_OF_RUN, fmt.SECONDS: min(timeout, fmt.MAX_OF_RUN[fmt.SECONDS])}
-        )
-        self.suspects: dict[tuple[int, float], int] = {}
+        seconds = min(timeout, fmt.MAX_OF_RUN[fmt.SECONDS])
+        self.budget = Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: seconds})
+        self.suspects: Counter[tuple[int, float]] = Counter()
         self.untraced: dict[int, Untraced] = {}
         self.trace_problem: str | None = None
         self.ended_at: float | None = None
@@ -64,9 +69,10 @@ class Watcher:
         after its last step."""
         try:
             for path in trace_files(self.folder):
-                follower = self.followers.setdefault(
-                    path.name, TraceFollower(path, self.nonce, self.opener, self.budget)
-                )
+                if path.name not in self.followers:
+                    follower = TraceFollower(path, self.nonce, self.opener, self.budget)
+                    self.followers[path.name] = follower
+                follower = self.followers[path.name]
                 if follower.trace.end is None:  # what is whole is not opened again
                     follower.poll()
         except TraceError as error:
@@ -75,16 +81,6 @@ class Watcher:
             return "trace"
         if failure_in(self.folder, self.sandbox):
             return "trace"
-        self._suspect(alive)
-        traces = [follower.trace for follower in self.followers.values()]
-        trained = [trace for trace in traces if trace.trained]
-        if trained and all(trace.stopped for trace in trained):
-            self.ended_at = self.ended_at or time.monotonic()
-            if time.monotonic() - self.ended_at > STOP_GRACE:
-                return "steps"
-        return self.tick(traces)
-
-    def _suspect(self, alive: list[psutil.Process]) -> None:
         traced = {follower.trace.pid for follower in self.followers.values()}
         for process in alive:
             if process.pid in traced or process.pid in self.untraced:
@@ -95,28 +91,31 @@ class Watcher:
                 as_training_user(self.sandbox),
             ):
                 if _has_torch(process.pid):
-                    key = (process.pid, process.create_time())
-                    self.suspects[key] = self.suspects.get(key, 0) + 1
-                    # a child between fork and exec shows its parent's libraries for a moment
-                    if self.suspects[key] > 3:
-                        ancestors = tuple(above.pid for above in process.parents())
-                        self.untraced[process.pid] = Untraced(
-                            " ".join(process.cmdline())[:500], (process.pid, *ancestors)
-                        )
+                    self._suspect(process)
+        traces = [follower.trace for follower in self.followers.values()]
+        stopped = {trace.stopped for trace in traces if trace.trained}
+        if stopped == {True}:
+            now = time.monotonic()
+            self.ended_at = self.ended_at or now
+            if now - self.ended_at > STOP_GRACE:
+                return "steps"
+        return self.tick(traces)
+
+    def _suspect(self, process: psutil.Process) -> None:
+        key = (process.pid, process.create_time())
+        self.suspects[key] += 1
+        # a child between fork and exec shows its parent's libraries for a moment
+        if self.suspects[key] > 3:
+            command = " ".join(process.cmdline())
+            pids = process.pid, *(above.pid for above in process.parents())
+            self.untraced[process.pid] = Untraced(command[:500], pids)
 
 
 def _has_torch(pid: int) -> bool:
     """Return whether a library of torch is among the files that a process has mapped. It may have
     millions: MAPS_BYTES are read."""
-    with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
-        before = b""
-        left = MAPS_BYTES
-        while left > 0 and (piece := file.read(min(left, 1 << 16))):
-            if b"libtorch" in before + piece:
-                return True
-            before = piece[-16:]
-            left = left - len(piece)
-    return False
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        return b"libtorch" in file.read(MAPS_BYTES)
 
 
 def failure_in(folder: Path, sandbox: Sandbox) -> str | None:
@@ -125,5 +124,6 @@ def failure_in(folder: Path, sandbox: Sandbox) -> str | None:
         with os.fdopen(open_written(folder / fmt.FAILURE_FILE, sandbox), "rb") as file:
             text = file.read(fmt.FAILURE_BYTES).strip()
         if text:
-            return "cannot be written: " + str(json.loads(text).get("error", ""))[:1000]
+            error = json.loads(text).get("error", "")
+            return f"cannot be written: {error}"[:1000]
     return None

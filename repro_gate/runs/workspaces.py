@@ -4,9 +4,7 @@ the same path but for the varied run, with declared data linked in."""
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,9 +15,6 @@ from repro_gate.files import make_folder, remove_tree, walk
 from repro_gate.runs import variation
 from repro_gate.sandbox.identity import Sandbox, let_group_pass
 from repro_gate.spec.model import DataItem, Spec
-
-# bytes of a file that is compared with its original, and moved; larger ones are copied
-LARGEST_SPARE = 1024**2
 
 
 @dataclass(frozen=True)
@@ -62,151 +57,72 @@ class Workspace:
         return self.root.parent
 
 
-class _Refill(Copy):
-    """A copy under way that moves what a run that has ended left alone: files of at most
-    LARGEST_SPARE bytes in the workspace of its folder `before`.
-
-    Moved files need not be removed and made anew, which is slow on ext4: it passes over every inode
-    that was freed in the last minutes.
-    """
-
-    def __init__(self, source: Path, target: Path, before: Path) -> None:
-        super().__init__(source, target, [])
-        self.began = 0  # ns: what the gate wrote last tells when that run began
-        for place in (variation.FIRST, variation.SECOND):
-            path = before / place.workspace
-            with suppress(OSError):
-                if path.is_dir() and not path.is_symlink():
-                    self.spare = path
-                    self.began = os.lstat(before / "probe.json").st_ctime_ns
-        self._real = {"": bool(self.began)}
-
-    def copy_file(self, name: str) -> None:
-        """Move the file from the spare workspace, with the times of its original; copy what that
-        does not hold, or what cannot be moved (a mount)."""
-        source = self.source / name
-        target = self.target / name
-        try:
-            if not self._holds(name, source):
-                raise FileNotFoundError
-            os.rename(self.spare / name, target)
-        except OSError:
-            super().copy_file(name)
-            return
-        status = os.lstat(source)
-        os.utime(
-            target, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False
-        )
-
-    def _holds(self, name: str, source: Path) -> bool:
-        """Return whether the file `name` is what `source` is: nothing of it changed since the run
-        began, and it has the same bytes, whatever a file system or a folder that was moved makes of
-        the time."""
-        if not self._is_folder(os.path.dirname(name)):
-            return False
-        path = self.spare / name
-        old = os.lstat(path)
-        new = os.lstat(source)
-        return (
-            (stat.S_ISREG(old.st_mode), stat.S_IMODE(old.st_mode), old.st_nlink)
-            == (True, new.st_mode & 0o777, 1)
-            and old.st_ctime_ns < self.began
-            and old.st_size == new.st_size <= LARGEST_SPARE
-            and _content(path, old.st_size) == _content(source, old.st_size)
-        )
-
-    def _is_folder(self, name: str) -> bool:
-        """Return whether a folder, and each above it, is no link: what lies elsewhere is not
-        moved."""
-        if name not in self._real:
-            self._real[name] = self._is_folder(os.path.dirname(name)) and stat.S_ISDIR(
-                os.lstat(self.spare / name).st_mode
-            )
-        return self._real[name]
-
-
-def _content(path: Path, size: int) -> bytes:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return os.read(handle, size + 1)
-    finally:
-        os.close(handle)
-
-
 def fresh_workspace(
-    spec: Spec,
-    folder: GateFolder,
-    varied: Collection[str] = (),
-    *,
-    own_files: bool = False,
+    spec: Spec, folder: GateFolder, varied: Collection[str] = ()
 ) -> Workspace:
     """Make a pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run`, with nothing
-    of the run before but, unless this one needs `own_files`, files of the checkout that were
-    left alone. A run that is varied in them has them elsewhere, or files of another time.
+    of the run before. A run that is varied in them has them elsewhere, or files of another time.
 
     Declared data becomes a link to the original, instead of a copy that came with the snapshot;
     data outside the checkout is given by an absolute path and needs none. Raises UsageError for a
     relative path that leaves the checkout, Inconclusive for data that is not there.
     """
-    snapshot = folder.snapshot
-    spec_dir = spec.path.parent
-    inside = os.path.relpath(os.path.realpath(spec_dir), snapshot.source)
-    if _leaves(inside):
-        raise UsageError(
-            f"{spec_dir} is not inside the checkout {snapshot.source}",
-            reason_id="workspace/spec-outside",
-        )
-    run_folder = folder.path / "run"
+    space = _workspace(spec, folder, variation.places(varied))
     before = folder.path / "before"
     remove_tree(before)
-    if run_folder.exists():
-        run_folder.rename(before)
-    places = variation.places(varied)
-    root, home, tmp = (make_folder(run_folder / name) for name in vars(places).values())
-    let_group_pass(folder.sandbox, run_folder)
-    copy = _Refill(snapshot.root, root, Path() if own_files else before)
-    for name in walk(snapshot.root):
+    if space.run_folder.exists():
+        # It is removed last: until then none of its inodes, which a training could depend on, is
+        # free to be used again.
+        space.run_folder.rename(before)
+    for place in (space.root, space.home, space.tmp):
+        make_folder(place)
+    let_group_pass(folder.sandbox, space.run_folder)
+    copy = Copy(folder.snapshot.root, space.root, [])
+    for name in walk(copy.source):
         copy.take(name)
     copy.finish()
-    # whole, so that nothing one run leaves beside its workspace reaches the next
     remove_tree(before)
     if "file-times" in varied:
-        variation.shift_times(root)
-    directory = root / inside
-    directory.mkdir(parents=True, exist_ok=True)
+        variation.shift_times(space.root)
+    spec_dir = Path(os.path.realpath(spec.path.parent))
+    source = folder.snapshot.source
+    (space.root / spec_dir.relative_to(source)).mkdir(parents=True, exist_ok=True)
     for item in spec.data:
-        _link(item, snapshot.source, spec_dir, inside, root)
-    cwd = Path(os.path.normpath(directory / spec.train.working_directory))
-    if not cwd.is_relative_to(root):
-        message = f"train.working-directory {spec.train.working_directory!r} leaves the checkout"
-        raise UsageError(message, remedy="name a folder inside it")
-    return Workspace(root, cwd, home, tmp)
+        _link(item, source, spec_dir, space.root)
+    return space
 
 
 def workspace_as_left(spec: Spec, folder: GateFolder) -> Workspace:
     """Return the workspace and HOME of the run before, as a job that is queued again finds them;
     its TMPDIR is empty."""
-    run_folder = folder.path / "run"
-    root, home, tmp = (run_folder / name for name in vars(variation.FIRST).values())
-    remove_tree(tmp)
-    make_folder(tmp)
-    let_group_pass(folder.sandbox, run_folder)
+    space = _workspace(spec, folder, variation.FIRST)
+    make_folder(space.tmp)
+    let_group_pass(folder.sandbox, space.run_folder)
+    return space
+
+
+def _workspace(spec: Spec, folder: GateFolder, names: variation.Places) -> Workspace:
+    """Return where a workspace lies. Raise UsageError if the spec, or the folder that the training
+    starts in, is not in the checkout."""
+    root, home, tmp = (folder.path / "run" / name for name in names)
     inside = os.path.relpath(os.path.realpath(spec.path.parent), folder.snapshot.source)
-    cwd = os.path.normpath(root / inside / spec.train.working_directory)
-    return Workspace(root, Path(cwd), home, tmp)
-
-
-def _link(
-    item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path
-) -> None:
-    """Put the link for one item into the workspace, where it needs one."""
-    original = data_path(item, Path(os.path.realpath(spec_dir)))
-    name = os.path.relpath(original, source)
-    if os.path.isabs(item.path):
-        name = os.path.relpath(
-            os.path.join(os.path.realpath(original.parent), original.name), source
+    cwd = Path(os.path.normpath(root / inside / spec.train.working_directory))
+    if not cwd.is_relative_to(root):
+        raise UsageError(
+            f"{spec.path.parent / spec.train.working_directory} is not inside the checkout "
+            f"{folder.snapshot.source}",
+            reason_id="workspace/spec-outside",
+            remedy="name a folder inside it as train.working-directory",
         )
-    elif _leaves(name):
+    return Workspace(root, cwd, home, tmp)
+
+
+def _link(item: DataItem, source: Path, spec_dir: Path, root: Path) -> None:
+    """Put the link for one item into the workspace, where it needs one."""
+    original = data_path(item, spec_dir)
+    if os.path.isabs(item.path):
+        original = Path(os.path.realpath(original.parent), original.name)
+    elif not original.is_relative_to(source):
         raise UsageError(
             f"data: {item.path!r} leads out of the checkout {source}",
             reason_id="data/outside",
@@ -218,32 +134,23 @@ def _link(
             reason_id="data/missing",
             remedy="fetch the data before the gate runs, or mend the path",
         )
-    if _leaves(name):
+    if not original.is_relative_to(source):
         return
-    if name == "." or (inside + os.sep).startswith(name + os.sep):
+    if spec_dir.is_relative_to(original):
         raise UsageError(
             f"data: {item.path!r} holds the spec itself",
             reason_id="data/path",
             remedy="name the data's own folder",
         )
-    link = root
-    for part in Path(name).parts[:-1]:
-        link = link / part
-        # a linked folder, by the checkout or by another item: link the whole of it, never write
-        # through it
-        if link.is_symlink():
-            _relink(link, source / link.relative_to(root))
-            return
-        if not link.is_dir():
-            remove_tree(link)
-            link.mkdir()
-    _relink(root / name, original)
-
-
-def _relink(link: Path, original: Path) -> None:
-    remove_tree(link)
-    link.symlink_to(os.path.realpath(original))
-
-
-def _leaves(relative: str) -> bool:
-    return relative == ".." or relative.startswith(".." + os.sep)
+    name = original.relative_to(source)
+    for folder in reversed(name.parents[:-1]):
+        # A linked folder, by the checkout or by another item, is linked as a whole: nothing is
+        # written through it.
+        if (root / folder).is_symlink():
+            name = folder
+            break
+        if not (root / folder).is_dir():
+            remove_tree(root / folder)
+            (root / folder).mkdir()
+    remove_tree(root / name)
+    (root / name).symlink_to(os.path.realpath(source / name))

@@ -40,7 +40,7 @@ class Problem:
         place = escaped(self.origin) or place
         # an option names its own key
         key = "" if self.origin.startswith(f"--set {self.key}=") else self.key
-        return ": ".join(part for part in (place, key, self.message) if part)
+        return ": ".join(filter(None, (place, key, self.message)))
 
 
 class SpecError(UsageError):
@@ -48,11 +48,7 @@ class SpecError(UsageError):
     file."""
 
     def __init__(
-        self,
-        source: str,
-        problems: Sequence[Problem],
-        *,
-        remedy: str = "",
+        self, source: str, problems: Sequence[Problem], *, remedy: str = ""
     ) -> None:
         source = escaped(source)
         lines = [problem.text(source) for problem in problems[:MAX_PRINTED]]
@@ -73,7 +69,7 @@ class Refused(Exception):
 
 def dotted(path: KeyPath) -> str:
     """Return `("data", 0, "path")` as `data.0.path`, safe to print."""
-    return ".".join(shortened(escaped(str(part))) for part in path)
+    return ".".join(shortened(escaped(f"{part}")) for part in path)
 
 
 def shortened(text: str) -> str:
@@ -81,7 +77,6 @@ def shortened(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
-def escaped(text: str) -> str:
-    """Return the text with every character that does not print (line breaks, escape codes,
-    text-direction marks, lone surrogates) written out."""
-    return for_terminal(text)
+# Writes out every character that does not print (line breaks, escape codes, text-direction marks,
+# lone surrogates).
+escaped = for_terminal

@@ -19,7 +19,6 @@ from repro_gate.spec.document import (
     compose,
     document_of,
     problem_at,
-    scalar,
 )
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError, dotted
 from repro_gate.spec.model import VARIED, Spec
@@ -112,16 +111,12 @@ def checkout_of(file: Path) -> Path:
 
 def _spec(path: Path, document: Document) -> Spec:
     """Decode a document without a mistake. A key that is left out keeps the dataclass's default."""
-    keys: dict[str, Any] = {
-        name: _underscored(section) if isinstance(section, dict) else section
-        for name, section in _underscored(document.data).items()
-    }
+    keys = _underscored(document.data)
     train = keys["train"]
-    diagnosis = keys.get("diagnosis")
-    for bounds in (train, diagnosis or {}):
+    for bounds in (train, keys.get("diagnosis") or {}):
         if "timeout" in bounds:
             bounds["timeout"] = seconds(bounds["timeout"])
-    if diagnosis is False:
+    if keys.get("diagnosis") is False:
         keys["diagnosis"] = None
     train["env"] = {
         name: document.text(("train", "env", name)) for name in train.get("env", ())
@@ -144,10 +139,14 @@ def _spec(path: Path, document: Document) -> Spec:
     return msgspec.convert({**keys, "path": path}, Spec, strict=False)
 
 
-def _underscored(section: dict[str, Any]) -> dict[str, Any]:
+def _underscored(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return keys with the names of fields, those of sections too. The names of checks, which have
+    a slash, stay."""
     return {
-        key if "/" in key else key.replace("-", "_"): value
-        for key, value in section.items()
+        name if "/" in name else name.replace("-", "_"): _underscored(value)
+        if isinstance(value, dict)
+        else value
+        for name, value in keys.items()
     }
 
 
@@ -184,9 +183,8 @@ def _set(root: yaml.MappingNode, setting: str, origin: str) -> None:
     section: Any = root
     for depth, part in enumerate(path, 1):
         if not isinstance(section, yaml.MappingNode):
-            message = (
-                f"`{dotted(path[: depth - 1])}` is not a mapping, set it as a whole"
-            )
+            above = dotted(path[: depth - 1])
+            message = f"`{above}` is not a mapping, set it as a whole"
             raise Refused(Problem("", message, origin=origin))
         rows = section.value
         names = [key.value for key, _ in rows]
@@ -194,11 +192,7 @@ def _set(root: yaml.MappingNode, setting: str, origin: str) -> None:
         section = value
         if depth < len(path):
             section = rows[place][1] if part in names else None
-            is_null = (
-                isinstance(section, yaml.ScalarNode) and scalar(section.value) is None
-            )
-            if section is None or is_null:
+            if section is None or document_of(section).data is None:
                 section = yaml.MappingNode("", [], value.start_mark)
-        rows[place : place + 1] = [
-            (yaml.ScalarNode("", part, value.start_mark), section)
-        ]
+        key = yaml.ScalarNode("", part, value.start_mark)
+        rows[place : place + 1] = [(key, section)]

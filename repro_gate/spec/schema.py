@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import posixpath
 import re
@@ -25,13 +26,11 @@ if TYPE_CHECKING:
 Schema = Mapping[str, Any]
 
 MAX_PROBLEMS = 500
-MAX_SECONDS = 35 * 24 * 3600.0  # as the schema says for a timeout that is a number
 CLOSE = 0.7  # `gpu` is not a slip of the pen for `cpu` (0.67)
 # of more values than that, the sentence gives the title instead of all of them
 LISTED = 20
 
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_TIMES: tuple[KeyPath, ...] = (("train", "timeout"), ("diagnosis", "timeout"))
 # lists in which nothing may stand twice, and by which key of their entries
 _UNIQUE: dict[KeyPath, str] = {
     ("data",): "path",
@@ -80,21 +79,15 @@ def beyond_the_schema(
     """Return what is wrong with a document that the schema allows, in a spec that lies in
     `folder`."""
     problems = []
-    for path in _TIMES:
-        timeout = _value_at(document, path) or 0
-        if seconds(timeout) > MAX_SECONDS:
-            message = f"found {quoted(timeout)}, wanted a time of at most 35 days, such as `20m`"
-            problems.append(document.problem(path, message))
     for path, name in _UNIQUE.items():
         earlier = set[object]()
         items = _value_at(document, path)
         for index, item in enumerate(items if isinstance(items, list) else ()):
             value = posixpath.normpath(item[name]) if name else item
             if value in earlier:
-                at = (*path, index, name) if name else (*path, index)
-                problems.append(
-                    document.problem(at, f"{quoted(value)} stands twice, keep one")
-                )
+                at = (*path, index, *filter(None, [name]))
+                message = f"{quoted(value)} stands twice, keep one"
+                problems.append(document.problem(at, message))
             earlier.add(value)
     problems += _resume_problems(document)
     path = ("train", "working-directory")
@@ -111,27 +104,36 @@ def beyond_the_schema(
 
 def _resume_problems(document: Document) -> list[Problem]:
     """Return why training cannot be stopped and compared as `resume` says."""
-    path, steps = ("resume", "after"), _value_at(document, ("train", "steps"))
-    after, every = _value_at(document, path), _value_at(document, ("capture", "every"))
-    problems = []
-    if after and steps and after >= steps:
-        message = f"found {after}, wanted fewer than train.steps, {steps:g}"
-        problems.append(document.problem(path, message))
-    if after and (every or 1) != 1:
-        message = f"found {every:g}, wanted 1: `resume` compares every step"
-        problems.append(document.problem(("capture", "every"), message))
-    compare = ("determinism", "compare")
-    if after and _value_at(document, compare) not in (None, "bitwise"):
-        message = "found a tolerance, wanted `bitwise`: `resume` compares bit by bit"
-        problems.append(document.problem(compare, message))
-    return problems
+    after = _value_at(document, ("resume", "after"))
+    if not after:
+        return []
+    steps = _value_at(document, ("train", "steps")) or math.inf
+    every = _value_at(document, ("capture", "every")) or 1
+    compare = _value_at(document, ("determinism", "compare")) or "bitwise"
+    rules = (
+        (("resume", "after"), after < steps, f"fewer than train.steps, {steps:g}"),
+        (("capture", "every"), every == 1, "1: `resume` compares every step"),
+        (
+            ("determinism", "compare"),
+            compare == "bitwise",
+            "`bitwise`: `resume` compares bit by bit",
+        ),
+    )
+    return [
+        document.problem(
+            path, f"found {quoted(_value_at(document, path))}, wanted {right}"
+        )
+        for path, is_right, right in rules
+        if not is_right
+    ]
 
 
 def _value_at(document: Document, path: KeyPath) -> Any:
-    section = path[0]
-    key = path[-1]
-    value = document.data.get(section)
-    return value.get(key) if isinstance(value, dict) and key != section else value
+    """Return what stands under a section, or under a key of one; None if nothing does."""
+    value = document.data.get(path[0])
+    if len(path) > 1 and isinstance(value, dict):
+        value = value.get(path[1])
+    return value
 
 
 @cache
@@ -155,31 +157,34 @@ def _problems_of(error: Any, document: Document) -> Iterator[Problem]:
     rule = error.validator
     argument = error.validator_value
     properties: Schema = rules.get("properties", {})
+    wrong: dict[str, str] = {}
+    if rule == "additionalProperties":
+        names = "|".join(rules.get("patternProperties", ["(?!)"]))
+        for key in value:
+            if key not in properties and not re.search(names, key):
+                wrong[key] = _unknown(key, rules)
+    elif rule == "required":
+        for key in argument:
+            example = _example(properties.get(key, {}))
+            if key not in value:
+                wrong[key] = f"is missing, add `{key}: {example}`"
+    for key, message in wrong.items():
+        yield document.problem((*path, key), message, at_key=True)
+    if wrong:
+        return
     # of a choice that failed: the errors of the branches that take a value of its kind
     inner = [
         part
         for part in error.context or ()
         if part.path or part.validator not in ("type", "const", "enum")
     ]
-    if rule == "additionalProperties":
-        names = "|".join(rules.get("patternProperties", ["(?!)"]))
-        for key in value:
-            if key not in properties and not re.search(names, key):
-                yield document.problem((*path, key), _unknown(key, rules), at_key=True)
-    elif rule == "required":
-        for key in argument:
-            if key not in value:
-                message = (
-                    f"is missing, add `{key}: {_example(properties.get(key, {}))}`"
-                )
-                yield document.problem((*path, key), message, at_key=True)
-    elif rule in ("oneOf", "not") and rules.get("type") == "object":
+    if rule in ("oneOf", "not") and rules.get("type") == "object":
         # that it is no mapping at all is a problem of `type`
         if isinstance(value, dict):
             branches = [argument] if rule == "not" else argument
             keys = [name for branch in branches for name in branch["required"]]
-            choices = [f"`{key}`" for key in keys]
-            message = f"wanted one of {' and '.join(choices)}, and not both"
+            choices = " and ".join(f"`{key}`" for key in keys)
+            message = f"wanted one of {choices}, and not both"
             yield document.problem(path, message, at_key=True)
     elif rule == "not":
         message = (

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from repro_gate.data import cache, hashing
 from repro_gate.data.cache import RACY_NS, DataCache, default_cache_path
-from repro_gate.data.declared import DataFinding, verify_data
+from repro_gate.data.declared import verify_data
 from repro_gate.spec.model import DataItem
 
 LARGE = b"x" * (1 << 21)
 FILE = "cache/digests"
+MD5 = DataItem("data", md5="0" * 32 + ".dir")
+Verify = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -29,83 +31,60 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of files, as they are read; everything counts as old."""
+def verified(place: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
+    """Verifies items with the cache, as without it, and returns the names of the files that it
+    read; everything counts as old. `noted`: the cache could not be used."""
     names: list[str] = []
     whole = hashing.digest_file
 
-    def noted(path: bytes, *arguments: object) -> object:
+    def noting(path: bytes, *arguments: object) -> object:
         names.append(os.fsdecode(os.path.basename(path)))
         return whole(path, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(hashing, "digest_file", noted)
+    def verify(*paths: str | DataItem, file: str = FILE, noted: bool = False) -> list[str]:
+        items = [DataItem(path) if isinstance(path, str) else path for path in paths]
+        opened = DataCache(place / file)
+        names.clear()
+        found = verify_data(items, place, cache=opened)
+        read = sorted(names)
+        opened.write()
+        assert bool(opened.note) is noted, opened.note
+        assert found == verify_data(items, place)
+        return read
+
+    monkeypatch.setattr(hashing, "digest_file", noting)
     monkeypatch.setattr(cache, "RACY_NS", -10 * RACY_NS)
-    return names
+    return verify
 
 
-def with_cache(
-    place: Path, items: Sequence[DataItem | str], file: str | None
-) -> tuple[tuple[DataFinding, ...], str]:
-    """What is found, and the cache's note; without a file, no cache."""
-    opened = DataCache(place / file) if file is not None else None
-    declared = [DataItem(item) if isinstance(item, str) else item for item in items]
-    found = verify_data(declared, place, cache=opened)
-    if opened is None:
-        return found, ""
-    opened.write()
-    return found, opened.note
-
-
-def verified(place: Path, *items: DataItem | str, file: str = FILE, noted: bool = False) -> None:
-    """With the cache, what is found is the same as without; `noted`: it could not be used."""
-    found, note = with_cache(place, items, file)
-    assert found == with_cache(place, items, None)[0]
-    assert bool(note) is noted, note
-
-
-def names_read(read: list[str], place: Path, *items: DataItem | str) -> list[str]:
-    """What is read for these items with the cache."""
-    read.clear()
-    with_cache(place, items, FILE)
-    return sorted(read)
-
-
-def test_what_has_not_changed_is_not_read_again(place: Path, read: list[str]) -> None:
-    assert names_read(read, place, "data", "one") == ["large", "one", "small"]
-    assert names_read(read, place, "data", "one") == []
-    verified(place, "data", "one", "data/small", "gone")
+def test_what_has_not_changed_is_not_read_again(place: Path, verified: Verify) -> None:
+    assert verified("data", "one") == ["large", "one", "small"]
+    assert verified("data", "one") == []
+    assert verified("data", "one", "data/small", "gone") == ["small"]
     (place / "data/small").write_text("other")
-    assert names_read(read, place, "data", "one") == ["large", "small"]
+    assert verified("data", "one") == ["large", "small"]
     assert os.listdir(place / "cache") == ["digests"]
+    # an md5 and a sha256 are remembered apart
+    assert verified(MD5) == ["large", "small"] and verified(MD5, "data") == []
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_what_kept_its_size_and_time_is_read(place: Path, read: list[str], replaced: bool) -> None:
-    verified(place, "data", "one")
+def test_what_kept_its_size_and_time_is_read(place: Path, verified: Verify, replaced: bool) -> None:
+    verified("data", "one")
     for path in (place / "data/large", place / "one"):
         was, new = path.stat(), path.with_name("other") if replaced else path
         new.write_bytes(b"y" * len(LARGE))
         os.utime(new, ns=(was.st_atime_ns, was.st_mtime_ns))
         new.replace(path)
-    verified(place, "data", "one")
-    assert names_read(read, place, "data", "one") == []
+    assert verified("data", "one") == ["large", "one", "small"] and verified("one") == []
 
 
-def test_a_link_is_known_by_where_it_leads(place: Path, read: list[str]) -> None:
+def test_a_link_is_known_by_where_it_leads(place: Path, verified: Verify) -> None:
     (place / "link").symlink_to("one")
-    verified(place, "one")
-    assert names_read(read, place, "link") == []
+    assert verified("one") == ["one"] and verified("link") == []
     (place / "link").unlink()
     (place / "link").symlink_to("data/small")
-    verified(place, "link")
-
-
-def test_an_md5_and_a_sha256_are_remembered_apart(place: Path, read: list[str]) -> None:
-    with_md5 = DataItem("data", md5="0" * 32 + ".dir")
-    verified(place, "data")
-    assert names_read(read, place, with_md5) == ["large", "small"]
-    assert names_read(read, place, with_md5, "data") == []
-    verified(place, with_md5, "data")
+    assert verified("link") == ["link"]
 
 
 def test_what_changed_within_two_seconds_is_not_remembered(place: Path) -> None:
@@ -119,8 +98,6 @@ def test_what_changed_within_two_seconds_is_not_remembered(place: Path) -> None:
         opened.keep("key", {"sha256": "digest"}, newest=newest, read_at=now)
         opened.write()
         assert bool(DataCache(opened.path).find("key")) is remembered
-    verified(place, "one")
-    assert not (place / FILE).exists()
 
 
 def linked(path: Path) -> None:
@@ -141,22 +118,22 @@ SPOILED: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_a_cache_that_cannot_be_trusted_is_a_note(place: Path, read: list[str], how: str) -> None:
-    verified(place, "one")
+def test_a_cache_that_cannot_be_trusted_is_a_note(place: Path, verified: Verify, how: str) -> None:
+    verified("one")
     SPOILED[how](place / FILE)
-    verified(place, "one", noted=True)
+    assert verified("one", noted=True) == ["one"]
 
 
 def test_the_cache_is_this_users_alone_and_one_of_another_or_that_cannot_be_written_is_a_note(
-    place: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+    place: Path, verified: Verify, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verified(place, "one", file="new/deep/repro-gate/digests")
+    verified("one", file="new/deep/repro-gate/digests")
     assert (place / "new/deep/repro-gate").stat().st_mode & 0o777 == 0o700
     assert (place / "new/deep/repro-gate/digests").stat().st_mode & 0o777 == 0o600
-    verified(place, "one", file="/dev/null/repro-gate/digests", noted=True)
-    verified(place, "one")
+    verified("one", file="/dev/null/repro-gate/digests", noted=True)
+    verified("one")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    verified(place, "one", noted=True)
+    verified("one", noted=True)
 
 
 def test_entries_used_longest_ago_go_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +148,6 @@ def test_entries_used_longest_ago_go_first(place: Path, monkeypatch: pytest.Monk
 
 
 def test_the_cache_lies_where_caches_lie() -> None:
-    for home, expected in (("/c", "/c/repro-gate"), ("relative", "/h/.cache/repro-gate")):
-        found = default_cache_path({"XDG_CACHE_HOME": home, "HOME": "/h"})
-        assert found == Path(expected, "data.json")
+    expected = Path("/c/repro-gate/data.json")
+    assert default_cache_path({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == expected
     assert default_cache_path({}) is None

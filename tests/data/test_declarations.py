@@ -21,11 +21,6 @@ def expanded(folder: Path, *paths: str) -> tuple[tuple[DataItem, ...], tuple[Dat
     return expand_items([DataItem(path) for path in paths], folder)
 
 
-def the_problem(folder: Path, path: str) -> DataProblem:
-    (problem,) = expanded(folder, path)[1]
-    return problem
-
-
 def test_a_dvc_file_stands_for_its_outs(tmp_path: Path) -> None:
     write(tmp_path, data__train_dot_bin="abc", data__sub__x="abc")
     (tmp_path / "data/train.bin.dvc").write_text(
@@ -48,10 +43,10 @@ def test_a_dvc_file_stands_for_its_outs(tmp_path: Path) -> None:
 def test_an_item_without_a_digest_takes_it_from_the_dvc_file_beside_it(tmp_path: Path) -> None:
     write(tmp_path, d__a="abc", other="x", other_dot_dvc="outs:\n- path: d\n")
     (tmp_path / "d.dvc").write_text(f"outs:\n- path: d\n  md5: {'1' * 32}.dir\n  hash: md5\n")
-    ((item,), problems) = expanded(tmp_path, "d/")
-    assert (item, problems) == (DataItem("d/", None, "1" * 32 + ".dir", None, ("d.dvc", 3)), ())
-    for stated in (DataItem("d", "a" * 64), DataItem("other")):
-        assert expand_items([stated], tmp_path) == ((stated,), ())
+    stated = DataItem("d", "a" * 64)
+    found = expand_items([DataItem("d/"), stated, DataItem("other")], tmp_path)
+    taken = DataItem("d/", None, "1" * 32 + ".dir", None, ("d.dvc", 3))
+    assert found == ((taken, stated, DataItem("other")), ())
 
 
 HASHED = "outs:\n- path: a\n  md5: "
@@ -76,7 +71,7 @@ HASHED = "outs:\n- path: a\n  md5: "
 def test_a_wrong_dvc_file_has_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/a.dvc").write_text(text)
-    problem = the_problem(tmp_path, "sub/a.dvc")
+    (problem,) = expanded(tmp_path, "sub/a.dvc")[1]
     assert problem.location == Location("sub/a.dvc", line)
     assert said in problem.message and problem.remedy
 
@@ -97,9 +92,9 @@ def test_the_checkout_is_the_bound_and_outside_it_a_files_own_folder(tmp_path: P
     items, (problem,) = expanded(tmp_path / "in/specs", "a.dvc", "b.dvc")
     assert items == (DataItem("../data", source=("a.dvc", 2)),)
     assert problem.location == Location("b.dvc", 2)
-    link = tmp_path / "link"
-    link.symlink_to("in")
-    assert expand_items([DataItem("a.dvc")], link / "specs", tmp_path / "in")[0] == items
+    (tmp_path / "link").symlink_to("in")
+    through = expand_items([DataItem("a.dvc")], tmp_path / "link/specs", tmp_path / "in")
+    assert through[0] == items
     write(tmp_path, far__a_dot_dvc="outs:\n- path: x\n", far__b_dot_dvc=inside)
     names = [str(tmp_path / f"far/{name}.dvc") for name in "ab"]
     items, (problem,) = expanded(tmp_path / "in", *names)

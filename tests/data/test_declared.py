@@ -24,7 +24,7 @@ SHA, MD5 = hashlib.sha256(b"abc").hexdigest(), hashlib.md5(b"abc").hexdigest()
     [
         (DataItem("./a", "0" * 64), (f"./a: sha256 expected {'0' * 64}, found {SHA}",)),
         (DataItem("a", SHA, MD5, 3, ("a.dvc", 2)), ()),
-        (DataItem("a", SHA, MD5, 4), ("a: size expected 4 bytes, found 3",)),
+        (DataItem("a", SHA, MD5, 4), ("a: size in bytes expected 4, found 3",)),
         (DataItem("a", size=3), ()),
         (DataItem("a", SHA, "0" * 32), (f"a: md5 expected {'0' * 32}, found {MD5}",)),
         (DataItem("a", None, MD5), ()),

@@ -59,16 +59,30 @@ def test_of_a_ranks_and_a_launchers_traceback_the_one_through_the_users_code_cou
     assert len(str(last_exception([*head, "E: " + "x" * 10_000]))) < 400
 
 
-def test_an_operator_without_a_deterministic_form_is_named() -> None:
-    said = "RuntimeError: put_ does not have a deterministic implementation, but you set"
-    crash = crash_of(Ended(exit_code=1, tail=(f"{said} 'torch.use_deterministic_algorithms'.",)))
-    assert crash is not None and crash.reason_id == "run/no-deterministic-implementation"
-    assert "`put_`" in crash.problem and "determinism.allow" in crash.remedy
+NO_PUT = "put_ does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms"
 
 
-@pytest.mark.parametrize("number", [None, 15])
-def test_a_crash_while_the_kernel_killed_another_job_only_says_so(number: int | None) -> None:
-    tail = ("ValueError: its own",)
-    crash = crash_of(Ended(exit_code=1, signal=number, tail=tail, group_killed=True))
-    assert crash is not None and crash.reason_id != "run/out-of-memory"
-    assert "memory" not in crash.problem and "perhaps of another job" in crash.remedy
+@pytest.mark.parametrize(
+    ("ended", "reason", "remedy"),
+    [
+        (
+            Ended(exit_code=1, tail=(NO_PUT,)),
+            "no-deterministic-implementation",
+            "determinism.allow",
+        ),
+        (Ended(exit_code=2), "crashed", "see the log's end"),
+        (Ended(exit_code=127), "crashed", "git-ignored files (a .venv, say) are not copied"),
+        (Ended(exit_code=1, tail=("No module named 'torch'",)), "crashed", "activate the env"),
+        (Ended(exit_code=-9, signal=9, out_of_memory=True), "out-of-memory", "larger machine"),
+        (Ended(exit_code=-9, signal=9), "killed", "who else ends processes here"),
+        (Ended(exit_code=-15, signal=15), "killed", "see the log's end"),
+        (Ended(exit_code=0), "", ""),
+    ],
+)
+def test_each_way_to_crash_has_its_reason_and_remedy(
+    ended: Ended, reason: str, remedy: str
+) -> None:
+    crash = crash_of(ended)
+    assert (crash.reason_id if crash else "run/") == f"run/{reason}"
+    assert remedy in (crash.remedy if crash else "")
+    assert reason[:2] != "no" or (crash and "`put_`" in crash.problem)

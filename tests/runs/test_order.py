@@ -65,20 +65,15 @@ def names(found: Results) -> str:
     return text.replace("deterministic-", "on").replace("default-", "off")
 
 
-def test_the_arms_take_turns_so_that_the_machines_drift_falls_on_both() -> None:
+def test_the_arms_take_turns_each_seed_has_a_pair_and_further_runs_are_plain_and_come_last() -> (
+    None
+):
     requests = gate_runs(spec())
     expected = "deterministic-1 default-1 default-2 deterministic-2 reseeded"
     assert " ".join(item.name for item in requests) == expected
-    seconds = {item.name: item.second_of for item in requests if item.second_of}
-    assert seconds == {"deterministic-2": "deterministic-1", "default-2": "default-1"}
     assert [item.name for item in requests if item.observe] == ["deterministic-1"]
-    assert {item.name: item.varied for item in requests if item.varied} == {
-        "deterministic-2": frozenset(model.VARIED)
-    }
+    assert requests[3].varied == frozenset(model.VARIED) and requests[2].second_of == "default-1"
     assert all("NCCL_ALGO" not in item.arm.environment for item in requests)
-
-
-def test_each_seed_has_a_pair_and_more_deterministic_runs_are_plain_and_come_last() -> None:
     more, varied = Determinism(repeat=3), model.Robustness(("path",))
     requests = gate_runs(spec(1, 2, measure=False, determinism=more, robustness=varied))
     assert [(item.name, item.second_of, item.arm.seed, *item.varied) for item in requests] == [
@@ -94,6 +89,7 @@ def test_each_seed_has_a_pair_and_more_deterministic_runs_are_plain_and_come_las
 
 FIVE = "on1 off1 off2 on2 reseeded"
 ALL = f"{FIVE} seed7-on1 seed7-on2"
+THIRD = ALL.replace("on2 r", "on2 on3 r")
 REPLAY = "replay-1-seed42 replay-2-seed42"
 
 
@@ -107,6 +103,9 @@ def refused(request: RunRequest) -> RunResult:
 
 def killed(request: RunRequest) -> RunResult:
     return done(request, outcome="killed", code=137)
+
+
+DIVERGES: dict[str, Does] = {"deterministic-2": differs, "deterministic-3": differs}
 
 
 @pytest.mark.parametrize(
@@ -123,18 +122,12 @@ def killed(request: RunRequest) -> RunResult:
         # the control ends nothing, and is done again without its note
         ({"reseeded": crashes}, f"{ALL} reseeded"),
         # a varied run that differs, or crashes, asks for its plain repeat
-        ({"deterministic-2": differs}, ALL.replace("on2 r", "on2 on3 r")),
-        ({"deterministic-2": crashes}, ALL.replace("on2 r", "on2 on3 r")),
+        ({"deterministic-2": differs}, THIRD),
+        ({"deterministic-2": crashes}, THIRD),
         ({"deterministic-2": crashes, "deterministic-3": crashes}, "on1 off1 off2 on2 on3"),
         # a divergence asks for two runs that measure it
-        (
-            {"deterministic-2": differs, "deterministic-3": differs},
-            f"{ALL.replace('on2 r', 'on2 on3 r')} {REPLAY}",
-        ),
-        (
-            {"deterministic-2": differs, "deterministic-3": differs, "replay-1-seed42": crashes},
-            f"{ALL.replace('on2 r', 'on2 on3 r')} replay-1-seed42",
-        ),
+        (DIVERGES, f"{THIRD} {REPLAY}"),
+        ({**DIVERGES, "replay-1-seed42": crashes}, f"{THIRD} replay-1-seed42"),
     ],
 )
 def test_what_a_run_came_to_decides_which_is_next(does: dict[str, Does], expected: str) -> None:
@@ -150,41 +143,29 @@ def test_after_a_crash_the_second_run_is_plain_and_a_plain_repeat_that_was_due_c
 
 
 def test_fail_fast_ends_at_a_divergence_and_measures_nothing() -> None:
-    both = {"deterministic-2": differs, "deterministic-3": differs}
-    found = series(spec(42, 7), both, fail_fast=True)
+    found = series(spec(42, 7), DIVERGES, fail_fast=True)
     assert names(found) == "on1 off1 off2 on2 on3" and found.stopped_early
     assert not series(spec(), {"deterministic-2": differs}, fail_fast=True).stopped_early
 
 
-def test_on_unsound_data_no_run_follows() -> None:
-    assert next_run(gate_runs(spec()), results(spec=spec())) is not None
+def test_on_unsound_data_no_run_follows_and_the_control_is_repeated_without_its_note() -> None:
     assert next_run(gate_runs(spec()), results(spec=spec(), unsound=True)) is None
-
-
-def test_the_control_is_repeated_without_its_note_and_counts_once() -> None:
     found = series(spec(measure=False), {"reseeded": crashes})
     assert names(found) == "on1 on2 reseeded reseeded"
     [first], again = found.auxiliary, found.control
     assert again is not None and first.request.probe and not again.request.probe
 
 
-def test_the_second_run_of_a_pair_gets_files_of_its_own_until_the_pair_is_identical() -> None:
-    found = series(spec(determinism=Determinism(repeat=3)), {})
-    assert [run.request.name for run in found.runs if run.request.own_files] == ["deterministic-2"]
-    found = series(spec(), {"deterministic-2": differs, "deterministic-3": differs})
-    owned = [run.request.name for run in (*found.runs, *found.auxiliary) if run.request.own_files]
-    assert owned == ["deterministic-2", "deterministic-3", "replay-2-seed42"]
-
-
-def timings(slower: list[float], **changes: Any) -> str:
-    """The names of all runs, with a default step of 10 ms and a deterministic one that is slower by
-    these shares, one after the other."""
+def timings(slower: list[float], bad: str = "", **changes: Any) -> Results:
+    """Runs with a default step of 10 ms and a deterministic one that is slower by these shares, one
+    after the other; `bad` crashes."""
     asked, scatter = spec(**{"cost": CostBudget(), **changes}), iter(slower * 9)
     found, planned = results(spec=asked), gate_runs(asked)
     while request := next_run(planned, found):
         slow = 1 + next(scatter) if request.arm.name == "deterministic" else 1
-        found.add(done(request, timed([10.0 * slow] * 9)))
-    return names(found)
+        trace = timed([10.0 * slow] * 9)
+        found.add(crashes(request) if request.name == bad else done(request, trace))
+    return found
 
 
 NINE = f"{FIVE} on3 off3 off4 on4"
@@ -209,16 +190,11 @@ NINE = f"{FIVE} on3 off3 off4 on4"
 def test_further_pairs_are_run_while_they_help_and_as_many_as_are_asked_for(
     slower: list[float], asked: dict[str, Any], expected: str
 ) -> None:
-    assert timings(slower, **asked) == expected
+    assert names(timings(slower, **asked)) == expected
 
 
 def test_a_default_run_for_the_cost_that_ends_badly_is_dropped_and_the_last() -> None:
-    asked = spec(cost=CostBudget())
-    found = results(spec=asked)
-    while request := next_run(gate_runs(asked), found):
-        slow = 10.0 + len(found.runs)
-        bad = request.name == "default-3"
-        found.add(crashes(request) if bad else done(request, timed([slow] * 9)))
+    found = timings([0.0, 0.5], "default-3")
     assert names(found) == f"{FIVE} on3 off3" and len(found.runs) == 6
     assert "default-3, done for the cost alone" in found.warnings[0]
 

@@ -25,7 +25,7 @@ from repro_gate.spec.model import THREADS, VARIED
 
 def test_the_folders_of_both_runs_have_names_of_one_length_and_differ() -> None:
     """A limit on paths (of a socket, say) must not tell them apart."""
-    pairs = list(zip(vars(FIRST).values(), vars(SECOND).values(), strict=True))
+    pairs = zip(FIRST, SECOND, strict=True)
     assert all(len(one) == len(two) and one != two for one, two in pairs)
     assert places(VARIED) == SECOND and places(()) == FIRST
     assert places({"home"}) == variation.Places(FIRST.workspace, SECOND.home, FIRST.tmp)

