@@ -108,19 +108,17 @@ def confined(
             sweep(sandbox, data)
 
 
-def interpreters(environment: Mapping[str, str]) -> tuple[Path, ...]:
+def interpreters(environment: Mapping[str, str]) -> set[Path]:
     """Return the folders of the environments whose `python` the training finds: as it is named on
     PATH, and where links lead."""
-    folders = list[Path]()
-    for name in ("python", "python3"):
-        if path := shutil.which(name, path=environment.get("PATH", os.defpath)):
-            starts = os.path.abspath(path), os.path.realpath(path)
-            folders += [Path(start).parent.parent for start in starts]
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        folder = environment.get(name, "")
-        if os.path.isabs(folder):
-            folders.append(Path(os.path.realpath(folder)))
-    return tuple(dict.fromkeys(folders))
+    search = environment.get("PATH", os.defpath)
+    paths = {shutil.which(name, path=search) for name in ("python", "python3")}
+    return {
+        Path(resolve(path)).parent.parent
+        for path in paths
+        if path
+        for resolve in (os.path.abspath, os.path.realpath)
+    }
 
 
 @contextlib.contextmanager
