@@ -48,13 +48,6 @@ def main() -> None:
     """Make every attempt."""
     question: dict[str, Any] = json.load(sys.stdin)
     _succeeded.extend(_identity(question))
-    _other_processes(question)
-    for path in question["unreadable"]:
-        _attempt(f"read {path}", _read, path)
-    for path in [*question["unreadable"], *question["unwritable"]]:
-        _attempt(f"write to {path}", _write, path)
-    for path in question["sockets"]:
-        _attempt(f"connect to {path}", _connect, path)
     # Of a kind that no kernel knows: whether one may mount is asked first (EPERM), so that even
     # where one may (ENODEV) nothing is mounted. Not tried is a user namespace, which a bare host's
     # kernel grants to anyone: only processes inside it see what is mounted there.
@@ -65,6 +58,13 @@ def main() -> None:
     _attempt("become group 0", os.setgid, 0)
     _attempt("become root by setuid", os.setuid, 0)
     _attempt("become root by seteuid", os.seteuid, 0)
+    _other_processes(question)
+    for path in question["unreadable"]:
+        _attempt(f"read {path}", _read, path)
+    for path in [*question["unreadable"], *question["unwritable"]]:
+        _attempt(f"write to {path}", _write, path)
+    for path in question["sockets"]:
+        _attempt(f"connect to {path}", _connect, path)
     answer = {"succeeded": _succeeded[:100], "missing": [*_missing(question)]}
     sys.stdout.write(json.dumps(answer))
 
@@ -95,6 +95,10 @@ def _identity(question: dict[str, Any]) -> Iterator[str]:
 def _other_processes(question: dict[str, Any]) -> None:
     """Look into, and signal, every process that is another user's: the gate, its ancestors, the
     first of the container."""
+    # What is traced is let go when this process ends.
+    gate = question["gate"]
+    _attempt("trace the gate", _call, "ptrace", _PTRACE_SEIZE, gate, None, None)
+    _attempt("signal the gate", os.kill, gate, 0)
     names = filter(str.isdecimal, os.listdir("/proc"))
     for pid in map(int, names):
         if not _is_of_another_user(pid, question["uid"]):
@@ -106,10 +110,6 @@ def _other_processes(question: dict[str, Any]) -> None:
         # The kernel lets everybody open `maps` of a process that is ending: there is nothing in it.
         if not _is_of_another_user(pid, question["uid"]):
             del _succeeded[before:]
-    # What is traced is let go when this process ends.
-    gate = question["gate"]
-    _attempt("trace the gate", _call, "ptrace", _PTRACE_SEIZE, gate, None, None)
-    _attempt("signal the gate", os.kill, gate, 0)
 
 
 def _is_of_another_user(pid: int, uid: int) -> bool:
