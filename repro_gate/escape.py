@@ -12,7 +12,7 @@ import re
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TextIO
 from urllib.parse import quote
 
@@ -99,23 +99,20 @@ def for_code_span(text: str) -> str:
     instead.
     """
     parts = _visible(text).split("|")
-    spans = (part and _span(part) for part in parts)
-    return "<code>&#124;</code>".join(spans) or "` `"
+    return "<code>&#124;</code>".join(map(_span, parts)) or "` `"
 
 
 def _span(text: str) -> str:
-    """Return one code span, its fence longer than every run of backticks inside (CommonMark 0.31,
-    section 6.1)."""
+    """Return one code span, none for nothing, its fence longer than every run of backticks inside
+    (CommonMark 0.31, section 6.1)."""
     fence = "`" * (_longest_run(text) + 1)
-    # blanks alone are shown as they are
-    edges = {text[0], text[-1]}
-    pad = " " if text.strip(" ") and edges & {"`", " "} else ""
-    return f"{fence}{pad}{text}{pad}{fence}"
+    # Blanks alone are shown as they are.
+    pad = " " if text.strip(" ") and {text[0], text[-1]} & {"`", " "} else ""
+    return text and f"{fence}{pad}{text}{pad}{fence}"
 
 
 def _longest_run(text: str) -> int:
-    runs = re.findall("`+", text)
-    return max(map(len, runs), default=0)
+    return max(map(len, re.findall("`+", text)), default=0)
 
 
 def for_markdown(text: str) -> str:
@@ -177,8 +174,7 @@ def for_workflow_data(text: str) -> str:
     """Return the message of a GitHub workflow command. Line ends survive as `%0A`; other invisible
     characters are spelled out."""
     lines = text.replace("\r\n", "\n").split("\n")
-    visible = map(_visible, lines)
-    return "%0A".join(line.replace("%", "%25") for line in visible)
+    return "%0A".join(_visible(line).replace("%", "%25") for line in lines)
 
 
 def for_workflow_property(text: str) -> str:
@@ -211,13 +207,11 @@ def on_github() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-@contextmanager
-def log_guard() -> Iterator[None]:
-    """On GitHub, nothing that is printed in here is a workflow command: a line may start with
+def log_guard() -> AbstractContextManager[None]:
+    """Let nothing that is printed in here be a workflow command on GitHub: a line may start with
     anything. Elsewhere it does nothing. The runner stops for the whole step, so nothing else may
     print commands meanwhile."""
-    with commands_disabled(sys.stdout) if on_github() else nullcontext():
-        yield
+    return commands_disabled(sys.stdout) if on_github() else nullcontext()
 
 
 @contextmanager

@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,6 @@ from repro_gate.errors import Inconclusive, held
 
 # Linux: a handle that needs no permission on the file itself
 _PATH = getattr(os, "O_PATH", 0)
-# threads that unlink: a file that has reached the disk may take milliseconds, nearly all of it
-# waiting
-_AT_ONCE = 8
 _COPIED_MODE = 0o777  # set-user-id and its kin are not copied
 _PARSE_TOML = """
 import json, resource, sys
@@ -44,12 +40,11 @@ for limit, most in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, second
         resource.setrlimit(limit, (most, most))
     except (OSError, ValueError):  # a lower one holds already
         pass
+sys.setrecursionlimit(500)  # below that of the gate, which reads the answer
 try:
     answer = tomllib.loads(text.decode()), ""
 except MemoryError:
     sys.exit(1)
-except RecursionError:
-    answer = None, "is not TOML: nested too deeply"
 except Exception as error:
     answer = None, f"is not TOML: {error}"
 sys.stdout.write(json.dumps(answer, default=lambda date: None))
@@ -65,34 +60,36 @@ class Unreadable(Exception):
     text`."""
 
 
-def try_lock(descriptor: int) -> bool:
-    """Lock an open file for this process alone, without waiting. False where it cannot be had."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+@contextlib.contextmanager
+def own_lock(path: Path) -> Iterator[None]:
+    """Hold a lock file at `path`, which is removed at the end. Signals must wait meanwhile.
 
-
-def own_lock(path: Path) -> int | None:
-    """Return the descriptor of a lock file at `path`, made if it is missing and locked; None if
-    another process holds it.
-
-    Raises OSError where it cannot be opened, or is somebody else's, who could hold it for good.
+    Raises BlockingIOError if another process holds it, else OSError where it cannot be opened, or
+    is somebody else's, who could hold it for good.
     """
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if os.fstat(lock).st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "its lock belongs to somebody else")
-        if (
-            try_lock(lock)
-            and os.path.lexists(path)
-            and os.path.samestat(os.fstat(lock), os.lstat(path))
-        ):
-            return os.dup(lock)
-        return None  # held, or removed meanwhile by its last holder
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # its last holder may have removed it meanwhile
+        if not os.path.samestat(os.fstat(lock), os.lstat(path)):
+            raise BlockingIOError(errno.EWOULDBLOCK, "its lock was just made anew")
+        try:
+            yield
+        finally:
+            os.unlink(path)
     finally:
         os.close(lock)
+
+
+@contextlib.contextmanager
+def closing(handle: int) -> Iterator[int]:
+    """Close a descriptor at the end, whatever happens."""
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def open_regular(path: Path, flags: int = os.O_NOFOLLOW) -> int:
@@ -128,9 +125,7 @@ def leads_out(path: Path, checkout: Path) -> str:
 
 def is_inside(path: Path, folder: Path) -> bool:
     """Return whether `path`, with links followed, lies in `folder` or is it."""
-    real = os.path.realpath(path)
-    top = os.path.realpath(folder)
-    return real == top or real.startswith(top.rstrip(os.sep) + os.sep)
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def is_below(path: str, folders: Iterable[str]) -> bool:
@@ -166,12 +161,9 @@ def read_whole(path: Path, most: int) -> bytes:
         content = read_start(path, most + 1)
     except FileNotFoundError:
         raise Unreadable("is not there") from None
-    except NotRegular:
-        raise Unreadable("is not a regular file") from None
     except (OSError, ValueError) as error:
-        raise Unreadable(
-            f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        ) from None
+        why = getattr(error, "strerror", None) or error
+        raise Unreadable(f"cannot be read: {why}") from None
     if len(content) > most:
         raise Unreadable(f"is larger than {most} bytes")
     return content
@@ -228,17 +220,13 @@ def parse_toml(text: str) -> dict[str, Any]:
         capture_output=True,
         check=False,
     )
-    document: dict[str, Any] = {}
-    try:
-        document, problem = json.loads(done.stdout)
-    except (
-        ValueError,
-        RecursionError,
-    ):  # it was ended at a limit, and answered nothing
-        problem = (
+    if done.returncode:
+        raise Unreadable(
             f"takes more time or memory to parse than {len(text):,} characters of TOML may: write "
             "fewer and shorter keys"
         )
+    document: dict[str, Any]
+    document, problem = json.loads(done.stdout)
     if problem:
         raise Unreadable(problem)
     return document
@@ -263,7 +251,7 @@ def copy_file(
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         writer = os.open(target, flags, 0o600)
         try:
-            _copy_bytes(reader, writer, status)
+            _copy_bytes(reader, writer, status.st_size)
             os.fchmod(writer, status.st_mode & _COPIED_MODE)
             os.utime(writer, ns=(status.st_atime_ns, status.st_mtime_ns))
             return os.fstat(writer).st_size
@@ -274,34 +262,29 @@ def copy_file(
             os.close(writer)
 
 
-def _copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
+def _copy_bytes(reader: int, writer: int, size: int) -> None:
     """Copy what the file held when its status was read; the holes of a sparse file, which would
     fill the disk, stay holes."""
-    start = 0
-    end = status.st_size
-    size = status.st_size
-    if status.st_blocks * 512 < size:
-        end = 0
-        os.ftruncate(writer, size)
+    os.ftruncate(writer, size)
+    start = end = 0
     while start < size:
         if start >= end:
+            end = size
             try:
                 start = os.lseek(reader, start, os.SEEK_DATA)
-                end = os.lseek(reader, start, os.SEEK_HOLE)
+                end = min(size, os.lseek(reader, start, os.SEEK_HOLE))
             except OSError as error:
-                # a hole to the end, or a system that knows none
-                start = size if error.errno == errno.ENXIO else start
-                end = size
-        left = max(0, min(end, size) - start)
+                if error.errno == errno.ENXIO:  # a hole to the end
+                    return
+        left = max(0, end - start)
         copied = 0
-        # across file systems on an old kernel, or no Linux
+        # It shares blocks where it can; not on every system, nor across all file systems.
         with contextlib.suppress(OSError, AttributeError):
-            # shares blocks where it can
             copied = os.copy_file_range(reader, writer, left, start, start)
-        copied = copied or os.pwrite(
-            writer, os.pread(reader, min(1 << 20, left), start), start
-        )
-        if not copied:  # it was cut meanwhile, or this was the end
+        if not copied:
+            piece = os.pread(reader, min(1 << 20, left), start)
+            copied = os.pwrite(writer, piece, start)
+        if not copied:  # it was cut meanwhile
             return
         start += copied
 
@@ -318,15 +301,13 @@ def remove_tree(path: Path) -> None:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
             return
-        top = _open_folder(os.fspath(path), None)
-        try:
-            with held(), ThreadPoolExecutor(_AT_ONCE, "repro-gate-remove") as pool:
-                while folders := _emptied(top, pool):
-                    for name in folders:
-                        _raise_folders(name, top, pool)
-                        os.rmdir(name, dir_fd=top)
-        finally:
-            os.close(top)
+        with held(), _folder(os.fspath(path), None) as top:
+            folders = _emptied(top, top)
+            while folders:
+                name = folders.pop()
+                with _folder(name, top) as folder:
+                    folders += _emptied(folder, top)
+                os.rmdir(name, dir_fd=top)
         os.rmdir(path)
     except OSError as error:
         if not os.path.lexists(path):
@@ -338,49 +319,36 @@ def remove_tree(path: Path) -> None:
         ) from error
 
 
-def _raise_folders(name: str, top: int, pool: Executor) -> None:
-    """Empty the folder `name` of `top` (a descriptor); the folders in it are moved into `top`."""
-    below = _open_folder(name, top)
-    try:
-        for inner in _emptied(below, pool):
-            # gives the permission to write that a move asks of the folder that is moved
-            os.close(_open_folder(inner, below))
-            free = f".removing-{secrets.token_hex(8)}"
-            os.rename(inner, free, src_dir_fd=below, dst_dir_fd=top)
-    finally:
-        os.close(below)
+def _emptied(folder: int, top: int) -> list[str]:
+    """Remove what is no folder from `folder`, and move its folders to `top`: their names there.
+    Both are descriptors."""
+    moved = []
+    with os.scandir(folder) as listing:
+        entries = list(listing)
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.name, dir_fd=folder)
+            continue
+        # A move asks for the permission to write to the folder that is moved.
+        with _folder(entry.name, folder):
+            moved.append(f".removing-{secrets.token_hex(8)}")
+            os.rename(entry.name, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
+    return moved
 
 
-def _emptied(folder: int, pool: Executor) -> list[str]:
-    """Remove what is no folder from `folder` (a descriptor). Returns the names of its folders."""
-    with os.scandir(folder) as found:
-        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
-    files = [name for name, is_folder in entries if not is_folder]
-    parts = []
-    try:
-        for name in files:
-            parts.append(pool.submit(os.unlink, name, dir_fd=folder))  # noqa: PERF401  as far as it came
-    finally:
-        wait(parts)  # whatever fails: the descriptor is closed behind them
-    for part in parts:
-        part.result()
-    return [name for name, is_folder in entries if is_folder]
-
-
-def _open_folder(name: str, parent: int | None) -> int:
+@contextlib.contextmanager
+def _folder(name: str, parent: int | None) -> Iterator[int]:
     """Open a folder, never through a link, after making sure that it may be read and written."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     if mode & stat.S_IRWXU != stat.S_IRWXU and stat.S_ISDIR(mode):
         if _PATH:
-            handle = os.open(name, _PATH | flags, dir_fd=parent)
-            try:
+            with closing(os.open(name, _PATH | flags, dir_fd=parent)) as handle:
                 os.chmod(f"/proc/self/fd/{handle}", 0o700)
-            finally:
-                os.close(handle)
         else:
             os.chmod(name, 0o700, dir_fd=parent)
-    return os.open(name, flags, dir_fd=parent)
+    with closing(os.open(name, flags, dir_fd=parent)) as handle:
+        yield handle
 
 
 def make_folder(path: Path) -> Path:

@@ -68,10 +68,10 @@ def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
     None where nvidia-smi is not there or does not answer. In a container the driver shows processes
     of the container alone, or none.
     """
-    status, answer = _nvidia_smi(
+    answer = _nvidia_smi(
         "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader"
     )
-    if status != 0:
+    if answer is None:
         return None
     ours = {*own, *(child.pid for pid in own for child in descendants(pid))}
     others: dict[int, str] = {}
@@ -93,15 +93,11 @@ def gpu_devices(folder: Path = _DEVICES) -> tuple[str, ...]:
 
 
 def _gpus() -> tuple[dict[str, str], str]:
-    """Return (facts of every GPU, driver version), empty where nothing answers. A field that this
-    nvidia-smi does not know is left out."""
+    """Return (facts of every GPU, driver version), empty where nothing answers. Of an nvidia-smi
+    that does not know one of the fields only model, UUID and memory are asked."""
     fields = ["driver_version", *_GPU_FIELDS]
-    rows = _query(fields)
-    if rows is None:  # an older nvidia-smi, which does not know one of them
-        fields = (
-            [field for field in fields if _query([field])] if _query(["name"]) else []
-        )
-        rows = _query(fields) or []
+    # An older nvidia-smi does not know the last of them, and then answers nothing.
+    rows = _query(fields) or _query(fields[:4]) or []
     facts = dict[str, str]()
     driver = ""
     for number, row in enumerate(rows):
@@ -115,21 +111,17 @@ def _gpus() -> tuple[dict[str, str], str]:
     return facts, driver
 
 
-def _query(fields: list[str]) -> list[list[str]] | None:
-    """Return one row for each GPU, its values in the order of `fields`; None where nvidia-smi
+def _query(fields: list[str]) -> list[list[str]]:
+    """Return one row for each GPU, its values in the order of `fields`; none where nvidia-smi
     cannot answer that."""
-    status, answer = _nvidia_smi(
-        f"--query-gpu={','.join(fields)}", "--format=csv,noheader"
-    )
-    if status != 0:
-        return None
-    rows = ([*map(str.strip, line.split(", "))] for line in answer.splitlines())
-    return [row for row in rows if len(row) == len(fields)]
+    answer = _nvidia_smi(f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
+    rows = (line.split(", ") for line in (answer or "").splitlines())
+    return [[*map(str.strip, row)] for row in rows if len(row) == len(fields)]
 
 
-def _nvidia_smi(*arguments: str) -> tuple[int | None, str]:
-    """Return the exit status and what nvidia-smi prints (its complaints too go to standard output);
-    no status where it is not there, or does not answer in time (and is then not waited for)."""
+def _nvidia_smi(*arguments: str) -> str | None:
+    """Return what nvidia-smi prints; None where it is not there, fails (its complaints too go to
+    standard output), or does not answer in time (and is then not waited for)."""
     try:
         process = subprocess.Popen(
             ["nvidia-smi", *arguments],
@@ -139,15 +131,16 @@ def _nvidia_smi(*arguments: str) -> tuple[int | None, str]:
             env={**os.environ, "LC_ALL": "C"},
         )
     except OSError:
-        return None, ""
+        return None
     try:
         answer, _ = process.communicate(timeout=SMI_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=_KILL_SECONDS)
-        return None, ""
-    return process.returncode, answer[:_MOST_TEXT].decode("utf-8", "replace")
+        return None
+    text = answer[:_MOST_TEXT].decode("utf-8", "replace")
+    return None if process.returncode else text
 
 
 def descendants(pid: int) -> list[psutil.Process]:

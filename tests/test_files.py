@@ -108,7 +108,5 @@ def test_toml_is_parsed_to_what_json_can_hold_or_refused() -> None:
     large = '[[package]]\nname = "p"\nfiles = [{url = "https://example.com/p.whl"}]\n'
     assert len(parse_toml(large * 2_000)["package"]) == 2_000
     for text in ("a" + ".a" * 20_000 + " = 1\n", "a = " + "{b = " * 2_000 + "1" + "}" * 2_000):
-        with pytest.raises(
-            Unreadable, match=r"takes more time or memory to parse|nested too deeply"
-        ):
+        with pytest.raises(Unreadable, match=r"takes more time or memory to parse|recursion"):
             parse_toml(text)

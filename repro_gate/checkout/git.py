@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro_gate.errors import UsageError
+
 _GIT_SECONDS = 300
 _QUIET = {
     "core.fsmonitor": "false",
@@ -32,11 +34,16 @@ _FILTER = re.compile(
 _NO_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
 
 
-class GitFailed(Exception):
-    """git ended with a status other than 0. The text is what it wrote to stderr."""
+class GitFailed(UsageError):
+    """git ended with a `status` other than 0, and wrote `answer` to stderr."""
 
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
+    def __init__(self, root: Path, answer: str, status: int) -> None:
+        super().__init__(
+            f"git cannot read the checkout {root}: {answer[:500]}",
+            remedy="see whether `git status` works in it",
+            reason_id="workspace/git",
+        )
+        self.answer = answer
         self.status = status
 
 
@@ -63,21 +70,20 @@ def git(
 
     Raise GitFailed for a status other than 0 and after `seconds`.
     """
-    settings = _run(root, ("config", "--list", "--name-only", "-z"), {}).split(b"\0")
-    filters = {match[1] for name in settings if (match := _FILTER.fullmatch(name))}
-    off = {
-        f"filter.{os.fsdecode(name)}.{key}": value
-        for name in filters
-        for key, value in _NO_FILTER.items()
-    }
+    names = _run(root, ("config", "--list", "--name-only", "-z"), _QUIET).split(b"\0")
+    settings = dict(_QUIET)
+    for match in filter(None, map(_FILTER.fullmatch, names)):
+        name = os.fsdecode(match[1])
+        settings |= {f"filter.{name}.{key}": off for key, off in _NO_FILTER.items()}
     if work_tree is None:
-        return _run(root, arguments, off, stdin, seconds=seconds)
+        return _run(root, arguments, settings, stdin, seconds=seconds)
     places = {
         "GIT_DIR": str(work_tree.repository),
         "GIT_WORK_TREE": str(work_tree.folder),
         "GIT_INDEX_FILE": str(work_tree.index),
     }
-    return _run(work_tree.folder, arguments, _APART | off, stdin, places, seconds)
+    settings |= _APART
+    return _run(work_tree.folder, arguments, settings, stdin, places, seconds)
 
 
 def git_line(root: Path, *arguments: str) -> str:
@@ -86,19 +92,19 @@ def git_line(root: Path, *arguments: str) -> str:
 
 
 def git_names(
-    root: Path, *arguments: str, stdin: bytes = b"", work_tree: WorkTree | None = None
+    root: Path, *arguments: str, work_tree: WorkTree | None = None
 ) -> list[str]:
     """Return the names that a git command in `root` prints, a NUL behind each. Raise GitFailed."""
-    output = git(root, *arguments, stdin=stdin, work_tree=work_tree)
+    output = git(root, *arguments, work_tree=work_tree)
     return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
 
 def _run(
     folder: Path,
     arguments: Sequence[str],
-    off: Mapping[str, str],
+    settings: Mapping[str, str],
     stdin: bytes = b"",
-    places: Mapping[str, str] | None = None,
+    places: Mapping[str, str] = {},
     seconds: int = _GIT_SECONDS,
 ) -> bytes:
     environment = {
@@ -111,11 +117,11 @@ def _run(
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_ALLOW_PROTOCOL": "none",
         "GIT_PAGER": "cat",
-        "GIT_CONFIG_COUNT": str(len(_QUIET) + len(off)),
+        "GIT_CONFIG_COUNT": str(len(settings)),
         "GIT_NO_REPLACE_OBJECTS": "1",
-        **(places or {}),
+        **places,
     }
-    for place, (key, value) in enumerate({**_QUIET, **off}.items()):
+    for place, (key, value) in enumerate(settings.items()):
         environment |= {
             f"GIT_CONFIG_KEY_{place}": key,
             f"GIT_CONFIG_VALUE_{place}": value,
@@ -131,11 +137,10 @@ def _run(
             timeout=seconds,
         )
     except subprocess.TimeoutExpired as error:
-        raise GitFailed(
-            f"git {arguments[0]} took longer than {seconds} s", -1
-        ) from error
+        why = f"git {arguments[0]} took longer than {seconds} s"
+        raise GitFailed(folder, why, -1) from error
     if done.returncode != 0:
-        message = done.stderr.decode("utf-8", "replace").strip()
-        message = message or f"git {arguments[0]} ended with {done.returncode}"
-        raise GitFailed(message, done.returncode)
+        answer = done.stderr.decode("utf-8", "replace").strip()
+        answer = answer or f"git {arguments[0]} ended with {done.returncode}"
+        raise GitFailed(folder, answer, done.returncode)
     return done.stdout

@@ -8,24 +8,23 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.checkout.git import GitFailed, WorkTree, git, git_line, git_names
 from repro_gate.errors import UsageError
-from repro_gate.files import read_start
+from repro_gate.files import open_regular
 
 _NO_REPOSITORY = re.compile("not a git repository|must be run in a work tree")
 _LFS_VERSION = "version https://git-lfs.github.com/spec/v1\n"
-LFS_POINTER = re.compile(
+_LFS_POINTER = re.compile(
     re.escape(_LFS_VERSION.encode())
     + rb"(?:[a-z0-9.-]+ .*\n)*?oid sha256:([0-9a-f]{64})\nsize (\d+)\n"
 )
-LFS_POINTER_BYTES = 1024  # git-lfs' own bound
+_LFS_POINTER_BYTES = 1024  # git-lfs' own bound
+_MOST_IGNORED = 5_000
 SUBMODULE = "160000"
-_FILE_MODES = frozenset({"100644", "100755"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,36 +56,51 @@ class Tracked:
 def inspect_checkout(directory: Path) -> Checkout:
     """Return what stands at `directory`. Raise UsageError if it is not a folder, or git fails on a
     repository that is there."""
-    directory = Path(os.path.realpath(directory))
-    if not directory.is_dir():
-        raise UsageError(
-            f"{directory} is not a folder", reason_id="workspace/no-folder"
-        )
-    folders = (directory, *directory.parents)
+    root = Path(os.path.realpath(directory))
+    if not root.is_dir():
+        raise UsageError(f"{root} is not a folder", reason_id="workspace/no-folder")
+    folders = (root, *root.parents)
     marked = next((item for item in folders if os.path.lexists(item / ".git")), None)
     if marked is None:
-        return Checkout(root=directory)
-    with asking(marked):
-        try:
-            top = git_line(directory, "rev-parse", "--show-toplevel")
-        except FileNotFoundError:
-            return _without_git(directory, "git is not installed")
-        except GitFailed as error:
-            if not _NO_REPOSITORY.search(str(error)):
-                raise
-            return _without_git(directory, f"{marked / '.git'} is no usable repository")
-        root = Path(os.path.realpath(top))
+        return Checkout(root=root)
+    if why := _no_checkout(root, marked):
+        return Checkout(root=root, notes=(f"{why}: the folder is taken as it is",))
+    modules = submodules(marked)
+    moved = (item.path for item in modules if item.actual not in (None, item.recorded))
+    return Checkout(
+        root=marked,
+        commit=head_of(marked) or None,
+        uncommitted=_sorted((*moved, *_uncommitted(marked, ""))),
+        is_git=True,
+        notes=tuple(
+            f"submodule {item.path} is not initialised: its files are missing"
+            for item in modules
+            if item.actual is None
+        ),
+    )
+
+
+def _no_checkout(directory: Path, marked: Path) -> str:
+    """Return why git does not manage `directory`, although a `.git` stands in `marked`; empty where
+    it does."""
+    try:
+        root = Path(
+            os.path.realpath(git_line(directory, "rev-parse", "--show-toplevel"))
+        )
         if root != marked:
-            return _without_git(
-                directory, f"git takes {root} for the top level of {marked}"
-            )
-        if directory != root and _is_ignored(root, directory):
-            return _without_git(directory, f"git ignores this folder in {root}")
-        return _inspect(root)
-
-
-def _without_git(directory: Path, why: str) -> Checkout:
-    return Checkout(root=directory, notes=(f"{why}: the folder is taken as it is",))
+            return f"git takes {root} for the top level of {marked}"
+        if directory != root:
+            place = os.path.relpath(directory, root)
+            git(root, "check-ignore", "--quiet", "--", place)
+            return f"git ignores this folder in {root}"
+    except FileNotFoundError:
+        return "git is not installed"
+    except GitFailed as error:
+        if _NO_REPOSITORY.search(error.answer):
+            return f"{marked / '.git'} is no usable repository"
+        if error.status != 1:  # by which `check-ignore` says no
+            raise
+    return ""
 
 
 def outermost(root: Path) -> Path:
@@ -98,46 +112,26 @@ def outermost(root: Path) -> Path:
     return root
 
 
-def listed_files(root: Path) -> list[str]:
+def listed_files(root: Path) -> tuple[str, ...]:
     """Return paths relative to `root` of tracked and untracked-not-ignored files, submodules and
     nested checkouts included, sorted.
 
     Tracked files that are gone are listed too. Raise UsageError if git fails.
     """
-    with asking(root):
-        return [*_sorted(_listed(root, ""))]
+    return _sorted(_listed(root, ""))
 
 
-def ignored_files(
-    root: Path, suffixes: Sequence[str], most: int = 5_000
-) -> tuple[str, ...]:
+def ignored_files(root: Path, suffixes: Sequence[str]) -> tuple[str, ...]:
     """Return paths relative to `root` of files with one of `suffixes` that git ignores; a folder
     that is ignored whole stands for what it holds, with a slash behind it. Raise UsageError if git
     fails."""
-    with asking(root):
-        ignored = ("--others", "--ignored", "--exclude-standard", "--directory")
-        names = git_names(root, "ls-files", "-z", *ignored)
-    return tuple(
+    ignored = ("--others", "--ignored", "--exclude-standard", "--directory")
+    names = [
         name
-        for name in names
+        for name in git_names(root, "ls-files", "-z", *ignored)
         if name.endswith((*suffixes, "/")) and not name.endswith("__pycache__/")
-    )[:most]
-
-
-def _inspect(root: Path) -> Checkout:
-    modules = submodules(root)
-    moved = (item.path for item in modules if item.actual not in (None, item.recorded))
-    return Checkout(
-        root=root,
-        commit=head_of(root) or None,
-        uncommitted=_sorted({*moved, *_uncommitted(root, "")}),
-        is_git=True,
-        notes=tuple(
-            f"submodule {item.path} is not initialised: its files are missing"
-            for item in modules
-            if item.actual is None
-        ),
-    )
+    ]
+    return tuple(names[:_MOST_IGNORED])
 
 
 def _sorted(names: Iterable[str]) -> tuple[str, ...]:
@@ -186,9 +180,7 @@ def _is_content_of(path: Path, blob: str) -> bool:
     off, git cannot tell."""
     digest = hashlib.sha256()
     try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return False
-        with open(path, "rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             while piece := file.read(1 << 20):
                 digest.update(piece)
             size = file.tell()
@@ -220,30 +212,6 @@ def head_of(root: Path) -> str:
         return ""
 
 
-def _is_ignored(root: Path, directory: Path) -> bool:
-    try:
-        git(root, "check-ignore", "--quiet", "--", os.path.relpath(directory, root))
-    except GitFailed as error:
-        if error.status == 1:
-            return False
-        raise
-    return True
-
-
-@contextlib.contextmanager
-def asking(root: Path) -> Iterator[None]:
-    """Raise UsageError where git fails inside: the checkout at `root` cannot be read."""
-    try:
-        yield
-    except GitFailed as error:
-        message = f"git cannot read the checkout {root}: {str(error)[:500]}"
-        raise UsageError(
-            message,
-            remedy="see whether `git status` works in it",
-            reason_id="workspace/git",
-        ) from error
-
-
 # ---- what of a checkout is tracked and there
 
 
@@ -263,25 +231,23 @@ def tracked_files(root: Path) -> frozenset[str]:
 
     Raise UsageError if git fails.
     """
-    with asking(root):
-        return frozenset(
-            prefix + item.path
-            for _, prefix, entries in _repositories(root)
-            for item in entries
-            if item.mode != SUBMODULE
-        )
+    return frozenset(
+        prefix + item.path
+        for _, prefix, entries in _repositories(root)
+        for item in entries
+        if item.mode != SUBMODULE
+    )
 
 
 def submodules(root: Path) -> tuple[Submodule, ...]:
     """Return the submodules of the checkout at `root` and theirs, in order of their paths. Raises
     UsageError if git fails."""
     modules: list[Submodule] = []
-    with asking(root):
-        for folder, prefix, entries in _repositories(root):
-            for item in (item for item in entries if item.mode == SUBMODULE):
-                place = folder / item.path
-                actual = head_of(place) if is_checkout(place) else None
-                modules.append(Submodule(prefix + item.path, item.blob, actual))
+    for folder, prefix, entries in _repositories(root):
+        for item in (item for item in entries if item.mode == SUBMODULE):
+            place = folder / item.path
+            actual = head_of(place) if is_checkout(place) else None
+            modules.append(Submodule(prefix + item.path, item.blob, actual))
     return tuple(sorted(modules, key=lambda item: os.fsencode(item.path)))
 
 
@@ -291,22 +257,13 @@ def lfs_pointers(root: Path) -> tuple[str, ...]:
 
     Raise UsageError if git fails.
     """
-    pointers: list[str] = []
-    with asking(root):
-        for folder, prefix, entries in _repositories(root):
-            paths = [
-                item.path
-                for item in entries
-                if item.mode in _FILE_MODES and _is_pointer(folder / item.path)
-            ]
-            names = b"".join(os.fsencode(path) + b"\0" for path in paths)
-            attributes = ("check-attr", "-z", "--stdin", "filter")
-            # `path NUL filter NUL value NUL`, again and again
-            fields = git_names(folder, *attributes, stdin=names) if paths else []
-            for path, value in zip(fields[0::3], fields[2::3], strict=True):
-                if value == "lfs":
-                    pointers.append(prefix + path)
-    return _sorted(pointers)
+    by_lfs = ("ls-files", "-z", "--", ":(attr:filter=lfs)")
+    return _sorted(
+        prefix + path
+        for folder, prefix, _ in _repositories(root)
+        for path in git_names(folder, *by_lfs)
+        if lfs_pointer(folder / path)
+    )
 
 
 def _repositories(
@@ -321,11 +278,11 @@ def _repositories(
             yield from _repositories(root / item.path, f"{prefix}{item.path}/")
 
 
-def _is_pointer(path: Path) -> bool:
+def lfs_pointer(path: Path) -> re.Match[bytes] | None:
+    """Return the LFS pointer that a file holds, its digest in the first group; None where it is no
+    pointer or no regular file."""
     try:
-        status = os.lstat(path)
-        is_small = stat.S_ISREG(status.st_mode) and status.st_size <= LFS_POINTER_BYTES
-        text = read_start(path, LFS_POINTER_BYTES) if is_small else b""
+        with os.fdopen(open_regular(path), "rb") as file:
+            return _LFS_POINTER.fullmatch(file.read(_LFS_POINTER_BYTES + 1))
     except OSError:
-        return False
-    return LFS_POINTER.fullmatch(text) is not None
+        return None

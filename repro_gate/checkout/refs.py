@@ -7,21 +7,21 @@ checkout may hold. Nothing in the repository or in the checkout is written.
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from repro_gate.checkout.git import GitFailed, WorkTree, git, git_line
 from repro_gate.checkout.inspection import (
-    LFS_POINTER,
-    LFS_POINTER_BYTES,
     SUBMODULE,
+    Tracked,
     index_of,
     is_checkout,
+    lfs_pointer,
 )
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.errors import UsageError, obeyed
-from repro_gate.files import copy_file, is_below, make_folder, scratch_folder
+from repro_gate.files import is_below, make_folder, scratch_folder
 
 _EXPORT_SECONDS = 3600  # to write all files of a tree
 _MAX_NOTES = 100
@@ -34,20 +34,15 @@ def commit_of(root: Path, ref: str, option: str) -> str:
     naming the `option` it came from."""
     try:
         if ref.startswith("-") or not _can_be_asked(ref):
-            raise GitFailed("no name of a commit", 1)
-        name = f"{ref}^{{commit}}"
-        return git_line(
-            root, "rev-parse", "--verify", "--quiet", "--end-of-options", name
-        )
+            raise GitFailed(root, "no name of a commit", 1)
+        question = ("rev-parse", "--verify", "--quiet", "--end-of-options")
+        return git_line(root, *question, f"{ref}^{{commit}}")
     except GitFailed:
         name = ref.removeprefix("refs/remotes/").removeprefix("origin/")
-        remedy = (
-            f"fetch it first (`git fetch origin {name}`; in a workflow: actions/checkout with "
-            "`fetch-depth: 0`)"
-        )
         raise UsageError(
             f"{option} {ref}: no such commit in {root}",
-            remedy=remedy,
+            remedy=f"fetch it first (`git fetch origin {name}`; in a workflow: actions/checkout "
+            "with `fetch-depth: 0`)",
             reason_id="usage/ref",
         ) from None
 
@@ -95,10 +90,36 @@ def export(
     snapshot's notes name what is not there. Raise UsageError for a commit whose files this clone
     lacks, or that git cannot write."""
     top = make_folder(destination).resolve()
-    notes = list[str]()
     others = {os.path.normpath(path) for path in leave_out}
+    notes = list[str]()
+    files = 0
+    # each repository, its commit, and the prefix of its paths: "", or one that ends in a slash
+    waiting = [(root, commit, "")]
     try:
-        files = _write(root, commit, top, "", others, notes)
+        while waiting:
+            folder, tree, prefix = waiting.pop()
+            for item in _written(folder, tree, top / prefix, others):
+                name = prefix + item.path
+                target = top / name
+                place = folder / item.path
+                if item.mode != SUBMODULE:
+                    files += 1
+                    if not _is_resolved(folder, target):
+                        notes.append(
+                            f"{name} is an LFS pointer to what this clone lacks"
+                        )
+                elif (
+                    _holds(place, item.blob)
+                    # through no link of the tree
+                    and os.path.realpath(target) == str(target)
+                ):
+                    target.mkdir(parents=True, exist_ok=True)
+                    waiting.append((place, item.blob, f"{name}/"))
+                else:
+                    notes.append(
+                        f"submodule {name} at {item.blob[:12]} is not in this clone: its files "
+                        "are missing"
+                    )
     except (GitFailed, OSError) as error:
         raise _unreadable(
             commit, "the tree cannot be written as files", error
@@ -108,26 +129,20 @@ def export(
     )
 
 
-def _write(
-    root: Path,
-    commit: str,
-    top: Path,
-    prefix: str,
-    leave_out: set[str],
-    notes: list[str],
-) -> int:
-    """Write one repository's tree below `prefix` ("" or ending in a slash) of `top`, and those of
-    its submodules. Return how many files that were."""
+def _written(
+    root: Path, commit: str, folder: Path, leave_out: Iterable[str]
+) -> list[Tracked]:
+    """Write one repository's tree to `folder`; returns its entries, those of submodules too."""
     repository = Path(git_line(root, "rev-parse", "--absolute-git-dir"))
     with scratch_folder() as scratch, obeyed():
-        work_tree = WorkTree(repository, top / prefix, scratch / "index")
+        work_tree = WorkTree(repository, folder, scratch / "index")
         git(root, "read-tree", commit, work_tree=work_tree)
         entries = [
             item
             for item in index_of(root, work_tree)
             if not is_below(os.path.join(root, item.path), leave_out)
         ]
-        names = [item.path for item in entries if item.mode != SUBMODULE]
+        names = (item.path for item in entries if item.mode != SUBMODULE)
         git(
             root,
             *("checkout-index", "--force", "--quiet", "-z", "--stdin"),
@@ -135,31 +150,7 @@ def _write(
             work_tree=work_tree,
             seconds=_EXPORT_SECONDS,
         )
-    files = len(names)
-    for name in names:
-        path = top / prefix / name
-        status = os.lstat(path)
-        if stat.S_ISREG(status.st_mode):
-            _resolve_lfs(root, path, status, f"{prefix}{name}", notes)
-    for item in entries:
-        if item.mode != SUBMODULE:
-            continue
-        name = prefix + item.path
-        target = top / name
-        if (
-            _holds(root / item.path, item.blob)
-            # through no link of the tree
-            and os.path.realpath(target) == str(target)
-        ):
-            target.mkdir(parents=True, exist_ok=True)
-            files += _write(
-                root / item.path, item.blob, top, f"{name}/", leave_out, notes
-            )
-        else:
-            notes.append(
-                f"submodule {name} at {item.blob[:12]} is not in this clone: its files are missing"
-            )
-    return files
+    return entries
 
 
 def _holds(folder: Path, commit: str) -> bool:
@@ -175,30 +166,21 @@ def _holds(folder: Path, commit: str) -> bool:
     return True
 
 
-def _resolve_lfs(
-    root: Path, path: Path, status: os.stat_result, name: str, notes: list[str]
-) -> None:
-    """Put in the place of an LFS pointer what it points to; a note where this clone does not have
+def _is_resolved(root: Path, path: Path) -> bool:
+    """Put in the place of an LFS pointer what it points to. False where this clone does not have
     it."""
-    content = path.read_bytes() if status.st_size <= LFS_POINTER_BYTES else b""
-    pointer = LFS_POINTER.fullmatch(content)
-    if pointer is None:
-        return
-    oid = pointer[1].decode("ascii")
-    try:
+    if pointer := lfs_pointer(path):
+        oid = pointer[1].decode("ascii")
         store = git_line(root, "rev-parse", "--git-path", "lfs/objects")
-        source = root / store / oid[:2] / oid[2:4] / oid
-        os.stat(source)
-        path.unlink()
-        copy_file(source, path)
-    except (GitFailed, OSError):
-        path.write_bytes(content)
-        notes.append(f"{name} is an LFS pointer whose content is not in this clone")
-    path.chmod(stat.S_IMODE(status.st_mode))
+        try:
+            shutil.copyfile(root / store / oid[:2] / oid[2:4] / oid, path)
+        except OSError:
+            return False
+    return True
 
 
 def _unreadable(commit: str, what: str, error: Exception) -> UsageError:
-    reason = " ".join(str(error).split())[:300]
+    reason = " ".join(str(getattr(error, "answer", error)).split())[:300]
     return UsageError(
         f"commit {commit[:12]}: {what}: {reason}",
         remedy=_FETCH,

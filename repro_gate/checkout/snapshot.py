@@ -85,24 +85,25 @@ class Copy:
     def take(self, name: str) -> None:
         """Copy one file, link or (with a slash behind its name) empty folder, and the folders above
         it."""
-        if not self._folder(os.path.dirname(name)) or name.endswith("/"):
-            return
         source = self.source / name
         target = self.target / name
         try:
-            mode = os.lstat(source).st_mode
+            # Nothing is reached through a link.
+            mode = (
+                os.lstat(source).st_mode if self._folder(os.path.dirname(name)) else 0
+            )
             if stat.S_ISLNK(mode):
                 os.symlink(os.readlink(source), target)
             elif stat.S_ISREG(mode):
                 self.copy_file(name)
             else:
-                if not stat.S_ISDIR(mode):
+                if mode and not stat.S_ISDIR(mode):
                     self.notes.append(f"{name} was left out: it is no regular file")
                 return
         except (FileNotFoundError, NotADirectoryError):
             return  # deleted, and git still tracks it
         except OSError as error:
-            raise _not_copied(name, error, source) from error
+            raise _not_copied(name, error) from error
         self.files += 1
 
     def copy_file(self, name: str) -> None:
@@ -110,18 +111,15 @@ class Copy:
         copy_file(self.source / name, self.target / name)
 
     def _folder(self, name: str) -> bool:
-        """Make a folder; False where one above it is a link or gone in the source, so that nothing
-        is reached through it."""
+        """Make a folder and those above it; False where one is a link in the source. Raise
+        OSError."""
         if name not in self._folders:
-            is_made = self._folder(os.path.dirname(name))
-            if is_made:
-                try:
-                    is_made = stat.S_ISDIR(os.lstat(self.source / name).st_mode)
-                except FileNotFoundError:
-                    is_made = False
-            if is_made:
+            is_folder = self._folder(os.path.dirname(name)) and stat.S_ISDIR(
+                os.lstat(self.source / name).st_mode
+            )
+            if is_folder:
                 (self.target / name).mkdir(mode=0o700)
-            self._folders[name] = is_made
+            self._folders[name] = is_folder
         return self._folders[name]
 
     def finish(self) -> None:
@@ -144,12 +142,8 @@ def _is_no_code(entry: os.DirEntry[str]) -> bool:
     return is_environment or entry.name in _NOT_COPIED
 
 
-def _not_copied(
-    name: str, error: OSError, source: Path | None = None
-) -> UsageError | Inconclusive:
-    if isinstance(error, PermissionError) and (
-        source is None or error.filename in (None, os.fspath(source))
-    ):
+def _not_copied(name: str, error: OSError) -> UsageError | Inconclusive:
+    if isinstance(error, PermissionError):
         return UsageError(
             f"{name} cannot be read: {error.strerror}",
             reason_id="workspace/unreadable",

@@ -80,7 +80,7 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
     declared = resolve_data(spec.data, folder)
     reach = [environments_root(os.environ, None, sandbox)] if spec.env.install else []
     with (
-        confined(sandbox, os.environ, root, declared, reach, tell=watch.said),
+        confined(sandbox, os.environ, root, declared, reach),
         installed(spec, root, os.environ, sandbox, tell=watch.said) as outer,
         obeyed(),
     ):

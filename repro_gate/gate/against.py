@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from repro_gate.baseline.config_hash import RECIPE, ConfigHash, changed_inputs
 from repro_gate.baseline.model import AgainstFinding
-from repro_gate.checkout.git import GitFailed
 from repro_gate.checkout.refs import export
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.checks.interface import Evidence
@@ -64,7 +63,7 @@ def compare_with_ref(
         return _finding(other, evidence, here, there, before, hashed)
     except _Undecided as error:
         message = str(error)
-    except (GateError, GitFailed, OSError, ValueError) as error:
+    except (GateError, OSError, ValueError) as error:
         message = f"its training could not be run: {error}"
     return AgainstFinding(
         ref=other.ref, commit=other.commit, status="inconclusive", message=message

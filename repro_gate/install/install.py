@@ -119,13 +119,10 @@ def installed(
         place.chmod(0o755)
         tell(f"installing what {for_terminal(lock.path, 200)} pins ({len(lock.pins)})")
         _install(place, base, files, outer, sandbox)
-        environment = {
-            name: value for name, value in outer.items() if name != "PYTHONHOME"
-        }
-        search = os.pathsep.join(
-            [str(place / "venv" / "bin"), outer.get("PATH", os.defpath)]
-        )
-        yield {**environment, "PATH": search, "VIRTUAL_ENV": str(place / "venv")}
+        search = os.pathsep.join([f"{place}/venv/bin", outer.get("PATH", os.defpath)])
+        made = {**outer, "PATH": search, "VIRTUAL_ENV": f"{place}/venv"}
+        made.pop("PYTHONHOME", None)
+        yield made
 
 
 def installable(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
@@ -138,16 +135,14 @@ def installable(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
         lock = read_lock(path, root)
         for pin in lock.pins:
             if not pin.own and not pin.requirement:
-                why = (
-                    pin.fault or "is no version with hashes; name an index in UV_INDEX"
-                )
-                raise LockfileError(f"{pin.place}: {pin.name or 'an option'}: {why}")
-        files = {
-            "requirements.txt": "".join(f"{pin.requirement}\n" for pin in lock.pins)
-        }
-        for name in ("uv.lock", "pyproject.toml") if lock.kind == "uv" else ():
-            files[name] = text_of(path.with_name(name), root)
-        if "$" in files["requirements.txt"] + files.get("uv.lock", ""):
+                why = "is no version with hashes; name an index in UV_INDEX"
+                raise LockfileError(pin.described(pin.fault or why))
+        text = "".join(f"{pin.requirement}\n" for pin in lock.pins)
+        files = {"requirements.txt": text}
+        if lock.kind == "uv":
+            files["uv.lock"] = text_of(path, root)
+            files["pyproject.toml"] = text_of(path.with_name("pyproject.toml"), root)
+        if "$" in text + files.get("uv.lock", ""):
             raise LockfileError(
                 f"{lock.path}: has a `$`, and variables are not filled in"
             )
@@ -156,9 +151,8 @@ def installable(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
         raise UsageError(message, remedy=REMEDY, reason_id="install/lockfile") from None
     versions: dict[str, list[str | None]] = {}
     for pin in lock.pins:
-        if "python" in pin.marker or applies(
-            pin.marker, None
-        ):  # the training's may be another
+        # The training's Python may be another.
+        if "python" in pin.marker or applies(pin.marker, None):
             versions.setdefault(pin.name, []).append(pin.version)
     return lock, {**files, "locked.json": json.dumps(versions)}
 
@@ -172,15 +166,12 @@ def environments_root(
     others, so a training with a user of its own has its environments in /var/cache. Raises
     Inconclusive if the training's user could not get there, or others could write to it.
     """
-    root = cache_root or (
-        SYSTEM_CACHE if sandbox.own_user else cache_folder(environment)
-    )
-    folder = Path(os.path.abspath(root or "/")) / "environments"
+    own = SYSTEM_CACHE if sandbox.own_user else cache_folder(environment)
+    root = cache_root or own
+    if root is None:
+        raise _failed("there is no HOME and no XDG_CACHE_HOME for a cache")
+    folder = Path(os.path.abspath(root)) / "environments"
     try:
-        if root is None:
-            raise PermissionError(
-                "there is no HOME and no XDG_CACHE_HOME to keep it below"
-            )
         if not root.exists():
             root.mkdir(parents=True, mode=0o700)
             root.chmod(0o755 if sandbox.own_user else 0o700)
@@ -190,11 +181,10 @@ def environments_root(
             raise PermissionError(f"it is a link, a file, or of user {status.st_uid}")
         folder.chmod(0o755)
         if closed := barrier_to(sandbox, folder):
-            raise PermissionError(
-                f"{closed} is closed to the training's user: `chmod o+x` it"
-            )
+            why = f"{closed} is closed to the training's user: `chmod o+x` it"
+            raise PermissionError(why)
     except OSError as error:
-        raise _failed("install/cache", f"the cache folder {folder}: {error}") from None
+        raise _failed(f"the cache folder {folder}: {error}") from None
     return folder
 
 
@@ -210,16 +200,15 @@ def _install(
     try:
         shutil.copy(find_uv_bin(), place)  # where every user can start it
     except OSError as error:
-        raise _failed(
-            "install/failed", f"uv is missing, `pip install uv`: {error}"
-        ) from None
+        why = f"uv is missing, `pip install uv`: {error}"
+        raise _failed(why) from None
     for name, text in files.items():
         (place / name).write_text(text, encoding="utf-8")
-    environment = {
-        name: value for name, value in outer.items() if _PASSED.fullmatch(name)
-    }
-    shared = place.parent / "uv"
+    venv = place / "venv"
     work = place / "work"
+    shared = place.parent / "uv"
+    shared.mkdir(mode=0o700, exist_ok=True)
+    environment = {name: outer[name] for name in filter(_PASSED.fullmatch, outer)}
     wheels = ["--only-binary", ":all:"]
     attempts = [
         (_INSTALLER, shared, [*wheels, "--offline"]),
@@ -229,46 +218,40 @@ def _install(
         attempts.append((_BUILDER, work / "cache", []))
     environment |= {"HOME": str(work), "TMPDIR": str(work)}
     environment |= {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
-    shared.mkdir(mode=0o700, exist_ok=True)
     message = ""
     for above, cache, flags in attempts:
         user = sandbox
         if sandbox.uid:
             user = replace(sandbox, uid=sandbox.uid + above, gid=sandbox.uid + above)
-        make_folder(place / "venv").chmod(0o755)
-        new = [place / "venv", make_folder(work)]
+        make_folder(venv).chmod(0o755)
+        new = [venv, make_folder(work)]
         if cache == shared and os.lstat(shared).st_uid != user.uid:
             new.append(shared)
         chown_to_training(user, *new)
-        command = ["/bin/sh", "-euc", _SCRIPT, "sh", base, _ON_TOP, *flags]
-        environment["UV_CACHE_DIR"] = str(cache)
         ended = supervise(
-            command,
+            ["/bin/sh", "-euc", _SCRIPT, "sh", base, _ON_TOP, *flags],
             cwd=place,
-            env=environment,
+            env={**environment, "UV_CACHE_DIR": str(cache)},
             timeout=SECONDS,
             tick=lambda _: None,
             sandbox=user,
         )
         if not ended.exit_code and not ended.timed_out:
             break
-        lines = "; ".join(line.strip() for line in ended.tail[-20:] if line.strip())
-        lines = for_terminal(_PASSWORD.sub("***", lines)[-1000:], 1000)
+        lines = _PASSWORD.sub("***", "; ".join(map(str.strip, ended.tail[-20:])))
+        lines = for_terminal(lines[-1000:], 1000)
         message = f"uv ended after {ended.seconds:.0f} s: {lines}"
     else:
-        raise _failed("install/failed", message)
-    if (
-        not sandbox.own_user
-    ):  # this stops mistakes alone, such as writing into uv's hard links
-        subprocess.run(["chmod", "-R", "a-w", place / "venv"], check=False)
+        raise _failed(message)
+    # This stops mistakes alone, such as writing into uv's hard links.
+    if not sandbox.own_user:
+        subprocess.run(["chmod", "-R", "a-w", venv], check=False)
 
 
-def _failed(reason: str, why: str) -> Inconclusive:
-    remedies = {
-        "install/cache": "name another cache folder (XDG_CACHE_HOME, or the input `cache`)",
-        "install/failed": "lock wheels for this Python and platform, name their index in UV_INDEX, "
-        "and let the job reach it; what the cache holds needs no index",
-    }
+def _failed(why: str) -> Inconclusive:
     return Inconclusive(
-        f"env.install: {why}", remedy=remedies[reason], reason_id=reason
+        f"env.install: {why}",
+        remedy="lock wheels for this Python and platform, name their index in UV_INDEX, and let "
+        "the job reach it and its cache folder (XDG_CACHE_HOME, or the input `cache`)",
+        reason_id="install/failed",
     )

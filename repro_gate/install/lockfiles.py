@@ -48,14 +48,18 @@ class LockfileError(Exception):
 class Pin:
     """One entry of a lock."""
 
-    name: str  # normalised; empty for an option
-    version: str | None  # None: a commit or a URL pins it, or nothing
     place: str  # `path:line`
+    name: str = ""  # normalised; empty for an option
+    version: str | None = None  # None: a commit or a URL pins it, or nothing
     fault: str = ""  # why it is not pinned
     marker: str = ""
     # with hashes, as one line to install it by; empty: it cannot be
     requirement: str = ""
     own: bool = False  # its code lies in the checkout
+
+    def described(self, why: str) -> str:
+        """Return `path:line: name: why`."""
+        return f"{self.place}: {self.name or 'an option'}: {why}"
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,7 @@ class Lock:
     @property
     def faults(self) -> tuple[str, ...]:
         """Return `path:line: name: why it is not pinned` of each entry that is open."""
-        open_pins = (pin for pin in self.pins if pin.fault)
-        return tuple(
-            f"{pin.place}: {pin.name or 'an option'}: {pin.fault}" for pin in open_pins
-        )
+        return tuple(pin.described(pin.fault) for pin in self.pins if pin.fault)
 
 
 class _File(msgspec.Struct):
@@ -176,32 +177,27 @@ def _requirements(text: str, name: str) -> Iterator[Pin]:
 def _requirement(line: str, place: str) -> Pin:
     """Return the entry that one logical line is. Raises LockfileError for what is none."""
     if line.startswith(("-r", "--requirement")):
-        raise LockfileError(
-            f"{place}: `{line[:80]}`: other files are not read: {REMEDY}"
-        )
+        problem = f"`{line[:80]}`: other files are not read"
+        raise LockfileError(f"{place}: {problem}: {REMEDY}")
+    if line.startswith(("-e", "--editable")):
+        return Pin(place=place, fault=f"`{line[:80]}` has no hash")
     if line.startswith("-"):
-        fault = (
-            f"`{line[:80]}` has no hash"
-            if line.startswith(("-e", "--editable"))
-            else ""
-        )
-        return Pin(name="", version=None, place=place, fault=fault)
-    text, *options = (
-        part.strip() for part in re.split(r"(?<!\S)(?=--)", line, maxsplit=1)
-    )
+        return Pin(place=place)
+    text, *options = re.split(r"(?<!\S)(?=--)", line, maxsplit=1)
+    text = text.strip()
     try:
         parsed = Requirement(text if len(text) <= MAX_REQUIREMENT else "")
     except (ValueError, RecursionError):
-        raise LockfileError(
-            f"{place}: `{text[:80]}` is no requirement: {REMEDY}"
-        ) from None
+        problem = f"`{text[:80]}` is no requirement"
+        raise LockfileError(f"{place}: {problem}: {REMEDY}") from None
     hashes = _HASH.findall("".join(options))
-    exact = re.fullmatch(r"===?([^,*]+)", str(parsed.specifier))
+    specifier = str(parsed.specifier)
+    exact = re.fullmatch(r"===?([^,*]+)", specifier)
     fault = _unpinned(hashes)
     if parsed.url is not None and not parsed.url.startswith(("https://", "http://")):
         fault = f"{parsed.url[:80]} is a path or a repository, which has no hash"
     elif parsed.url is None and exact is None:
-        fault = f"`{str(parsed.specifier) or 'any version'}` is no one version"
+        fault = f"`{specifier or 'any version'}` is no one version"
     line = " ".join([*str(parsed).split(), *(f"--hash={digest}" for digest in hashes)])
     return Pin(
         name=str(canonicalize_name(parsed.name)),
@@ -217,30 +213,23 @@ def _packages(text: str, path: Path, root: Path) -> Iterator[Pin]:
     document = msgspec.convert(parse_toml(text), _Document)
     packages = document.package + document.packages
     # tomllib keeps no lines, so headers are counted; if they do not add up, no place has a line
-    lines = [
-        f":{number}"
-        for number, line in enumerate(text.split("\n"), 1)
-        if _HEADER.match(line)
-    ]
+    numbered = enumerate(text.split("\n"), 1)
+    lines = [f":{number}" for number, line in numbered if _HEADER.match(line)]
     lines = lines if len(lines) == len(packages) else [""] * len(packages)
     for item, line in zip(packages, lines, strict=True):
         place = os.path.relpath(path, root) + line
         commit = item.vcs.get("commit-id") or item.source.get("git")
-        inner = next(
-            filter(None, map(item.source.get, _FOLDERS)), item.directory.get("path")
-        )
-        files = (item.sdist, item.archive, *item.wheels)
-        digests = [_digest(file) for file in files if file is not None]
-        if inner is not None:
-            fault = (
-                ""
-                if is_inside(path.parent / str(inner), root)
-                else "its folder lies outside"
-            )
+        folders = (*map(item.source.get, _FOLDERS), item.directory.get("path"))
+        folder = next(filter(None, folders), None)
+        files = filter(None, (item.sdist, item.archive, *item.wheels))
+        digests = [*map(_digest, files)]
+        fault = ""
+        if folder is not None:
+            if not is_inside(path.parent / str(folder), root):
+                fault = "its folder lies outside"
         elif commit is not None:
-            fault = (
-                "" if _COMMIT.fullmatch(str(commit)) else "a repository at no commit"
-            )
+            if not _COMMIT.fullmatch(str(commit)):
+                fault = "a repository at no commit"
         elif item.version:
             marker = f" ; {item.marker}" if item.marker else ""
             hashes = "".join(f" --hash={digest}" for digest in digests)
@@ -248,9 +237,13 @@ def _packages(text: str, path: Path, root: Path) -> Iterator[Pin]:
             continue
         else:
             fault = _unpinned(digests)
-        name = str(canonicalize_name(item.name))
-        own = inner is not None
-        yield Pin(name=name, version=item.version, place=place, fault=fault, own=own)
+        yield Pin(
+            name=str(canonicalize_name(item.name)),
+            version=item.version,
+            place=place,
+            fault=fault,
+            own=folder is not None,
+        )
 
 
 def _digest(file: _File) -> str:

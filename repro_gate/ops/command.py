@@ -80,7 +80,7 @@ def measured(choice: Choice, environment: Mapping[str, str], watch: Watch) -> Ca
     """Measure a catalog, and write a whole one to the cache for gate runs on this platform. Raises
     GateError."""
     sandbox = choose(environment)
-    with confined(sandbox, environment, Path.cwd(), tell=watch.said), obeyed():
+    with confined(sandbox, environment, Path.cwd()), obeyed():
         catalog = measure(choice, environment, sandbox, watch)
     path = file.cached_path(environment, catalog.platform)
     if path is not None and catalog.complete and catalog.scope == "all":

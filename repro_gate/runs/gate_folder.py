@@ -58,7 +58,7 @@ def open_gate_folder(
 
     As long as it stands the training, where it has a user of its own, is confined, and that it is
     has been tried. `within_reach` are folders that it needs besides; `tell` is given a line before
-    another gate is waited for.
+    many files are copied.
 
     Raises Inconclusive where it cannot be kept apart.
     """
@@ -66,7 +66,7 @@ def open_gate_folder(
     data = resolve_data(spec.data, folder)
     with (
         fixed_folder(sandbox) as path,
-        confined(sandbox, outer, checkout.root, data, [path, *within_reach], tell=tell),
+        confined(sandbox, outer, checkout.root, data, [path, *within_reach]),
     ):
         with obeyed():
             snapshot = take_snapshot(

@@ -13,14 +13,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import stat
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+
+import psutil
 
 from repro_gate.errors import Inconclusive, held
 from repro_gate.files import make_folder, own_lock, remove_tree
@@ -29,37 +29,28 @@ from repro_gate.sandbox.start import run_program
 
 OPEN_TO_ALL = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108  looked through, not written to
 MOST = 100_000  # entries of others that are looked at in one search
-_MOUNTS = Path("/proc/self/mountinfo")
 _SYSTEM_V = Path("/proc/sysvipc")
 _KINDS = {"shm": "shmid", "msg": "msqid", "sem": "semid"}
 _SECONDS = 20.0
 _JOIN_SESSION_KEYRING = 1  # keyctl(2)
+_KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
 # Only its owner may remove such an object, or who has more than Docker grants: so it is done as
-# that user, by a program of the gate's.
-_AS_USER = """
+# that user, by a program of the gate's. It clears that user's keyring (-4), its user session
+# keyring (-5) and its persistent one (KEYCTL_GET_PERSISTENT: 22) by KEYCTL_CLEAR (7), and removes
+# the objects `shm:3` and the like by IPC_RMID (0).
+_FORGET = """
 import ctypes, os, sys
-uid, gid = map(int, sys.argv[1:3])
+uid, gid, keyctl = map(int, sys.argv[1:4])
 os.setgroups([])
 os.setresgid(gid, gid, gid)
 os.setresuid(uid, uid, uid)
-"""
-_REMOVE = """
-libc, IPC_RMID = ctypes.CDLL(None), 0
-for kind, number in (item.split(":") for item in sys.argv[3:]):
-    if kind == "sem":
-        libc.semctl(int(number), 0, IPC_RMID)
-    else:
-        getattr(libc, kind + "ctl")(int(number), IPC_RMID, None)
-"""
-_KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
-# keyctl(2): KEYCTL_CLEAR (7) of that user's keyring (-4), its user session keyring (-5) and its
-# persistent one (KEYCTL_GET_PERSISTENT: 22).
-_FORGET = """
-call, keyctl = ctypes.CDLL(None).syscall, int(sys.argv[3])
-call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long] * 4
-for keyring in (-4, -5, call(keyctl, 22, -1, -2)):
+libc = ctypes.CDLL(None)
+libc.syscall.restype, libc.syscall.argtypes = ctypes.c_long, [ctypes.c_long] * 4
+for keyring in (-4, -5, libc.syscall(keyctl, 22, -1, -2)):
     if keyring != -1:
-        call(keyctl, 7, keyring, 0)
+        libc.syscall(keyctl, 7, keyring, 0)
+for kind, number in (item.split(":") for item in sys.argv[4:]):
+    libc[kind + "ctl"](int(number), 0, 0)
 """
 SLOTS = 32
 _SAME_USER = Sandbox()
@@ -67,7 +58,7 @@ _SAME_USER = Sandbox()
 
 @dataclass(frozen=True)
 class Left:
-    """`removed` are paths, and `shm 3` and the like; `unsearched` are folders that there was too
+    """`removed` are paths, and `shm:3` and the like; `unsearched` are folders that there was too
     much in to look through."""
 
     removed: tuple[str, ...] = ()
@@ -83,91 +74,71 @@ def sweep(sandbox: Sandbox, keep: Iterable[Path] = ()) -> Left:
     """
     if not sandbox.own_user or not sandbox.uid:
         return Left()
-    _forget_keys(sandbox)
-    declared = {Path(os.path.realpath(path)) for path in keep}
-    declared |= {above for path in declared for above in path.parents}
+    objects = _forgotten(sandbox)
+    declared = {os.path.realpath(path) for path in keep}
+    declared |= {os.fspath(above) for path in declared for above in Path(path).parents}
+    mounted = (mount.mountpoint for mount in psutil.disk_partitions(all=True))
+    places = map(os.path.realpath, (*OPEN_TO_ALL, tempfile.gettempdir(), *mounted))
+    waiting = deque(
+        path for path, state in _states(dict.fromkeys(places)) if _is_open(state)
+    )
     removed = list[str]()
     others = 0
-    waiting = deque(_open_folders())
     while waiting and others < MOST:
         folder = waiting.popleft()
-        for path, state in _entries(folder):
+        names = list[str]()
+        with contextlib.suppress(OSError):
+            names = os.listdir(folder)
+        for path, state in _states(os.path.join(folder, name) for name in names):
             is_ours = state.st_uid == sandbox.uid and path not in declared
             # nobody left anything where nobody can write
             if is_ours and os.access(folder, os.W_OK):
-                remove_tree(path)
-                removed.append(os.fspath(path))
+                remove_tree(Path(path))
+                removed.append(path)
             else:
                 others += 1
-                if stat.S_ISDIR(state.st_mode) and state.st_mode & stat.S_IWOTH:
+                if _is_open(state):
                     waiting.append(path)
-    return Left((*removed, *_objects(sandbox)), tuple(map(os.fspath, waiting)))
+    return Left((*removed, *objects), (*waiting,))
 
 
-def _open_folders() -> list[Path]:
-    """Return real paths of the folders to begin with: the usual ones, and every mounted one, that
-    everybody may write to."""
-    candidates = [*OPEN_TO_ALL, tempfile.gettempdir()]
-    with contextlib.suppress(OSError):
-        table = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
-        # a blank in a path stands there as `\040`
-        octal = partial(re.sub, r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)))
-        candidates += [octal(line.split(" ")[4]) for line in table.splitlines()]
-    folders = []
-    for path in dict.fromkeys(map(os.path.realpath, candidates)):
+def _states(paths: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield each that is there, and what it is, links not followed."""
+    for path in paths:
         with contextlib.suppress(OSError):
-            mode = os.lstat(path).st_mode
-            if stat.S_ISDIR(mode) and mode & stat.S_IWOTH:
-                folders.append(Path(path))
-    return folders
+            yield path, os.lstat(path)
 
 
-def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    with contextlib.suppress(OSError):
-        for name in os.listdir(folder):
-            with contextlib.suppress(OSError):
-                yield folder / name, os.lstat(folder / name)
+def _is_open(state: os.stat_result) -> bool:
+    """Return whether it is a folder that everybody may write to."""
+    return stat.S_ISDIR(state.st_mode) and bool(state.st_mode & stat.S_IWOTH)
 
 
-def _objects(sandbox: Sandbox) -> tuple[str, ...]:
-    """Remove the System V shared memory, queues and semaphores of that user. Raise Inconclusive
-    where one stays."""
-    objects = _listed(sandbox)
-    if not objects:
-        return ()
-    _run_as_user(sandbox, _REMOVE, *objects)
-    left = _listed(sandbox)
-    if left:
+def _forgotten(sandbox: Sandbox) -> list[str]:
+    """Clear that user's keyrings, and remove its System V shared memory, queues and semaphores;
+    returns these. Raise Inconclusive where one stays.
+
+    What is started from here on has a new session keyring, or it would share one with the run
+    before. Where the kernel or the container has no keyrings, the training has none either.
+    """
+    numbers = _KEYCTL.get(os.uname().machine, -1), _JOIN_SESSION_KEYRING, 0
+    has_keys = ctypes.CDLL(None).syscall(*map(ctypes.c_long, numbers)) != -1
+    objects = _objects(sandbox)
+    if has_keys or objects:
+        given = sandbox.uid, sandbox.gid, numbers[0], *objects
+        run_program(_FORGET, *given, seconds=_SECONDS)
+    if objects and (left := _objects(sandbox)):
         raise Inconclusive(
-            f"what a run left behind cannot be removed: {', '.join(left[:5]).replace(':', ' ')}",
+            f"what a run left behind cannot be removed: {', '.join(left[:5])}",
             remedy="remove it by hand (`ipcs`, `ipcrm`) and run again",
             reason_id="sandbox/left-behind",
         )
-    return tuple(item.replace(":", " ") for item in objects)
+    return objects
 
 
-def _run_as_user(sandbox: Sandbox, program: str, *arguments: object) -> None:
-    ids = sandbox.uid, sandbox.gid
-    run_program(_AS_USER + program, *ids, *arguments, seconds=_SECONDS)
-
-
-def _forget_keys(sandbox: Sandbox) -> None:
-    """Clear the keyrings of that user. What is started from here on has a new session keyring, or
-    it would share one with the run before.
-
-    Where the kernel or the container has no keyrings, the training has none either.
-    """
-    keyctl = _KEYCTL.get(os.uname().machine)
-    if keyctl is None:
-        return
-    call = ctypes.CDLL(None).syscall
-    if call(*map(ctypes.c_long, (keyctl, _JOIN_SESSION_KEYRING, 0))) != -1:
-        _run_as_user(sandbox, _FORGET, keyctl)
-
-
-def _listed(sandbox: Sandbox) -> list[str]:
+def _objects(sandbox: Sandbox) -> list[str]:
     """Return `shm:3` and the like: made by that user, or its own by now."""
-    listed = []
+    objects = []
     for kind, number in _KINDS.items():
         with contextlib.suppress(OSError):  # a kernel without them
             table = (_SYSTEM_V / kind).read_text(encoding="ascii", errors="replace")
@@ -175,8 +146,8 @@ def _listed(sandbox: Sandbox) -> list[str]:
             for line in lines:
                 fields = dict(zip(head, line, strict=False))
                 if str(sandbox.uid) in (fields.get("uid"), fields.get("cuid")):
-                    listed.append(f"{kind}:{fields[number]}")
-    return listed
+                    objects.append(f"{kind}:{fields[number]}")
+    return objects
 
 
 @contextlib.contextmanager
@@ -191,12 +162,15 @@ def fixed_folder(
     """
     base = (parent or Path(tempfile.gettempdir())).resolve()
     _require_exec(base)
-    with held():
-        lock = None
+    with held(), contextlib.ExitStack() as locks:
         for number in range(SLOTS):
             folder = base / f"repro-gate-{os.getuid()}-{number}"
-            if (lock := _take(folder)) is not None:
-                break
+            with contextlib.suppress(OSError, Inconclusive):
+                locks.enter_context(own_lock(Path(f"{folder}.lock")))
+                is_free = not os.path.lexists(folder)
+                if is_free or os.lstat(folder).st_uid == os.getuid():
+                    make_folder(folder)
+                    break
         else:
             folder = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
         try:
@@ -204,9 +178,6 @@ def fixed_folder(
             yield folder
         finally:
             remove_tree(folder)
-            if lock is not None:
-                _lock_path(folder).unlink()
-                os.close(lock)
 
 
 def _require_exec(base: Path) -> None:
@@ -221,26 +192,3 @@ def _require_exec(base: Path) -> None:
             f"{mount}`",
             reason_id="preflight/temporary-folder",
         )
-
-
-def _take(slot: Path) -> int | None:
-    """Return the descriptor that holds a slot, its folder made anew; None where it is
-    somebody's."""
-    try:
-        lock = own_lock(_lock_path(slot))
-    except OSError:
-        return None
-    if lock is None:
-        return None
-    with contextlib.suppress(OSError, Inconclusive):
-        left = os.lstat(slot) if os.path.lexists(slot) else None
-        if left is None or (stat.S_ISDIR(left.st_mode) and left.st_uid == os.getuid()):
-            make_folder(slot)
-            return lock
-    _lock_path(slot).unlink()
-    os.close(lock)
-    return None
-
-
-def _lock_path(slot: Path) -> Path:
-    return slot.with_name(f"{slot.name}.lock")

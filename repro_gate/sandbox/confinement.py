@@ -15,26 +15,24 @@ permission is ever added.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import shutil
 import stat
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from repro_gate.errors import Inconclusive, held, obeyed
-from repro_gate.files import leads_out, own_lock
+from repro_gate.errors import Inconclusive, held
+from repro_gate.files import closing, is_below, leads_out, own_lock
 from repro_gate.sandbox.cleanup import sweep
 from repro_gate.sandbox.identity import Sandbox, as_training_user
 from repro_gate.sandbox.reexec import hide_memory
 from repro_gate.sandbox.start import end_all, processes_of
 
 _UMASK = 0o022  # what the gate makes for the training must be readable to another user
-_LOCKS = Path("/run")
-WAIT_SECONDS = 3600.0  # for another gate, with all of its runs
-_LOOK_EVERY = 0.5  # seconds
+_LOCKS = "/run"
 PACKAGE = Path(__file__).resolve().parent.parent
 GITHUB = Path("/github")  # where the runner mounts its folders into a container action
 FILE_COMMANDS = (
@@ -65,8 +63,6 @@ def confined(
     checkout: Path,
     data: Iterable[Path] = (),
     within_reach: Iterable[Path] = (),
-    *,
-    tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
     """Keep up everything that must hold while the training's user has processes; undone at the end,
     whatever happens.
@@ -74,8 +70,7 @@ def confined(
     `data` are the declared data's paths, which an untrusted spec names: inside a folder that is
     made unreadable only what lies in the checkout, outside any `.git`, stays within reach.
     `within_reach` are the gate's own choice: its temporary folder, installed environments. Signals
-    wait inside. `tell` is given a line before another gate that trains as this user is waited for.
-    Raise Inconclusive.
+    wait inside. Raise Inconclusive, also where another gate trains as this user.
     """
     if not sandbox.own_user:
         yield
@@ -83,19 +78,22 @@ def confined(
     roots = private_folders(environment, checkout)
     data = tuple(data)
     top = Path(os.path.realpath(checkout))
-    inner = [root for root in roots if top in root.parents]  # the runner's, inside it
-    keep = [*within_reach, PACKAGE, *interpreters(environment)]
-    for path in data:
-        real = Path(os.path.realpath(path))
-        if not leads_out(real, top) and not any(map(real.is_relative_to, inner)):
-            keep.append(path)
+    # the runner's, inside it
+    inner = [os.fspath(root) for root in roots if top in root.parents]
+    declared = (
+        path
+        for path in data
+        if not leads_out(path, top) and not is_below(os.path.realpath(path), inner)
+    )
     # A path that holds a whole root would leave it open.
     keep = [
-        path for path in keep if not any(root.is_relative_to(path) for root in roots)
+        path
+        for path in (*within_reach, PACKAGE, *interpreters(environment), *declared)
+        if not any(root.is_relative_to(path) for root in roots)
     ]
     with (
         held(),
-        _alone(sandbox, tell),
+        _alone(sandbox),
         _process_state(),
         unreadable(sandbox, roots, keep),
     ):
@@ -110,19 +108,17 @@ def confined(
             sweep(sandbox, data)
 
 
-def interpreters(environment: Mapping[str, str]) -> tuple[Path, ...]:
+def interpreters(environment: Mapping[str, str]) -> set[Path]:
     """Return the folders of the environments whose `python` the training finds: as it is named on
     PATH, and where links lead."""
-    folders = list[Path]()
-    for name in ("python", "python3"):
-        if path := shutil.which(name, path=environment.get("PATH", os.defpath)):
-            starts = os.path.abspath(path), os.path.realpath(path)
-            folders += [Path(start).parent.parent for start in starts]
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        folder = environment.get(name, "")
-        if os.path.isabs(folder):
-            folders.append(Path(os.path.realpath(folder)))
-    return tuple(dict.fromkeys(folders))
+    search = environment.get("PATH", os.defpath)
+    paths = {shutil.which(name, path=search) for name in ("python", "python3")}
+    return {
+        Path(resolve(path)).parent.parent
+        for path in paths
+        if path
+        for resolve in (os.path.abspath, os.path.realpath)
+    }
 
 
 @contextlib.contextmanager
@@ -143,48 +139,23 @@ def _process_state() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _alone(sandbox: Sandbox, tell: Callable[[str], None]) -> Iterator[None]:
-    """Wait for another gate that trains as this user: each would end the other's runs.
-
-    Raise Inconclusive where the first does not end, or where nothing can be locked.
-    """
-    deadline = None
-    while (lock := _lock(sandbox)) is None:
-        if deadline is None:
-            deadline = time.monotonic() + WAIT_SECONDS
-            tell(
-                "waiting for another gate on this machine, which trains as user "
-                f"{sandbox.uid} too"
-            )
-        if time.monotonic() > deadline:
-            raise Inconclusive(
-                f"another gate on this machine trains as user {sandbox.uid}, for more than "
-                f"{WAIT_SECONDS / 60:g} minutes",
-                remedy="run one after the other, or each in its own container",
-                reason_id="sandbox/not-alone",
-            )
-        with obeyed():
-            time.sleep(_LOOK_EVERY)
-    try:
-        yield
-    finally:
-        os.close(lock)
-
-
-def _lock(sandbox: Sandbox) -> int | None:
-    """Lock in /run, which is root's own, else in the temporary folder; None where another gate
-    holds it."""
-    problem = ""
-    for folder in dict.fromkeys((_LOCKS, Path(tempfile.gettempdir()))):
+def _alone(sandbox: Sandbox) -> Iterator[None]:
+    """Hold a lock in /run, which is root's own, else in the temporary folder: another gate that
+    trains as this user would end our runs. Raise Inconclusive where it cannot be had."""
+    folder = _LOCKS if os.access(_LOCKS, os.W_OK) else tempfile.gettempdir()
+    path = Path(folder, f"repro-gate-{sandbox.uid}.lock")
+    with contextlib.ExitStack() as lock:
         try:
-            return own_lock(folder / f"repro-gate-{sandbox.uid}.lock")
+            lock.enter_context(own_lock(path))
         except OSError as error:
-            problem = f"{folder}: {error.strerror}"
-    raise Inconclusive(
-        f"whether another gate trains as user {sandbox.uid} cannot be known: {problem}",
-        remedy="let the gate write to /run, or set TMPDIR to a folder that it may write to",
-        reason_id="sandbox/not-alone",
-    )
+            raise Inconclusive(
+                f"another gate may be training as user {sandbox.uid} on this machine: "
+                f"{path}: {error.strerror}",
+                remedy="run one after the other, or each in its own container, and let the gate "
+                "write to /run or TMPDIR",
+                reason_id="sandbox/not-alone",
+            ) from error
+        yield
 
 
 # ---- what is made unreadable
@@ -214,11 +185,11 @@ def private_folders(environment: Mapping[str, str], checkout: Path) -> tuple[Pat
     folder with a container engine's socket that others may connect to. Real paths of folders that
     are there."""
     folders = [checkout, *(path.parent for path in runner_files(environment))]
-    for name in ("GITHUB_WORKSPACE", "HOME", "RUNNER_TEMP"):
-        path = environment.get(name, "")
-        folders += [Path(path)] if os.path.isabs(path) else []
-    with contextlib.suppress(OSError):
-        folders += [GITHUB / name for name in sorted(os.listdir(GITHUB))]
+    named = (
+        environment.get(name, "")
+        for name in ("GITHUB_WORKSPACE", "HOME", "RUNNER_TEMP")
+    )
+    folders += [*map(Path, filter(os.path.isabs, named)), *sorted(GITHUB.glob("*"))]
     if any(map(os.path.exists, _IN_CONTAINER)):
         listening = filter(_open_to_others, sockets(environment))
         folders += [_MOUNTED_SECRETS, *(path.parent for path in listening)]
@@ -242,38 +213,48 @@ def unreadable(
         return
     real = {Path(os.path.realpath(root)) for root in roots}
     keep = [Path(os.path.realpath(path)) for path in keep_open]
-    changed: list[tuple[Path, os.stat_result]] = []  # in order, as it was before
-    with held():
+    entries = (
+        entry
+        for root in real
+        # one inside another is restricted with that
+        if not any(other in root.parents for other in real)
+        for entry in _to_restrict(root, keep)
+    )
+    path = Path()
+    with held(), contextlib.ExitStack() as restored:
         try:
-            for root in real:
-                # one inside another is restricted with that
-                if not any(other in root.parents for other in real):
-                    for path, remaining in _to_restrict(root, keep):
-                        _restrict(path, remaining, sandbox, changed)
+            for number, (path, remaining) in enumerate(entries):
+                if number > MOST:
+                    why = (
+                        f"there is too much beside declared data: over {MOST:,} entries"
+                    )
+                    raise OSError(errno.E2BIG, why)
+                _restrict(path, remaining, sandbox, restored)
+        except OSError as error:
+            raise Inconclusive(
+                f"{path} cannot be made unreadable for the training user: {error.strerror}",
+                remedy="put declared data in a folder of its own, and mount the runner's folders "
+                "from a file system that keeps modes",
+                reason_id="sandbox/not-closed",
+            ) from error
+        try:
             yield
         finally:
             # whatever could not be ended would read what is opened here
-            if not processes_of(sandbox.uid or 0):
-                _restore(changed)
+            if processes_of(sandbox.uid or 0):
+                restored.pop_all()
 
 
 def _to_restrict(path: Path, keep: list[Path]) -> Iterator[tuple[Path, int]]:
     """Yield what to restrict of a folder, with all that is in it but what is to be kept open, and
-    the bits that others keep of each. Raise Inconclusive where one cannot be listed."""
+    the bits that others keep of each. Raise OSError where one cannot be listed."""
     if path in keep:
         # a clone that is declared as data may have a credential in its `.git`
-        for place, names, files in os.walk(path):
-            if ".git" in (*names, *files):
-                yield Path(place, ".git"), 0
-            names[:] = [name for name in names if name != ".git"]
+        yield from ((git, 0) for git in path.rglob(".git"))
         return
     inside = [item for item in keep if path in item.parents]
     yield path, _PASS if inside else 0
-    try:
-        names = os.listdir(path) if inside else []
-    except OSError as error:
-        raise _not_restricted(path, error.strerror or str(error)) from error
-    for name in names:
+    for name in os.listdir(path) if inside else ():
         if any(item.is_relative_to(path / name) for item in inside):
             yield from _to_restrict(path / name, inside)
         else:
@@ -281,54 +262,43 @@ def _to_restrict(path: Path, keep: list[Path]) -> Iterator[tuple[Path, int]]:
 
 
 def _restrict(
-    path: Path,
-    remaining: int,
-    sandbox: Sandbox,
-    changed: list[tuple[Path, os.stat_result]],
+    path: Path, remaining: int, sandbox: Sandbox, restored: contextlib.ExitStack
 ) -> None:
     """Take everything from group and others but `remaining`; give nothing. A link is left alone,
-    not followed."""
+    not followed. Raise OSError."""
+    with contextlib.suppress(FileNotFoundError), _entry(path) as handle:
+        state = os.fstat(handle)
+        mode = stat.S_IMODE(state.st_mode)
+        restricted = mode & ~(_OTHERS & ~remaining)
+        if stat.S_ISLNK(state.st_mode):
+            return
+        if state.st_uid == sandbox.uid:
+            raise PermissionError(errno.EPERM, "it belongs to the training's user")
+        if restricted != mode:
+            os.chmod(f"/proc/self/fd/{handle}", restricted)
+            restored.callback(_restore, path, state)
+
+
+def _restore(path: Path, before: os.stat_result) -> None:
+    """Restore a mode as it was; an entry that has been replaced since is left alone. Raise
+    Inconclusive where it cannot be restored."""
+    mode = stat.S_IMODE(before.st_mode)
     try:
-        with _handle(path) as handle:
-            state = os.fstat(handle)
-            if stat.S_ISLNK(state.st_mode):
-                return
-            if state.st_uid == sandbox.uid:
-                raise _not_restricted(path, "it belongs to the training's user")
-            mode = stat.S_IMODE(state.st_mode)
-            restricted = mode & ~(_OTHERS & ~remaining)
-            if restricted != mode:
-                os.chmod(f"/proc/self/fd/{handle}", restricted)
-                changed.append((path, state))
-    except FileNotFoundError:
-        return
+        with contextlib.suppress(FileNotFoundError), _entry(path) as handle:
+            if os.path.samestat(os.fstat(handle), before):
+                os.chmod(f"/proc/self/fd/{handle}", mode)
     except OSError as error:
-        raise _not_restricted(path, error.strerror or str(error)) from error
-    if len(changed) > MOST:
-        why = f"there is too much beside the declared data: more than {MOST:,} entries"
-        raise _not_restricted(path, why)
-
-
-def _restore(changed: list[tuple[Path, os.stat_result]]) -> None:
-    """Restore every mode as it was, the last that was changed first; an entry that has been
-    replaced since is left alone. Raise Inconclusive naming what cannot be restored."""
-    failed = []
-    for path, before in reversed(changed):
-        mode = stat.S_IMODE(before.st_mode)
-        try:
-            with _handle(path) as handle:
-                if os.path.samestat(os.fstat(handle), before):
-                    os.chmod(f"/proc/self/fd/{handle}", mode)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            failed.append(f"{path} (mode {mode:o}): {error.strerror}")
-    if failed:
         raise Inconclusive(
-            f"permissions cannot be restored: {'; '.join(failed[:5])}",
-            remedy="set these modes by hand (`chmod`)",
+            f"permissions of {path} cannot be restored: {error.strerror}",
+            remedy=f"set its mode by hand (`chmod {mode:o}`), and see what lies beside it",
             reason_id="sandbox/not-restored",
-        )
+        ) from error
+
+
+def _entry(path: Path) -> contextlib.AbstractContextManager[int]:
+    """Name the entry itself, never what a link leads to, by a descriptor; nothing is opened, so
+    sockets and pipes are as good as files."""
+    return closing(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
 
 
 def barrier_to(sandbox: Sandbox, path: Path) -> Path | None:
@@ -343,17 +313,6 @@ def barrier_to(sandbox: Sandbox, path: Path) -> Path | None:
     return None
 
 
-@contextlib.contextmanager
-def _handle(path: Path) -> Iterator[int]:
-    """Name the entry itself, never what a link leads to, by a descriptor; nothing is opened, so
-    sockets and pipes are as good as files."""
-    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
 def _open_to_others(path: Path) -> bool:
     """Return whether anybody may write to `path` by the modes on the way to it: to connect to a
     socket is to write to it."""
@@ -363,12 +322,3 @@ def _open_to_others(path: Path) -> bool:
             os.stat(folder).st_mode & _PASS for folder in real.parents
         )
     return False
-
-
-def _not_restricted(path: Path, why: str) -> Inconclusive:
-    return Inconclusive(
-        f"{path} cannot be made unreadable for the training user: {why}",
-        remedy="put declared data in a folder of its own, and mount the runner's folders from a "
-        "file system that keeps modes",
-        reason_id="sandbox/not-closed",
-    )

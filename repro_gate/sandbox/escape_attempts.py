@@ -10,7 +10,6 @@ back at once.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import json
@@ -18,22 +17,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-_REFUSED = (
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.ESRCH,
-    errno.EROFS,
-)
+_REFUSED = ("EACCES", "EPERM", "ENOENT", "ENOTDIR", "ESRCH", "EROFS")
 _CLONE_NEWNS = 0x00020000
 _PTRACE_SEIZE = 0x4206
-_PTRACE_DETACH = 17
 _NO_FILE_SYSTEM = b"repro-gate-none"
-_FIRST_FREE = 3
 _PROCESS = ("environ", "mem", "maps", "fd", "cwd", "root", "io", "auxv", "syscall")
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
@@ -48,7 +38,7 @@ def _attempt(name: str, attempt: Callable[..., object], *arguments: object) -> N
     try:
         attempt(*arguments)
     except OSError as error:
-        if error.errno not in _REFUSED:
+        if errno.errorcode.get(error.errno or 0) not in _REFUSED:
             _succeeded.append(f"{name} ({error})")
     else:
         _succeeded.append(name)
@@ -57,7 +47,17 @@ def _attempt(name: str, attempt: Callable[..., object], *arguments: object) -> N
 def main() -> None:
     """Make every attempt."""
     question: dict[str, Any] = json.load(sys.stdin)
-    _identity(question)
+    _succeeded.extend(_identity(question))
+    # Of a kind that no kernel knows: whether one may mount is asked first (EPERM), so that even
+    # where one may (ENODEV) nothing is mounted. Not tried is a user namespace, which a bare host's
+    # kernel grants to anyone: only processes inside it see what is mounted there.
+    nothing = (b"none", b"/", _NO_FILE_SYSTEM, 0, None)
+    _attempt("mount a file system", _call, "mount", *nothing)
+    _attempt("have mounts of its own as this user", _call, "unshare", _CLONE_NEWNS)
+    _attempt("choose its groups", os.setgroups, [0])
+    _attempt("become group 0", os.setgid, 0)
+    _attempt("become root by setuid", os.setuid, 0)
+    _attempt("become root by seteuid", os.seteuid, 0)
     _other_processes(question)
     for path in question["unreadable"]:
         _attempt(f"read {path}", _read, path)
@@ -65,39 +65,42 @@ def main() -> None:
         _attempt(f"write to {path}", _write, path)
     for path in question["sockets"]:
         _attempt(f"connect to {path}", _connect, path)
-    _privileges()
-    sys.stdout.write(
-        json.dumps({"succeeded": _succeeded[:100], "missing": _missing(question)})
-    )
+    answer = {"succeeded": _succeeded[:100], "missing": [*_missing(question)]}
+    sys.stdout.write(json.dumps(answer))
 
 
-def _identity(question: dict[str, Any]) -> None:
-    """Note who this process is, by the kernel's own account, and what it was given at its start."""
+def _identity(question: dict[str, Any]) -> Iterator[str]:
+    """Yield what this process is and must not be, by the kernel's own account, and what it was
+    given at its start."""
     fields = _status(os.getpid())
     for name in ("uid", "gid"):
         ids = fields[name.title()]
         if ids != [str(question[name])] * 4:
-            _succeeded.append(f"be {name} {', '.join(ids)}")
+            yield f"be {name} {', '.join(ids)}"
     if fields["Groups"]:
-        _succeeded.append(f"be in the groups {' '.join(fields['Groups'])}")
-    sets = ((name, fields[name][0]) for name in _CAPABILITIES)
-    _succeeded.extend(f"hold {name}={bits}" for name, bits in sets if int(bits, 16))
+        yield f"be in the groups {' '.join(fields['Groups'])}"
+    for name in _CAPABILITIES:
+        if int(fields[name][0], 16):
+            yield f"hold {name}={fields[name][0]}"
     if fields.get("NoNewPrivs") != ["1"]:
-        _succeeded.append("gain privileges through a set-user-id program")
-    arrived = filter(os.environ.__contains__, question["forbidden"])
-    _succeeded.extend(f"read the variable {name}" for name in arrived)
+        yield "gain privileges through a set-user-id program"
+    for name in filter(os.environ.__contains__, question["forbidden"]):
+        yield f"read the variable {name}"
     for name in os.listdir("/proc/self/fd"):
-        if int(name) >= _FIRST_FREE:
-            with contextlib.suppress(OSError):  # the listing's own is closed by now
-                _succeeded.append(
-                    f"use an inherited descriptor: {os.readlink(f'/proc/self/fd/{name}')}"
-                )
+        # behind the standard ones; the listing's own is closed by now
+        if int(name) > 2 and os.path.lexists(f"/proc/self/fd/{name}"):
+            yield f"use an inherited descriptor: {os.readlink(f'/proc/self/fd/{name}')}"
 
 
 def _other_processes(question: dict[str, Any]) -> None:
     """Look into, and signal, every process that is another user's: the gate, its ancestors, the
     first of the container."""
-    for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:
+    # What is traced is let go when this process ends.
+    gate = question["gate"]
+    _attempt("trace the gate", _call, "ptrace", _PTRACE_SEIZE, gate, None, None)
+    _attempt("signal the gate", os.kill, gate, 0)
+    names = filter(str.isdecimal, os.listdir("/proc"))
+    for pid in map(int, names):
         if not _is_of_another_user(pid, question["uid"]):
             continue
         before = len(_succeeded)
@@ -107,8 +110,6 @@ def _other_processes(question: dict[str, Any]) -> None:
         # The kernel lets everybody open `maps` of a process that is ending: there is nothing in it.
         if not _is_of_another_user(pid, question["uid"]):
             del _succeeded[before:]
-    _attempt("trace the gate", _trace, question["gate"])
-    _attempt("signal the gate", os.kill, question["gate"], 0)
 
 
 def _is_of_another_user(pid: int, uid: int) -> bool:
@@ -159,57 +160,34 @@ def _connect(path: str) -> None:
         made.connect(path)
 
 
-def _privileges() -> None:
-    """Become root or a member of its group, mount: each by the call itself."""
-    # Of a kind that no kernel knows: whether one may mount is asked first (EPERM), so that even
-    # where one may (ENODEV) nothing is mounted. Not tried is a user namespace, which a bare host's
-    # kernel grants to anyone: only processes inside it see what is mounted there.
-    nothing = (b"none", b"/", _NO_FILE_SYSTEM, 0, None)
-    _attempt("mount a file system", _call, "mount", *nothing)
-    _attempt("have mounts of its own as this user", _call, "unshare", _CLONE_NEWNS)
-    _attempt("choose its groups", os.setgroups, [0])
-    _attempt("become group 0", os.setgid, 0)
-    _attempt("become root by setuid", os.setuid, 0)
-    _attempt("become root by seteuid", os.seteuid, 0)
-
-
-def _trace(pid: int) -> None:
-    _call("ptrace", _PTRACE_SEIZE, pid, None, None)
-    with contextlib.suppress(
-        OSError
-    ):  # it has not stopped: this process's end detaches
-        _call("ptrace", _PTRACE_DETACH, pid, None, None)
-
-
 def _call(name: str, *arguments: object) -> None:
     """Call a function of the C library; numbers are as long as a register."""
+    function = ctypes.CDLL(None, use_errno=True)[name]
     wide = (
         ctypes.c_long(item) if isinstance(item, int) else item for item in arguments
     )
-    if getattr(ctypes.CDLL(None, use_errno=True), name)(*wide) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    if function(*wide) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
-def _missing(question: dict[str, Any]) -> list[list[str]]:
-    """Return [path, why] of what the training needs and cannot use."""
-    missing = []
-    for path in [*question["reach"], *question["data"]]:
+def _missing(question: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the path of what the training needs and cannot use, and why."""
+    for path in [*question["reach"], *question["data"], *question["start"]]:
         try:
-            _read(path)
-        except OSError as error:
-            missing.append([path, error.strerror or str(error)])
-    for path in question["start"]:
-        try:
-            subprocess.run(
-                [path, "-I", "-S", "-c", "pass"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=60,
-                check=True,
-            )
+            _start(path) if path in question["start"] else _read(path)
         except (OSError, subprocess.SubprocessError) as error:
-            missing.append([path, getattr(error, "strerror", None) or str(error)])
-    return missing
+            yield path, getattr(error, "strerror", None) or str(error)
+
+
+def _start(path: str) -> None:
+    subprocess.run(
+        [path, "-I", "-S", "-c", "pass"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
 
 
 if __name__ == "__main__":

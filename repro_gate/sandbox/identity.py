@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
-from repro_gate.files import NotRegular, open_regular, remove_tree, walk
+from repro_gate.files import NotRegular, closing, open_regular, remove_tree, walk
 
 # an invalid user: nothing is changed, and the one in force is returned
 _NOBODY = ctypes.c_uint(0xFFFFFFFF)
@@ -64,9 +64,7 @@ def chown_to_training(sandbox: Sandbox, *trees: Path) -> None:
     for tree in trees:
         is_folder = stat.S_ISDIR(os.lstat(tree).st_mode)
         for name in ("", *(walk(tree) if is_folder else ())):
-            os.chown(
-                tree / name, sandbox.uid or -1, sandbox.gid or -1, follow_symlinks=False
-            )
+            os.lchown(tree / name, sandbox.uid or -1, sandbox.gid or -1)
 
 
 def let_group_pass(sandbox: Sandbox, folder: Path) -> None:
@@ -86,22 +84,18 @@ def seal(sandbox: Sandbox, folder: Path, for_later: str | tuple[str, ...]) -> No
     """
     if not sandbox.own_user:
         return
-    handle = os.open(
-        folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    )
-    try:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closing(os.open(folder, flags)) as handle:
         os.fchown(handle, 0, sandbox.gid or -1)
         os.fchmod(handle, _ENTER)
         for name in os.listdir(handle):
             mode = _READ_LATER if name.endswith(for_later) else _READ_NEVER
             try:
-                with os.fdopen(open_written(folder / name, sandbox), "rb") as file:
-                    os.fchown(file.fileno(), 0, sandbox.gid or -1)
-                    os.fchmod(file.fileno(), mode)
+                with closing(open_written(folder / name, sandbox)) as file:
+                    os.fchown(file, 0, sandbox.gid or -1)
+                    os.fchmod(file, mode)
             except OSError:
                 remove_tree(folder / name)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -26,9 +26,7 @@ from repro_gate.sandbox.start import command, end_all
 ATTEMPTS = Path(__file__).resolve().with_name("escape_attempts.py")
 _SECONDS = 120.0
 # Interpreters of the gate's and the system's: never one that an untrusted spec could name.
-_INTERPRETERS = tuple(
-    dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"))
-)
+_INTERPRETERS = (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +60,13 @@ def prove(
     if succeeded:
         raise Inconclusive(
             "sandbox self-test failed: the training user can "
-            f"{'; it can '.join(map(str, succeeded[:10]))}"
-            + (f"; {and_more(len(succeeded) - 10)}" if len(succeeded) > 10 else ""),
+            f"{'; it can '.join(succeeded[:10])} {and_more(len(succeeded) - 10)}".rstrip(),
             remedy="run the image as the workflow's documentation shows, without more capabilities "
             "or mounts; nothing was trained",
             reason_id="sandbox/breached",
         )
     if missing:
-        path, why = map(str, missing[0])
-        more = f" ({and_more(len(missing) - 1)})" if len(missing) > 1 else ""
+        path, why = missing[0]
         remedy = (
             "put it where every user can read it; declared data belongs in the checkout or in a "
             "folder that is open to all"
@@ -86,7 +82,7 @@ def prove(
                 f"grant it yourself: `chmod o+x {barrier}`"
             )
         raise Inconclusive(
-            f"the training user cannot use {path}: {why}{more}",
+            f"the training user cannot use {path}: {why} {and_more(len(missing) - 1)}".rstrip(),
             remedy=remedy,
             reason_id="sandbox/out-of-reach",
         )
@@ -110,12 +106,9 @@ def _answer(
     ids = {"uid": sandbox.uid, "gid": sandbox.gid, "gate": os.getpid()}
     question = json.dumps({**ids, **vars(exposure)}, default=os.fspath)
     why = "there is none"
-    for python in _INTERPRETERS:
-        if not os.path.exists(python):
-            continue
-        argv, env = command(
-            sandbox, [python, "-I", "-S", os.fspath(ATTEMPTS)], environment
-        )
+    for python in filter(os.path.exists, _INTERPRETERS):
+        program = [python, "-I", "-S", os.fspath(ATTEMPTS)]
+        argv, env = command(sandbox, program, environment)
         try:
             done = subprocess.run(
                 argv,
@@ -130,12 +123,10 @@ def _answer(
             if done.returncode == 0:
                 answer = json.loads(done.stdout)
                 return answer["succeeded"], answer["missing"]
+            ending = done.stderr.decode("utf-8", "replace").strip()[-300:]
+            why = f"{python} ended with {done.returncode}: {ending}"
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             why = f"{python}: {error}"
-            continue
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        ending = lines[-1][:300] if lines else f"it ended with {done.returncode}"
-        why = f"{python}: {ending}"
     raise Inconclusive(
         "the sandbox self-test could not run: no Python of the system's can be started by its "
         f"user ({why})",

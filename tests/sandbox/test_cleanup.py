@@ -8,7 +8,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from repro_gate.errors import Inconclusive
@@ -92,11 +94,8 @@ def test_an_open_mount_is_a_shared_place(tmp_path: Path, monkeypatch: pytest.Mon
     volume = tmp_path / "a volume"
     volume.mkdir()
     volume.chmod(0o777)
-    table = tmp_path / "mountinfo"
-    escaped = str(volume).replace(" ", "\\040")
-    lines = (f"36 35 98:0 / {place} rw - ext4 /dev/sda rw\n" for place in (escaped, "/gone"))
-    table.write_text("".join(lines))
-    monkeypatch.setattr(cleanup, "_MOUNTS", table)
+    mounts = [SimpleNamespace(mountpoint=str(place)) for place in (volume, "/gone")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
     assert attempt(OWN, LEAVE, volume / "x") == "left"
     assert sweep(OWN).removed == (str(volume / "x"),)
 
@@ -107,7 +106,7 @@ def test_a_place_that_is_too_full_is_named(tmp_path: Path, monkeypatch: pytest.M
     for folder in (full, full / "below"):
         folder.chmod(0o777)
     monkeypatch.setattr(cleanup, "OPEN_TO_ALL", (str(full),))
-    monkeypatch.setattr(cleanup, "_MOUNTS", tmp_path / "none")
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: [])
     monkeypatch.setattr(tempfile, "tempdir", str(full))
     monkeypatch.setattr(cleanup, "MOST", 1)
     assert sweep(OWN) == Left((), (str(full / "below"),))
@@ -117,9 +116,9 @@ def test_objects_of_system_v_are_removed_or_end_the_gating(monkeypatch: pytest.M
     assert attempt(OWN, SYSTEM_V) == "True True True" == attempt(OWN, REOPENED)
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "run", lambda *_, **__: None)
-        with pytest.raises(Inconclusive, match=r"cannot be removed: shm \d+, msg \d+, sem"):
+        with pytest.raises(Inconclusive, match=r"cannot be removed: shm:\d+, msg:\d+, sem"):
             sweep(OWN)
-    assert sorted(item.split()[0] for item in sweep(OWN).removed) == ["msg", "sem", "shm"]
+    assert sorted(item.split(":")[0] for item in sweep(OWN).removed) == ["msg", "sem", "shm"]
     assert attempt(OWN, REOPENED) == "False False False"
 
 

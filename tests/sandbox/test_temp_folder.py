@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import tempfile
@@ -9,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate import files
+from repro_gate.files import own_lock
 from repro_gate.sandbox.cleanup import fixed_folder
 from tests.support.gates import ROOT
-from tests.support.starting import ran
+from tests.support.starting import needs_own_user, ran
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +75,14 @@ with fixed_folder() as place:
     assert list(folder.iterdir()) == []
 
 
+@needs_own_user
 def test_what_is_not_this_users_own_folder_is_left_alone(folder: Path) -> None:
-    name, target = f"repro-gate-{os.getuid()}-0", folder / "target"
-    target.mkdir()
-    (folder / name).symlink_to(target)
+    theirs = folder / f"repro-gate-{os.getuid()}-0"
+    theirs.symlink_to(folder)
+    os.chown(theirs, 1001, 1001, follow_symlinks=False)
     with fixed_folder() as place:
         assert place.name == f"repro-gate-{os.getuid()}-1"
-    assert target.is_dir() and (folder / name).is_symlink()
+    assert theirs.is_symlink()
     assert not list(folder.glob("*.lock"))
 
 
@@ -88,18 +90,20 @@ def test_a_removed_lock_holds_nothing(folder: Path, monkeypatch: pytest.MonkeyPa
     """Another gate may end, and remove its lock, between the opening and the locking here: a third
     would make that lock anew."""
     lock = folder / "a.lock"
+    flock = fcntl.flock
 
-    def slow(descriptor: int) -> bool:
+    def slow(descriptor: int, how: int) -> None:
         lock.unlink()
-        monkeypatch.undo()
-        return files.try_lock(descriptor)
+        flock(descriptor, how)
 
-    monkeypatch.setattr(files, "try_lock", slow)
-    assert files.own_lock(lock) is None
-    found = files.own_lock(lock)
-    assert found is not None and files.own_lock(lock) is None
-    os.close(found)
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", slow)
+        with pytest.raises(FileNotFoundError), own_lock(lock):
+            pytest.fail("it went on")
+    with own_lock(lock), pytest.raises(BlockingIOError), own_lock(lock):
+        pytest.fail("it went on")
+    assert not lock.exists()
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     lock.touch()  # of somebody else's: it is not waited for
-    with pytest.raises(PermissionError, match="somebody else"):
-        files.own_lock(lock)
+    with pytest.raises(PermissionError, match="somebody else"), own_lock(lock):
+        pytest.fail("it went on")

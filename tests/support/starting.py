@@ -104,20 +104,3 @@ def attempt(sandbox: Sandbox, source: str, *arguments: str | Path | int) -> str:
 READ = "import sys; print(len(open(sys.argv[1], 'rb').read(1)))"
 LIST = "import os, sys; print(len(os.listdir(sys.argv[1])))"
 APPEND = "import sys; open(sys.argv[1], 'ab').close(); print('opened')"
-SIGNAL = "import os, sys; os.kill(int(sys.argv[1]), 0); print('signalled')"
-BECOME = "import os; os.setuid(0); print('root')"
-MOUNT = """
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
-if libc.unshare(0x20000) != 0:
-    raise PermissionError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-print('unshared')
-"""
-TRACE = """
-import ctypes, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-if libc.ptrace(0x4206, int(sys.argv[1]), None, None) != 0:
-    raise PermissionError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-print('traced')
-"""
