@@ -161,6 +161,8 @@ def read_whole(path: Path, most: int) -> bytes:
         content = read_start(path, most + 1)
     except FileNotFoundError:
         raise Unreadable("is not there") from None
+    except NotRegular as error:
+        raise Unreadable(str(error)) from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise Unreadable(f"cannot be read: {why}") from None

@@ -8,6 +8,7 @@ headers) holds the token.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Mapping
@@ -15,12 +16,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from urllib.parse import urlsplit
 
+import msgspec
 import requests
 import urllib3
 
 from repro_gate import __version__
 from repro_gate.errors import GateError
 from repro_gate.escape import for_terminal
+from repro_gate.github.event import Malformed, decode
 from repro_gate.github.redact import redact
 from repro_gate.github.settings import Secret
 
@@ -98,6 +101,22 @@ class Answer:
     more: bool
 
 
+class _Refusal(msgspec.Struct):
+    message: str = ""
+    errors: list[object] = []
+
+
+def message_of(body: bytes) -> str:
+    """Return GitHub's `message` from the body of an error, with `errors` behind it; empty for a
+    body that is not GitHub's JSON."""
+    try:
+        refusal = decode(body, _Refusal)
+    except Malformed:
+        return ""
+    errors = json.dumps(refusal.errors) if refusal.errors else ""
+    return "; ".join(filter(None, (refusal.message, errors)))
+
+
 class Transport:
     """Sends requests one after another, all of them within PATIENCE."""
 
@@ -128,9 +147,9 @@ class Transport:
         if isinstance(outcome, ApiError):
             raise outcome  # out here, so that no error of the HTTP library hangs on it
         if outcome.status >= 300:
-            message = outcome.body.decode(errors="replace")
             # a proxy's error page may echo the request
-            raise refused(call, outcome, message.replace(self._token.reveal(), "***"))
+            message = message_of(outcome.body).replace(self._token.reveal(), "***")
+            raise refused(call, outcome, message)
         return outcome
 
     def _exchange(self, call: Call) -> Answer | ApiError:
@@ -185,7 +204,7 @@ class Transport:
 
 
 def refused(call: Call, answer: Answer, message: str) -> ApiError:
-    """Return the error that an answer is which is no success. `message` is GitHub's, as JSON."""
+    """Return the error that an answer is which is no success. `message` is GitHub's."""
     status = answer.status
     write = call.method != "GET"
     reason_id = ""
@@ -235,7 +254,8 @@ def refused(call: Call, answer: Answer, message: str) -> ApiError:
             "see that the number is right and that the token may read this repository"
         )
     kind = call.error if status >= 500 else ApiError
-    text = f"GitHub answered {status} to {call}: {for_terminal(message, _MESSAGE)}"
+    text = f"GitHub answered {status} to {call}"
+    text += f": {for_terminal(message, _MESSAGE)}" if message else ""
     error = kind(text, remedy=remedy, reason_id=reason_id)
     error.status = status
     return error

@@ -83,7 +83,10 @@ def pass_on(inject: str) -> None:
 
 def _spawned(pid: int) -> int:
     """Note the line of the workspace that started a process, and return the pid as it came."""
-    file, line = source_line.nearest(sys._getframe(1))
+    try:
+        file, line = source_line.nearest(sys._getframe(1))
+    except Exception:
+        return pid  # the training gets its child all the same
     if file:
         session.current().notice("spawned", pid=pid, file=file, line=line)
     return pid

@@ -14,80 +14,65 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any
 
-from .process import imported_files, mapped_files
-
-
-class Distribution(NamedTuple):
-    """One that this process imported: its folder of metadata, and which of its `files`, relative to
-    the site folder, were loaded."""
-
-    name: str  # canonical (PEP 503)
-    version: str
-    metadata: str
-    files: list[str]
+from ..trace.format import MAX_DISTRIBUTIONS, MAX_IMPORTS
+from .process import imported_files, mapped_files, printable
 
 
-def imported() -> Iterator[Distribution]:
-    """Yield the imported distributions, site by site."""
+def imported(checkout: Any = None) -> tuple[dict[str, str], list[list[str]]]:
+    """Return canonical name (PEP 503) -> version, by name; and of those that are copies of what the
+    `checkout` holds (`checkout_imports.CheckoutImports`), module, path and name."""
+    versions: dict[str, str] = {}
+    copies: list[list[str]] = []
     for site, loaded in _loaded().items():
-        for entry in metadata_in(site):
-            files = sorted(_owned(entry, loaded))
-            fields = _fields(entry) if files else {}
-            name = canonical(fields.get("name", ""))
-            version = fields.get("version", "")[:200]
-            if name:
-                yield Distribution(name, version, entry, files)
-
-
-def canonical(name: str) -> str:
-    """Return a distribution's name as PEP 503 has it."""
-    return re.sub(r"[-_.]+", "-", name).lower()[:200]
-
-
-def metadata_in(site: str) -> Iterator[str]:
-    """Yield the folders of metadata, or files, in a folder of `sys.path`, if it is one."""
-    for name in sorted(os.listdir(site)) if os.path.isdir(site) else ():
-        if name.endswith((".dist-info", ".egg-info")):
-            yield os.path.join(site, name)
+        for entry in sorted(os.listdir(site) if os.path.isdir(site) else ()):
+            metadata = os.path.join(site, entry)
+            is_one = entry.endswith((".dist-info", ".egg-info"))
+            own = sorted(_owned(metadata, loaded)) if is_one else []
+            fields = _fields(metadata) if own else {}
+            name = re.sub(r"[-_.]+", "-", fields.get("name", "")).lower()[:200]
+            if not name or len(versions) >= MAX_DISTRIBUTIONS:
+                continue
+            versions.setdefault(name, fields.get("version", "")[:200])
+            room = checkout is not None and len(copies) < MAX_IMPORTS
+            if room and checkout.has_copy(metadata, name, own):
+                copy = (_top(own[0]), os.path.join(site, own[0]), name)
+                copies.append(list(map(printable, copy)))
+    return dict(sorted(versions.items())), copies
 
 
 def _loaded() -> dict[str, set[str]]:
     """Return site folder -> files loaded below it, relative to the folder: modules, and libraries
     mapped into memory."""
-    sites = [os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry)]
-    innermost = sorted(sites, key=len, reverse=True)
     files = [file for _, file in imported_files()]
+    sites = {
+        os.path.abspath(entry) + os.sep for entry in filter(os.path.isdir, sys.path)
+    }
+    innermost = sorted(sites, key=len, reverse=True)
     loaded: dict[str, set[str]] = {}
-    for file in files + mapped_files():
-        for site in innermost:
-            if file.startswith(site + os.sep):
-                below = loaded.setdefault(os.path.realpath(site), set())
-                below.add(file[len(site) + 1 :])
-                break
+    for file in (*files, *mapped_files()):
+        site = next(filter(file.startswith, innermost), None)
+        if site is not None:
+            relative = file[len(site) :].replace(os.sep, "/")
+            loaded.setdefault(os.path.realpath(site), set()).add(relative)
     return loaded
 
 
-def _owned(
-    metadata: str,
-    loaded: set[str],
-) -> set[str]:
+def _owned(metadata: str, loaded: set[str]) -> set[str]:
     """Return those of the `loaded` files that a distribution lists; if it has no list, those below
     its top-level names."""
     files = set()
-    for line in _lines(metadata, "RECORD"):
-        separator = '"' if line.startswith('"') else ","
-        files.add(line.lstrip('"').partition(separator)[0].strip())
+    for line in _lines(os.path.join(metadata, "RECORD")):
+        quoted = line.startswith('"')
+        files.add(line.split('"')[1] if quoted else line.partition(",")[0].strip())
     if files:
         return loaded & files
-    lines = _lines(metadata, "top_level.txt")
-    tops = set(map(str.strip, lines))
-    return {file for file in loaded if top(file) in tops}
+    tops = set(map(str.strip, _lines(os.path.join(metadata, "top_level.txt"))))
+    return {file for file in loaded if _top(file) in tops}
 
 
-def top(relative: str) -> str:
+def _top(relative: str) -> str:
     """Return `numpy` of `numpy/core/x.py`, `six` of `six.py`, `_cffi_backend` of
     `_cffi_backend.cpython-311-x86_64-linux-gnu.so`."""
     head, separator, _ = relative.partition("/")
@@ -97,10 +82,8 @@ def top(relative: str) -> str:
 def _fields(metadata: str) -> dict[str, str]:
     """Return the header of a distribution's metadata, by lowercase key."""
     fields: dict[str, str] = {}
-    lines = _lines(metadata, "METADATA") or _lines(metadata, "PKG-INFO")
-    if not lines:
-        lines = _lines(metadata)
-    for line in lines:
+    places = [os.path.join(metadata, name) for name in ("METADATA", "PKG-INFO")]
+    for line in next(filter(None, map(_lines, [*places, metadata])), []):
         if not line.strip():
             break
         key, _, value = line.partition(":")
@@ -108,13 +91,9 @@ def _fields(metadata: str) -> dict[str, str]:
     return fields
 
 
-def _lines(*path: str) -> list[str]:
+def _lines(path: str) -> list[str]:
     try:
-        with open(
-            os.path.join(*path),
-            encoding="utf-8",
-            errors="replace",
-        ) as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.readlines()
     except OSError:
         return []

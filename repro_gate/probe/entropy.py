@@ -93,8 +93,8 @@ class Draws:
 
     def device(self, path: str) -> None:
         """Note a device that is opened, from inside the audit hook."""
-        # above this, the hook and its two handlers
-        self._draw(f"open({path!r})", sys._getframe(4))
+        # above this, the hook and its handler
+        self._draw(f"open({path!r})", sys._getframe(3))
 
     def forked(self) -> None:
         """Forget what the parent found; what this child draws is written at once."""

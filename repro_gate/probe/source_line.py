@@ -147,8 +147,11 @@ def largest_loop() -> str:
     import ast
 
     largest = (0, "")
-    files = {file for _, file in imported_files() if file.endswith(".py")}
-    for path in sorted(filter(inside, files))[:_MODULES]:
+    paths = list[str]()
+    with contextlib.suppress(Exception):
+        files = {file for _, file in imported_files() if file.endswith(".py")}
+        paths = sorted(filter(inside, files))
+    for path in paths[:_MODULES]:
         # not what it was when it was imported, or nested too deep
         with contextlib.suppress(Exception), open(path, "rb") as file:
             for node in ast.walk(ast.parse(file.read(_BYTES))):

@@ -64,6 +64,7 @@ MAX_NAME = 4096
 MAX_ROWS = 1_000_000
 MAX_STEP = 1_000_000_000
 MAX_OPENED = 20_000  # files of one process
+MAX_IMPORTS = 1_000  # of one process
 MAX_DISTRIBUTIONS = 5_000
 MAX_DRAWN = 1_000
 MAX_USES = 20_000  # of factors, in one process: one for each step, factor and line
@@ -75,7 +76,7 @@ LIMITS = {  # event -> how many of one process, or rows of them: the probe write
     "distances": MAX_ROWS,
     "dispatched": MAX_DISPATCHED,
     "drawn": MAX_DRAWN,
-    "imports": 2_000,
+    "imports": 2 * MAX_IMPORTS,
     "loaders": 1_000,
     "network": 100,
     "nonfinite": 1_000,

@@ -145,7 +145,7 @@ def test_a_refusal_has_its_kind_github_s_words_and_the_permission_to_add() -> No
 def test_what_github_says_is_shown_on_one_short_line(github: GitHub, api: Api) -> None:
     long = "bad\n::error::x\x1b[31m\u202e" + "y" * 10_000
     for body, words in (
-        ({"message": "No", "errors": ["why"]}, '"message": "No", "errors": ["why"]'),
+        ({"message": "No", "errors": ["why"]}, 'No; ["why"]'),
         ({"message": long}, "bad"),
         (b"<html>", ""),
         (b"[" * 200_000, ""),

@@ -93,6 +93,19 @@ def test_a_namespace_comes_from_the_workspace_too(place: Path) -> None:
     assert run.ended.tail == (f"{own} 0.25",) and imports(run) == []
 
 
+def test_the_metadata_of_an_old_link_is_found_beside_the_code(place: Path) -> None:
+    code = project(place / "code", "src")
+    [site] = (place / "venv").glob("lib/python*/site-packages")
+    (site / "easy-install.pth").write_text(f"{code / 'src'}\n")
+    metadata = code / "src" / "odepack.egg-info"
+    metadata.mkdir()
+    (metadata / "PKG-INFO").write_text("Name: odepack\nVersion: 1.0\n")
+    source = (
+        "import odepack, importlib.metadata as data\nprint(odepack.RATE, data.version('odepack'))"
+    )
+    assert traced(place, code, source).ended.tail == ("0.25 1.0",)
+
+
 def test_what_git_ignores_comes_from_the_checkout_and_is_named(place: Path) -> None:
     code = project(place / "code", "src")
     pip_install(place / "venv" / "bin", "-e", code)
@@ -154,11 +167,12 @@ def test_a_copy_is_named_by_where_pip_took_it_from(place: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("editable", [["-e"], []])
+@pytest.mark.parametrize("editable", [True, False])
 def test_a_package_only_called_like_a_folder_of_the_checkout_is_no_copy(
-    editable: list[str], place: Path
+    editable: bool, place: Path
 ) -> None:
-    pip_install(place / "venv" / "bin", *editable, project(place / "other", "flat"))
+    other = project(place / "other", "flat")
+    pip_install(place / "venv" / "bin", *(["-e"] if editable else []), other)
     code = project(place / "code", "flat", name="trainer")
     (code / "odepack").mkdir()
     (code / "odepack" / "__init__.py").write_text("RATE = 2\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs.launch import RunResult
-from tests.probe.factors.runs import once, told
+from tests.probe.factors.runs import once, uses_of
 
 # What ipykernel does with a cell: it compiles its text under a name that holds the process's number
 # and a hash of the text.
@@ -67,7 +67,7 @@ def kernel(tmp_path: Path) -> Kernel:
 
 def test_a_line_is_told_by_its_cell(kernel: Kernel) -> None:
     found = [kernel({"watch": True}) for _ in range(2)]
-    lines = [{(use.file, use.line, use.call) for use in told(run, "entropy")} for run in found]
+    lines = [{(use.file, use.line, use.call) for use in uses_of(run, "entropy")} for run in found]
     assert lines[0] == lines[1]  # whatever the process's number
     cells = {(f"nb/train.ipynb#cell {cell}", line) for cell, line in ((1, 3), (3, 2))}
     assert {(file, line) for file, line, _ in lines[0]} == cells
@@ -81,7 +81,7 @@ def test_a_line_is_told_by_its_cell(kernel: Kernel) -> None:
 def test_a_notebook_of_the_runs_own_names_nothing(kernel: Kernel) -> None:
     """papermill writes the notebook that it runs beside the one that it was given."""
     copy = "import shutil; shutil.copy('nb/train.ipynb', 'a.ipynb')"
-    files = {use.file for use in told(kernel({"watch": True}, copy), "entropy")}
+    files = {use.file for use in uses_of(kernel({"watch": True}, copy), "entropy")}
     assert files == {f"nb/train.ipynb#cell {cell}" for cell in (1, 3)}
 
 
