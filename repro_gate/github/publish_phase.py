@@ -176,8 +176,10 @@ def _comment(
     run = decision.workflow_run
     tested = decision.tested_sha
     commit = report.subject.commit
-    merge = tested if job.event_name == "pull_request_target" else job.sha
-    if run is None and tested and commit and commit not in (tested, merge):
+    event = job.event_name
+    merges = event.startswith("pull_request") and event != "pull_request_target"
+    known = (tested, job.sha) if merges else (tested,)
+    if run is None and tested and commit and commit not in known:
         return Posted(
             "skipped",
             f"the checkout is at {commit[:7]}, which is not the pull request's head {tested[:7]}: "
