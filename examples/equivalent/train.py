@@ -1,5 +1,5 @@
-"""A small network that learns the sum of its inputs, in several ways that are the same training: with
-loader workers, in microbatches, on several ranks, compiled."""
+"""A small network that learns the sum of its inputs, in several ways that are the same training:
+with loader workers, in microbatches, on several ranks, compiled."""
 
 import argparse
 import os
@@ -35,8 +35,8 @@ def main():
 
     torch.manual_seed(args.seed)
     model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
-    ranks = int(os.environ.get("WORLD_SIZE", 1))
-    rank = int(os.environ.get("RANK", 0))
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
     if ranks > 1:
         dist.init_process_group("gloo")
         model = nn.parallel.DistributedDataParallel(model)
@@ -47,7 +47,7 @@ def main():
     for inputs, targets in batches(args.seed, args.epochs, args.workers):
         optimizer.zero_grad()
         own = inputs.chunk(ranks)[rank], targets.chunk(ranks)[rank]
-        for rows, sums in zip(*(part.chunk(args.accumulate) for part in own)):
+        for rows, sums in zip(*(part.chunk(args.accumulate) for part in own), strict=True):
             loss = F.mse_loss(model(rows), sums) / args.accumulate
             loss.backward()
         optimizer.step()

@@ -1,4 +1,5 @@
-"""Accelerate: a small network with dropout, that goes on inside an epoch from what `save_state` kept."""
+"""Accelerate: a small network with dropout, that goes on inside an epoch from what `save_state`
+kept."""
 
 import argparse
 import json

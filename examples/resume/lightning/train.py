@@ -1,5 +1,5 @@
-"""Lightning: a small network with dropout, that goes on from the checkpoint of an epoch. Lightning does
-not keep the states of generators, so the module does."""
+"""Lightning: a small network with dropout, that goes on from the checkpoint of an epoch. Lightning
+does not keep the states of generators, so the module does."""
 
 import argparse
 
