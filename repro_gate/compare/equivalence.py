@@ -17,6 +17,7 @@ from statistics import fmean, median
 
 from repro_gate.compare.distances import gap, measurements
 from repro_gate.compare.model import Apart, Equivalence
+from repro_gate.compare.resume import Digests, batches, state_before, unequal
 from repro_gate.compare.traces import processes
 from repro_gate.trace.fields import Measured
 from repro_gate.trace.format import unwrapped
@@ -27,9 +28,8 @@ KINDS = ("gradient", "parameter")  # what the probe measures of another way
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # bits
 _LEFT_OUT = 8  # of as many elements of a parameter, the largest difference is left out
 _EARLY = 32  # steps in which every difference counts
-_JUMP = (
-    300.0  # roundings: a difference that is as large when it first shows is no drift
-)
+# roundings: a difference that is as large when it first shows is no drift
+_JUMP = 300.0
 # Rounding that has grown as much since the first step says nothing any more.
 _AMPLIFIED = 100.0
 _SAME = 0.01  # two scales of a gradient that differ by less are one
@@ -38,6 +38,7 @@ _ORDER = ("gradient", "loss", "parameter")  # in which a step has them
 
 Place = tuple[int, str, str]  # step, kind, name
 Moment = tuple[int, str]  # step, kind
+Traces = Mapping[str, Trace]  # of the processes of a run
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,11 @@ def equivalence_of(
     elif not apart and rounding:
         apart = [*_far(ours, theirs, rounding)]
     until = math.inf if rounding is None else rounding.until
-    beyond = [*_beyond(apart)]
-    if beyond and _drifts(beyond[0]):
-        until = beyond[0].step
+    first = next(filter(_is_beyond, apart), None)
+    if first is not None and _drifts(first):
+        until = first.step
         apart = [item for item in apart if item.step < until]
-        beyond = []
+        first = None
     numbers = [item for item in apart if item.roundings is not None]
     taken = {len(trace.steps) for trace in theirs.values()}
     due = max(len(trace.steps) for trace in ours.values())
@@ -104,24 +105,21 @@ def equivalence_of(
     if taken != {due}:
         listed = " and ".join(map(str, sorted(taken)))
         detail = f"it takes {listed} steps, the reference {due}"
-    equivalent = not beyond and not detail
+    equivalent = first is None and not detail
     return Equivalence(
         name=name,
         compare="bitwise" if perturbed is None else "rounding",
         equivalent=equivalent,
         steps=int(min(due, until)),
         worst=max(numbers, key=lambda item: item.roundings or 0.0, default=None),
-        first=beyond[0] if beyond else None,
+        first=first,
         detail=detail,
-        likely="" if equivalent else _likely(ours, theirs, beyond),
+        likely="" if equivalent else _likely(ours, theirs, first),
     )
 
 
-def _beyond(apart: Iterable[Apart]) -> Iterator[Apart]:
-    """Yield what is too far apart."""
-    for item in apart:
-        if item.roundings is None or item.roundings > ROUNDINGS:
-            yield item
+def _is_beyond(item: Apart) -> bool:
+    return item.roundings is None or item.roundings > ROUNDINGS
 
 
 def _drifts(first: Apart) -> bool:
@@ -131,35 +129,32 @@ def _drifts(first: Apart) -> bool:
     return late and (first.roundings or 0.0) < _JUMP
 
 
-def _initially(
-    ours: Mapping[str, Trace], theirs: Mapping[str, Trace]
-) -> Iterator[Apart]:
+def _initially(ours: Traces, theirs: Traces) -> Iterator[Apart]:
     """Yield the parameters that differ before the first step."""
     for own, other in _pairs(ours, theirs):
-        before = _moments(own).get((-1, "parameter"), {})
-        after = _moments(other).get((-1, "parameter"), {})
-        for name in _differing(before, after):
+        states = [_unwrapped(state_before(it, 0, "parameter")) for it in (own, other)]
+        for name in unequal(*states):
             yield Apart(step=-1, kind="parameter", name=name)
 
 
-def _unequal(ours: Mapping[str, Trace], theirs: Mapping[str, Trace]) -> Iterator[Apart]:
+def _unequal(ours: Traces, theirs: Traces) -> Iterator[Apart]:
     """Yield what differs in any bit: the first gradient, then losses and parameters. Losses of
     another number of microbatches are left out: they cannot be the same bits."""
-    for own, other in _pairs(ours, theirs):
-        before = _moments(own)
-        after = _moments(other)
+    moments = {label: _moments(trace) for label, trace in ours.items()}
+    first = next(iter(moments.values()))
+    for label, trace in theirs.items():
+        before = moments.get(label, first)
+        after = _moments(trace)
         later = [(step, kind) for step, kind in before if kind in ("loss", "parameter")]
         for step, kind in ((0, "gradient"), *sorted(later)):
             a = before.get((step, kind), {})
             b = after.get((step, kind), {})
             if kind == "parameter" or a.keys() == b.keys():
-                for name in _differing(a, b):
+                for name in unequal(a, b):
                     yield Apart(step=step, kind=kind, name=name)
 
 
-def _pairs(
-    ours: Mapping[str, Trace], theirs: Mapping[str, Trace]
-) -> Iterator[tuple[Trace, Trace]]:
+def _pairs(ours: Traces, theirs: Traces) -> Iterator[tuple[Trace, Trace]]:
     """Yield each process of the other way with the one of the reference that it is compared with:
     that of its rank, else the first."""
     first = next(iter(ours.values()))
@@ -167,25 +162,22 @@ def _pairs(
         yield ours.get(label, first), trace
 
 
-def _moments(trace: Trace) -> dict[Moment, dict[str, bytes]]:
-    """Return the digests of each step and kind, by name; of what a step has several times, with
-    their number."""
-    found: dict[Moment, dict[str, bytes]] = defaultdict(dict)
+def _moments(trace: Trace) -> dict[Moment, Digests]:
+    """Return the digests of each step and kind, by name; of losses, with their number."""
+    found: dict[Moment, Digests] = defaultdict(dict)
     for block in trace.blocks:
-        number = f" {block.at}" if block.kind == "loss" else ""
-        for place, row in enumerate(block.rows):
-            name = unwrapped(row[0]) + number
-            found[block.step, block.kind][name] = block.digest(place)
+        digests = _unwrapped(dict(block.named()))
+        if block.kind == "loss":
+            digests = {f"{name} {block.at}": item for name, item in digests.items()}
+        found[block.step, block.kind].update(digests)
     return found
 
 
-def _differing(a: Mapping[str, bytes], b: Mapping[str, bytes]) -> list[str]:
-    return [name for name in a if name in b and a[name] != b[name]]
+def _unwrapped(digests: Digests) -> Digests:
+    return {unwrapped(name): digest for name, digest in digests.items()}
 
 
-def _far(
-    ours: Mapping[str, Trace], theirs: Mapping[str, Trace], rounding: Rounding
-) -> Iterator[Apart]:
+def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
     """Yield how far the other way is from the reference, in multiples of what rounding does: the
     first gradient, then losses and parameters by step."""
     distances: dict[Place, float] = {}
@@ -195,7 +187,7 @@ def _far(
     rows = [
         (place, far, rounding.distances[place])
         for place, far in distances.items()
-        if place in rounding.distances
+        if math.isfinite(rounding.distances.get(place, math.inf))
     ]
     rows += _gaps_of_losses(ours, theirs, rounding)
     rows = [it for it in rows if it[0][0] < rounding.until or it[0][1] == "gradient"]
@@ -205,7 +197,7 @@ def _far(
         yield Apart(step=step, kind=kind, name=name, roundings=count)
 
 
-def _measured(traces: Mapping[str, Trace]) -> Iterator[Measured]:
+def _measured(traces: Traces) -> Iterator[Measured]:
     """Yield the distances of the first gradient and of parameters, after each step that a process
     took."""
     for label, item, _ in measurements(traces):
@@ -286,7 +278,7 @@ def half_ulp(dtype: str, value: float | None) -> float:
 
 
 def _gaps_of_losses(
-    ours: Mapping[str, Trace], theirs: Mapping[str, Trace], rounding: Rounding
+    ours: Traces, theirs: Traces, rounding: Rounding
 ) -> list[tuple[Place, float, float]]:
     """Return for each step how far its losses are apart, and how far rounding carries them. Of
     several microbatches their mean counts, or their sum, where each was divided before; and the
@@ -324,7 +316,7 @@ def _gaps_of_losses(
 
 
 def _losses(
-    traces: Mapping[str, Trace], total: Callable[[Iterable[float]], float]
+    traces: Traces, total: Callable[[Iterable[float]], float]
 ) -> dict[int, float]:
     """Return the loss of each step: the mean over the ranks of what its microbatches come to."""
     by_step: dict[int, list[float]] = defaultdict(list)
@@ -339,25 +331,25 @@ def _losses(
 
 
 def _likely(
-    ours: Mapping[str, Trace],
-    theirs: Mapping[str, Trace],
-    beyond: Sequence[Apart],
+    ours: Traces,
+    theirs: Traces,
+    first: Apart | None,
 ) -> str:
     """Return the reason for a difference where the traces show it, else nothing."""
     own = next(iter(ours.values()))
     other = next(iter(theirs.values()))
     micro = _count(other, "loss") or 1
-    if beyond and beyond[0].step < 0:
+    if first is not None and first.step < 0:
         return "the model begins with other numbers: something draws before it is built"
-    batches = [_batches(trace) for trace in theirs.values()]
-    if len(batches) > 1 and batches[0] and all(it == batches[0] for it in batches):
+    by_rank = [batches(trace, 0) for trace in theirs.values()]
+    if len(by_rank) > 1 and by_rank[0] and all(it == by_rank[0] for it in by_rank):
         return "every rank was given the same batches"
     if micro > 1 and len(set(_shapes(other))) > 1:
         return (
             f"the {micro} microbatches of a step have different shapes: the mean of their means is "
             "not the mean over all"
         )
-    at_gradient = bool(beyond) and beyond[0].kind == "gradient"
+    at_gradient = first is not None and first.kind == "gradient"
     if at_gradient and (words := _scale(_factor(theirs), micro, len(theirs))):
         return words
     if _drawn(own) != _drawn(other):
@@ -365,21 +357,16 @@ def _likely(
             "torch's generator was drawn from otherwise in the first step: dropout, or another "
             "order of draws"
         )
-    if micro == 1 == len(theirs) and _batches(own) != _batches(other):
+    if micro == 1 == len(theirs) and batches(own, 0) != batches(other, 0):
         return "its first batch is another one"
     short = len(other.steps) < len(own.steps)
-    if not beyond and short:
+    if first is None and short:
         return "a window at the end was dropped"
     return ""
 
 
 def _count(trace: Trace, kind: str) -> int:
     return sum(block.kind == kind and block.step == 0 for block in trace.blocks)
-
-
-def _batches(trace: Trace) -> list[bytes]:
-    blocks = trace.blocks
-    return [it.digests for it in blocks if it.kind == "batch" and it.step == 0]
 
 
 def _shapes(trace: Trace) -> Iterator[tuple[tuple[int, ...], ...]]:
@@ -392,13 +379,11 @@ def _drawn(trace: Trace) -> bytes | None:
     """Return the state of torch's generator after the first step."""
     for block in reversed(trace.blocks):
         if block.kind == "rng" and block.step == 0:
-            for place, row in enumerate(block.rows):
-                if row[0] == "torch":
-                    return block.digest(place)
+            return dict(block.named()).get("torch")
     return None
 
 
-def _factor(theirs: Mapping[str, Trace]) -> float | None:
+def _factor(theirs: Traces) -> float | None:
     """Return the one factor that all first gradients of the other way have; None if they have none,
     or another direction."""
     shares = [

@@ -381,6 +381,11 @@ class Apart:
     name: str
     roundings: Amount | None = None
 
+    @property
+    def place(self) -> Divergence:
+        """Return where it is, as a divergence without distances."""
+        return Divergence(step=self.step, kind=self.kind, name=self.name)
+
 
 @dataclass(frozen=True, kw_only=True)
 @described

@@ -9,7 +9,7 @@ steps of the reference is read from its parameters, never from a file's name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -20,7 +20,6 @@ from repro_gate.compare.traces import GROUPS, compare_runs, processes
 from repro_gate.compare.unrecorded import differing_modules
 from repro_gate.escape import listed
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Trace
 
 Digests = dict[str, bytes]  # by name
@@ -69,7 +68,7 @@ def leg_of(
         steps = _common(ours[label], theirs.get(label), begins, reached_end, is_cut)
         first.append(_part(ours[label], begins, steps))
         if label in theirs:
-            batch_count = len(_batches(ours[label], begins))
+            batch_count = len(batches(ours[label], begins))
             second.append(_part(theirs[label], 0, steps, batch_count))
     second += [theirs[label] for label in theirs if label not in ours]
     compared = compare_runs(first, second, artifacts)
@@ -144,7 +143,7 @@ def _fitting(reference: Trace, leg: Trace) -> Iterator[int]:
             if not unequal:
                 yield done
             done = block.step + 1
-        for name, digest in _rows(block) if block.kind == "parameter" else ():
+        for name, digest in block.named() if block.kind == "parameter" else ():
             if name in wanted:
                 (unequal.discard if digest == wanted[name] else unequal.add)(name)
     if not unequal:
@@ -162,7 +161,7 @@ def boundary(leg: Trace, kind: str) -> Digests:
     found: Digests = {}
     for block in before:
         if block.kind == kind:
-            found.update(_rows(block))
+            found.update(block.named())
     return found
 
 
@@ -171,7 +170,7 @@ def state_before(reference: Trace, step: int, kind: str) -> Digests:
     found: Digests = {}
     for block in reference.blocks:
         if block.kind == kind and block.step < step:
-            found.update(_rows(block))
+            found.update(block.named())
     return found
 
 
@@ -192,7 +191,7 @@ def missing_at(
 def _missing(
     reference: Trace, leg: Trace, begins: int, others: Mapping[str, Trace]
 ) -> Iterator[NotRestored]:
-    buffers = _unequal(
+    buffers = unequal(
         state_before(reference, begins, "buffer"), boundary(leg, "buffer")
     )
     if buffers:
@@ -253,7 +252,7 @@ def _generators(
     """Yield the generators whose states differ when the first loss is computed."""
     ours = _generators_at_loss(reference, begins)
     theirs = _generators_at_loss(leg, 0)
-    for name in _unequal(ours, theirs):
+    for name in unequal(ours, theirs):
         owner = next(
             (
                 label
@@ -275,8 +274,8 @@ def _of_generator(name: str) -> str:
 
 
 def _first_batch(reference: Trace, leg: Trace, begins: int) -> Iterator[NotRestored]:
-    expected = _batches(reference, begins)
-    came = _batches(leg, 0)[-len(expected) :] if expected else []
+    expected = batches(reference, begins)
+    came = batches(leg, 0)[-len(expected) :] if expected else []
     if not expected or not came or came[0] == expected[0]:
         return
     steps = {
@@ -392,13 +391,14 @@ def _generators_at_loss(trace: Trace, step: int) -> Digests:
     found: Digests = {}
     for block in trace.blocks:
         if block.step == step and block.kind == "rng":
-            found.update(_rows(block))
+            found.update(block.named())
         if block.step == step and block.kind == "loss":
             return found
     return {}
 
 
-def _batches(trace: Trace, step: int) -> list[bytes]:
+def batches(trace: Trace, step: int) -> list[bytes]:
+    """Return the digests of the batches of a step, in order."""
     return [
         block.digests
         for block in trace.blocks
@@ -417,13 +417,8 @@ def _numbers(trace: Trace, step: int) -> dict[str, float]:
     return found
 
 
-def _rows(block: Block) -> Iterable[tuple[str, bytes]]:
-    digests = block.digests
-    for place, row in enumerate(block.rows):
-        yield row[0], digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
-
-
-def _unequal(ours: Digests, theirs: Digests) -> list[str]:
+def unequal(ours: Digests, theirs: Digests) -> list[str]:
+    """Return the names under which both have something, and not the same."""
     return [name for name in ours if name in theirs and ours[name] != theirs[name]]
 
 

@@ -15,7 +15,7 @@ from repro_gate.compare.equivalence import (
     unmatched,
 )
 from repro_gate.compare.heat_map import state_size
-from repro_gate.compare.model import Divergence, Equivalence
+from repro_gate.compare.model import Equivalence
 from repro_gate.compare.traces import alone, processes
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import listed
@@ -60,15 +60,15 @@ def equivalences_of(results: Results, watch: Watch) -> Equivalences:
             watch.said(request.announcement)
             done[request.name] = run(results.spec, results.folder, request)
     except (KeyboardInterrupt, Inconclusive, OSError) as error:
+        if isinstance(error, KeyboardInterrupt):
+            results.interrupt(error)
         problem = str(error) or "it was interrupted"
-    found = Equivalences()
-    for way in results.spec.equivalent:
-        judged = _judged(way, reference, done, problem)
-        if isinstance(judged, Equivalence):
-            found = replace(found, found=(*found.found, judged))
-        else:
-            found = replace(found, unanswered=(*found.unanswered, judged))
-    return found
+    ways = results.spec.equivalent
+    judged = [_judged(way, reference, done, problem) for way in ways]
+    return Equivalences(
+        found=tuple(item for item in judged if isinstance(item, Equivalence)),
+        unanswered=tuple(item for item in judged if isinstance(item, Reason)),
+    )
 
 
 def next_way(
@@ -158,7 +158,8 @@ def _judged(
     """Return how another way compares, or why that cannot be said."""
     result = done.get(f"equivalent-{way.name}")
     is_rounding = way.compare == "rounding"
-    if is_rounding and not _rounding(done):
+    perturbed = _rounding(done)
+    if is_rounding and perturbed is None:
         result = next((item for item in done.values() if not item.good), None)
     if result is None or not result.good:
         if result is not None:
@@ -177,9 +178,15 @@ def _judged(
             f"{listed(missing, _NAMED)}",
             f"compare ways whose parameters have the same names and shapes {_PAGE}",
         )
-    perturbed = _rounding(done)
     traces = perturbed.traces if perturbed and is_rounding else None
-    return equivalence_of(way.name, reference.traces, result.traces, traces)
+    found = equivalence_of(way.name, reference.traces, result.traces, traces)
+    if is_rounding and found.worst is None and found.first is None:
+        return Reason(
+            "equivalent/not-compared",
+            f"nothing of {way.name} was measured",
+            f"see in the notes why tensors were not kept {_PAGE}",
+        )
+    return found
 
 
 def failures(found: Equivalences) -> Iterator[Reason]:
@@ -189,12 +196,10 @@ def failures(found: Equivalences) -> Iterator[Reason]:
             continue
         parts = [item.detail] if item.detail else []
         if item.first is not None:
-            place = Divergence(
-                step=item.first.step, kind=item.first.kind, name=item.first.name
-            )
             far = item.first.roundings
             count = "" if far is None else f", by {roundings(far)}"
-            parts.append(f"it differs {place_of(place, item.first.step + 1)}{count}")
+            where = place_of(item.first.place, item.first.step + 1)
+            parts.append(f"it differs {where}{count}")
         if item.likely:
             parts.append(item.likely)
         limit = f" (at most {ROUNDINGS:g} count as the same)"

@@ -77,6 +77,8 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
             leg = _judged(results, reference, last, found.legs)
             found = replace(found, legs=(*found.legs, leg))
     except (KeyboardInterrupt, Inconclusive, OSError) as error:
+        if isinstance(error, KeyboardInterrupt):
+            results.interrupt(error)
         return replace(found, problem=str(error) or "it was interrupted")
     return found
 

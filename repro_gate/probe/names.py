@@ -17,7 +17,7 @@ from collections import UserDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..trace.format import MAX_NAME
+from ..trace.format import MAX_NAME, WRAPPED
 
 _WRAPPERS = {
     "DistributedDataParallel",
@@ -25,7 +25,6 @@ _WRAPPERS = {
     "OptimizedModule",
     "FullyShardedDataParallel",
 }
-_WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 _LEAVES = 100_000
 SCALARS = (
     str,
@@ -240,7 +239,7 @@ def _join(
     name: str,
     key: Any,
 ) -> str:
-    if key in _WRAPPED:
+    if key in WRAPPED:
         return name
     return (f"{name}.{key}" if name else str(key))[:MAX_NAME]
 

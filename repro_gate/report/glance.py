@@ -124,9 +124,7 @@ def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
             2,
             say(wording.resume(report.resume), "message"),
         )
-        steps = report.determinism.steps if report.determinism else 0
-        ways = wording.equivalent(report.equivalences, steps)
-        yield row("equivalent", 2, say(ways, "message"))
+        yield row("equivalent", 2, say(wording.equivalent(report), "message"))
         yield row(
             "compared",
             7,

@@ -10,7 +10,6 @@ from typing import TypeAlias
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import (
     Comparison,
-    Divergence,
     Equivalence,
     NoiseFloor,
     Resumption,
@@ -347,14 +346,9 @@ def _ways(ways: Sequence[Equivalence]) -> Items:
         places = {"first": item.first, "farthest": item.worst}
         for label, apart in places.items():
             if apart is not None:
-                place = Divergence(
-                    step=apart.step,
-                    kind=apart.kind,
-                    name=apart.name,
-                )
                 count = apart.roundings
                 far = "" if count is None else f": {wording.roundings(count)}"
-                lines.append(phrase(f"{label}: {{}}{far}", wording.where(place)))
+                lines.append(phrase(f"{label}: {{}}{far}", wording.where(apart.place)))
         entries.append([*lines, say(item.likely, "message")])
     return _items(entries)
 

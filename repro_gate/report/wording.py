@@ -20,7 +20,6 @@ from repro_gate.compare.model import (
     STEPS,
     Comparison,
     Divergence,
-    Equivalence,
     NoiseFloor,
     Resumption,
 )
@@ -416,10 +415,11 @@ def roundings(count: float) -> str:
     return f"{number if count < 1e9 else f'{count:.1e}'} times what rounding does"
 
 
-def equivalent(found: Sequence[Equivalence], steps: int) -> str:
+def equivalent(report: Report) -> str:
     """Return the other ways to the same training, in a line; empty if there are none."""
     words = []
-    for item in found:
+    steps = report.determinism.steps if report.determinism else 0
+    for item in report.equivalences:
         far = item.worst.roundings if item.worst else None
         how = roundings(far) if far else "bitwise identical"
         if item.steps < steps:

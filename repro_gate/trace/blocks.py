@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,6 +72,12 @@ class Block:
     def digests(self) -> bytes:
         """Return the digests, read where they lie."""
         return self.content if isinstance(self.content, bytes) else self.content.read()
+
+    def named(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the name and the digest of each row; they are read once."""
+        digests = self.digests
+        for place, row in enumerate(self.rows):
+            yield row[0], digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
 
     def digest(self, place: int) -> bytes:
         """Return that of the row at `place`."""

@@ -90,13 +90,15 @@ LIMITS = {  # event -> how many of one process, or rows of them: the probe write
     "uses": MAX_USES,
 }
 
-# parts of a parameter's name that come from a wrapper of the model: DDP, compile, FSDP, checkpoints
-WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+# parts of a parameter's name that come from a wrapper of a module, and are never its own
+WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 def unwrapped(name: str) -> str:
-    """Return the name that a parameter has without the wrappers of its model."""
-    return ".".join([part for part in name.split(".") if part not in WRAPPERS])
+    """Return the name that a parameter has without the wrappers of its model, DDP's `module`
+    too."""
+    parts = name.split(".")
+    return ".".join([part for part in parts if part not in ("module", *WRAPPED)])
 
 
 # Names of variables that hold a secret: by a word of the name; personal access tokens, data source

@@ -113,6 +113,13 @@ def test_a_way_that_was_not_compared_is_no_pass(
     assert not said.found and [item.id for item in said.unanswered] == [reason]
 
 
+def test_where_nothing_was_measured_it_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = training(4)
+    blocks = [item for item in trace.blocks if item.kind != "loss"]
+    said = judged(monkeypatch, run("other", replace(trace, blocks=blocks)), PARTS)
+    assert not said.found and [it.id for it in said.unanswered] == ["equivalent/not-compared"]
+
+
 def test_interrupted_or_without_room_it_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (OSError(28, "No space left"), KeyboardInterrupt()):
 
@@ -120,8 +127,11 @@ def test_interrupted_or_without_room_it_is_no_pass(monkeypatch: pytest.MonkeyPat
             raise error
 
         monkeypatch.setattr(module, "run", fails)
-        said = equivalences_of(series(PARTS, WORKERS), Watch())
+        found = series(PARTS, WORKERS)
+        said = equivalences_of(found, Watch())
         assert [item.id for item in said.unanswered] == ["equivalent/crashed"] * 2
+        # after Ctrl-C nothing more is run
+        assert bool(found.interrupted) == isinstance(error, KeyboardInterrupt)
 
 
 def test_only_a_section_that_the_spec_has_is_looked_at() -> None:
