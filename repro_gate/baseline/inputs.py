@@ -62,12 +62,12 @@ def config_hash_of(
             path = os.path.relpath(real, snapshot.source)
         left_out.add(path)
     digest = None
-    # the file itself, or the snapshot's copy, unless git ignores it
-    for place in (
-        (spec.path.parent, snapshot.root / folder) if spec.env.lockfile else ()
-    ):
+    # the snapshot's copy, or, where git ignores it, the file itself
+    places = (snapshot.root / folder, spec.path.parent) if spec.env.lockfile else ()
+    for place in places:
         with contextlib.suppress(OSError, ValueError):  # ValueError: a NUL in the path
             digest = f"sha256:{file_sha256(place / lock)}"
+            break
     code = code_digest(snapshot.root, left_out)
     recipe = recipe_inputs(spec, code, data, digest, folder)
     return hash_inputs(recipe, platform_inputs(facts, machine, image))
