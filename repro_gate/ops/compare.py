@@ -60,11 +60,11 @@ def _both(here: Arm, there: Arm) -> Arm:
         return here
     repeated = here.outcome == "repeats"
     if there.outcome in ENDED:
-        message = f"in a second process: {there.message}"
+        message = f"in a second process: {there.message}"[:1_000]
         ended = replace(here, outcome=there.outcome, message=message)
         return ended if repeated else here
     if there.outcome not in ("repeats", "differs"):
-        message = f"it ran in one process and not in another: {there.message}"
+        message = f"it ran in one process and not in another: {there.message}"[:1_000]
         return replace(here, outcome="differs", message=message)
     digests = zip(here.digests, there.digests, strict=False)
     moved = any(one != two for one, two in digests)
