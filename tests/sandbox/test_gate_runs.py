@@ -211,7 +211,7 @@ with open(os.environ["REPRO_GATE_PROBE"]) as file:
     config = json.load(file)
 record("loss", 1.0)
 step()
-[trace] = glob.glob(config["traces"] + "/%d-*.jsonl" % os.getpid())
+[trace] = glob.glob(config["traces"] + "/*-%d.trace.jsonl" % os.getpid())
 os.unlink(trace)
 os.symlink(os.environ["SECRET"], trace)
 failure = os.path.join(config["traces"], "failure.json")
