@@ -166,7 +166,7 @@ def _moments(trace: Trace) -> dict[Moment, Digests]:
     """Return the digests of each step and kind, by name; of losses, with their number."""
     found: dict[Moment, Digests] = defaultdict(dict)
     for block in trace.blocks:
-        digests = _unwrapped(dict(block.named()))
+        digests = _unwrapped(dict(block.items()))
         if block.kind == "loss":
             digests = {f"{name} {block.at}": item for name, item in digests.items()}
         found[block.step, block.kind].update(digests)
@@ -379,7 +379,7 @@ def _drawn(trace: Trace) -> bytes | None:
     """Return the state of torch's generator after the first step."""
     for block in reversed(trace.blocks):
         if block.kind == "rng" and block.step == 0:
-            return dict(block.named()).get("torch")
+            return dict(block.items()).get("torch")
     return None
 
 

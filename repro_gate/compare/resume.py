@@ -143,7 +143,7 @@ def _fitting(reference: Trace, leg: Trace) -> Iterator[int]:
             if not unequal:
                 yield done
             done = block.step + 1
-        for name, digest in block.named() if block.kind == "parameter" else ():
+        for name, digest in block.items() if block.kind == "parameter" else ():
             if name in wanted:
                 (unequal.discard if digest == wanted[name] else unequal.add)(name)
     if not unequal:
@@ -161,7 +161,7 @@ def boundary(leg: Trace, kind: str) -> Digests:
     found: Digests = {}
     for block in before:
         if block.kind == kind:
-            found.update(block.named())
+            found.update(block.items())
     return found
 
 
@@ -170,7 +170,7 @@ def state_before(reference: Trace, step: int, kind: str) -> Digests:
     found: Digests = {}
     for block in reference.blocks:
         if block.kind == kind and block.step < step:
-            found.update(block.named())
+            found.update(block.items())
     return found
 
 
@@ -391,7 +391,7 @@ def _generators_at_loss(trace: Trace, step: int) -> Digests:
     found: Digests = {}
     for block in trace.blocks:
         if block.step == step and block.kind == "rng":
-            found.update(block.named())
+            found.update(block.items())
         if block.step == step and block.kind == "loss":
             return found
     return {}

@@ -73,7 +73,7 @@ class Block:
         """Return the digests, read where they lie."""
         return self.content if isinstance(self.content, bytes) else self.content.read()
 
-    def named(self) -> Iterator[tuple[str, bytes]]:
+    def items(self) -> Iterator[tuple[str, bytes]]:
         """Yield the name and the digest of each row; they are read once."""
         digests = self.digests
         for place, row in enumerate(self.rows):
