@@ -20,6 +20,7 @@ from repro_gate.compare.traces import GROUPS, compare_runs, processes
 from repro_gate.compare.unrecorded import differing_modules
 from repro_gate.escape import listed
 from repro_gate.trace.blocks import Block
+from repro_gate.trace.format import SCALER
 from repro_gate.trace.model import Trace
 
 Digests = dict[str, bytes]  # by name
@@ -199,14 +200,19 @@ def _missing(
     if begins:
         yield from _optimizer(reference, leg, begins)
     yield from _hyperparameters(reference, leg, begins)
+    if unequal(_scaler(reference, begins), _scaler(leg, 0)):
+        sentence = (
+            "the gradient scaler has another scale, or another count of good steps"
+        )
+        yield NotRestored("scaler", sentence)
     yield from _generators(reference, leg, begins, others)
     yield from _first_batch(reference, leg, begins)
 
 
 def _optimizer(reference: Trace, leg: Trace, begins: int) -> Iterator[NotRestored]:
     """Yield what the optimizer's state lacks: averages by parameter, and counts of steps."""
-    ours = _without_groups(state_before(reference, begins, "optimizer"))
-    theirs = _without_groups(boundary(leg, "optimizer"))
+    ours = _by_parameter(state_before(reference, begins, "optimizer"))
+    theirs = _by_parameter(boundary(leg, "optimizer"))
     counters = {name for name in ours if name.endswith(".step")}
     empty = {name for name in ours if name not in theirs}
     unequal = {name for name in ours if name in theirs and ours[name] != theirs[name]}
@@ -322,7 +328,7 @@ def _later(found: Divergence, begins: int) -> Iterator[NotRestored]:
 
 def _anew(leg: Mapping[str, Trace]) -> NotRestored:
     """Return what a leg lacks that begins with the parameters of before the first step."""
-    if any(_without_groups(boundary(trace, "optimizer")) for trace in leg.values()):
+    if any(_by_parameter(boundary(trace, "optimizer")) for trace in leg.values()):
         sentence = "its parameters are those of before the first step, its optimizer has a state"
         return NotRestored("parameters", sentence)
     sentence = "it began anew: its parameters are those of before the first step"
@@ -406,6 +412,15 @@ def batches(trace: Trace, step: int) -> list[bytes]:
     ]
 
 
+def _scaler(trace: Trace, step: int) -> Digests:
+    """Return what the gradient scaler had in a step."""
+    found: Digests = {}
+    for block in trace.blocks:
+        if block.step == step and block.kind == "optimizer":
+            found.update(it for it in block.items() if it[0].startswith(SCALER))
+    return found
+
+
 def _numbers(trace: Trace, step: int) -> dict[str, float]:
     """Return the hyperparameters that a step recorded last, by name."""
     found: dict[str, float] = {}
@@ -422,8 +437,10 @@ def unequal(ours: Digests, theirs: Digests) -> list[str]:
     return [name for name in ours if name in theirs and ours[name] != theirs[name]]
 
 
-def _without_groups(state: Digests) -> Digests:
-    return {name: item for name, item in state.items() if not name.startswith(GROUPS)}
+def _by_parameter(state: Digests) -> Digests:
+    """Return an optimizer's state without what belongs to no parameter."""
+    others = (GROUPS, SCALER)
+    return {name: item for name, item in state.items() if not name.startswith(others)}
 
 
 def _owner(name: str) -> str:

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
+import msgspec
+
 from repro_gate._version import DOCS_URL
-from repro_gate.compare.model import Divergence, Leg, Resumption
+from repro_gate.compare.model import Divergence, Leg, NotRestored, Resumption
 from repro_gate.compare.resume import beginnings, leg_of
 from repro_gate.compare.traces import processes
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.escape import for_terminal
+from repro_gate.escape import for_terminal, listed
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of
 from repro_gate.runs.ending import PREEMPTED, last_exception
@@ -25,6 +27,7 @@ from repro_gate.runs.series import run
 from repro_gate.trace.model import Trace
 
 LEGS = 3
+_GRACE = 30.0  # seconds between SIGTERM and SIGKILL, as Slurm and Kubernetes have it
 _PAGE = f"({DOCS_URL}/resume.md)"
 _REMEDY = "save in the checkpoint what is named, and load it before the first step that goes on"
 
@@ -66,16 +69,30 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
             reason_id="usage/resume",
         )
     found = Resumed()
-    last = None
+    last: RunResult | None = None
     try:
         while request := next_leg(results, reference, found.legs, last):
             watch.said(for_terminal(request.announcement))
             stop = _Stop(reference, is_first=not found.legs)
+            before = last
             last = run(results.spec, results.folder, request, stop.tick)
-            if not last.good and last.outcome != PREEMPTED:
+            is_torn = before is not None and before.half_written
+            if last.good or last.outcome == PREEMPTED:
+                leg = _judged(results, reference, last, found.legs)
+            elif is_torn:
+                end = found.legs[-1].ends
+                leg = Leg(
+                    number=len(found.legs) + 1, begins=end, ends=end, identical=False
+                )
+            else:
                 return replace(found, broken=last)
-            leg = _judged(results, reference, last, found.legs)
+            if is_torn and not leg.identical:
+                leg = msgspec.structs.replace(
+                    leg, not_restored=(_torn(request), *leg.not_restored)
+                )
             found = replace(found, legs=(*found.legs, leg))
+            for note in notes(found.legs, last):
+                results.warn(f"resume: {note}")
     except (KeyboardInterrupt, Inconclusive, OSError) as error:
         if isinstance(error, KeyboardInterrupt):
             results.interrupt(error)
@@ -97,8 +114,8 @@ def next_leg(
     wanted = spec.resume
     seed = str(reference.request.arm.seed)
     assert wanted is not None  # the caller asked
-    preempt = {"after": wanted.after, "checkpoint": wanted.checkpoint}
-    stops = {"preempt": preempt} if number < LEGS else {}
+    is_stopped = number < LEGS
+    stops = {"preempt": asdict(wanted)} if is_stopped else {}
     first = replace(
         reference.request,
         name=f"leg-{number}",
@@ -106,12 +123,14 @@ def next_leg(
         keep_final=False,
         observe=False,
         auxiliary=True,
+        grace=_GRACE if is_stopped and wanted.stop == "term" else 0.0,
         announcement=f"resume: a run that is stopped at a checkpoint after {wanted.after} steps",
     )
     if last is None:
         return first
     stopped = last.outcome == PREEMPTED and last.checkpoint
-    if not stopped or number > LEGS or not legs[-1].identical:
+    ended = not stopped or legs[-1].ends >= reference.steps
+    if ended or number > LEGS or not legs[-1].identical:
         return None
     command = wanted.run or spec.train.run or ""
     blanks = {"seed": seed, "checkpoint": shlex.quote(last.checkpoint)}
@@ -121,8 +140,40 @@ def next_leg(
         first,
         command=command,
         goes_on=True,
+        checkpoint=last.checkpoint,
         announcement=f"resume: on from {last.checkpoint}, stopped after step {legs[-1].ends - 1}",
     )
+
+
+def notes(legs: Sequence[Leg], last: RunResult) -> Iterator[str]:
+    """Yield what a reader should know of the newest leg, and what decides nothing. Pure."""
+    leg = legs[-1]
+    if last.in_place:
+        yield (
+            f"{last.request.checkpoint} was written over in place: a job that is killed meanwhile "
+            "loses it; write the checkpoint beside it, then rename it"
+        )
+    if last.read_beside:
+        yield (
+            f"a training that goes on also reads {listed(last.read_beside, 3)}: a job that gets "
+            "the checkpoint alone would lack it"
+        )
+    if len(legs) > 1 and leg.begins < legs[-2].begins:
+        yield (
+            f"{last.name} goes on from step {leg.begins}, though the leg before it began at step "
+            f"{legs[-2].begins}: not from the newest checkpoint"
+        )
+    if len(legs) == 2 and leg.identical and last.outcome != PREEMPTED:
+        yield (
+            "the training was stopped once only: it ended before another checkpoint came. Some "
+            "faults show from the second time on; lower resume.after"
+        )
+
+
+def _torn(request: RunRequest) -> NotRestored:
+    """Return what a leg lacks that went on from half a checkpoint."""
+    sentence = f"{request.checkpoint} was being written when the training was stopped"
+    return NotRestored("checkpoint", sentence)
 
 
 def _judged(
@@ -183,6 +234,13 @@ def failures(found: Resumed | None) -> Iterator[Reason]:
                 "resume/no-progress",
                 f"it goes back to step {leg.begins} each time it goes on: it never gets on",
                 f"let it save a newer checkpoint than the one that it went on from {_PAGE}",
+            )
+        elif any(item.component == "checkpoint" for item in leg.not_restored):
+            yield Reason(
+                "resume/half-written",
+                f"{leg.not_restored[0].message}, after step {before.ends - 1}, and the training "
+                "does not go on from it: a preemption loses it",
+                f"write the checkpoint beside the last one, then rename it {_PAGE}",
             )
         elif not leg.identical:
             lost = "; ".join(item.message for item in leg.not_restored)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from operator import attrgetter, ne
 from typing import Any
 
@@ -162,7 +163,7 @@ def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
         "robustness.vary": dict.fromkeys(spec.robustness.vary, "varied"),
         "train.env": spec.train.env,
         "random-state.seeds": {"": len(spec.random_state.seeds)},
-        "resume": vars(spec.resume) if spec.resume else {},
+        "resume": asdict(spec.resume) if spec.resume else {},
         "equivalent": {it.name: f"{it.compare}: {it.run}" for it in spec.equivalent},
         "capture.artifacts": dict.fromkeys(spec.capture.artifacts, "compared"),
         "env.image": {"": image and ("by digest" if "@" in image else "by tag")},

@@ -52,6 +52,7 @@ def watch(main: Any) -> None:
 
     def scale(original: Any, scaler: Any, outputs: Any) -> Any:
         scaled = original(scaler, outputs)
+        main.of_thread().tensors.scaler = scaler
         if isinstance(scaled, torch.Tensor) and scaled is not outputs:
             scaled._repro_gate_loss = outputs.detach()
         return scaled

@@ -238,15 +238,18 @@ class Session:
 
     def _preempted(self) -> None:
         """Write which checkpoint was made or changed since a leg began that is to be stopped, once
-        it has done its steps; then wait to be killed."""
+        it has done its steps; then wait to be killed. One that is asked to end goes on."""
         leg = self.config.get("preempt")
         if not leg or self._steps < leg["after"]:
             return
+        asked = leg["stop"] == "term"
         path = newest(self.config["cwd"], leg["checkpoint"], self.config["started"])
-        if path:
-            self.event("preempted", steps=self._steps, checkpoint=path[:MAX_NAME])
+        if self._steps == leg["after"] if asked else path:
+            self.flush()
+            name = path[:MAX_NAME] or leg["checkpoint"]
+            self.event("preempted", steps=self._steps, checkpoint=name)
             self._writer.write(wait=True)  # type: ignore[union-attr]
-            while True:
+            while not asked:
                 _SLEEP(1.0)
 
     def note(self, identifier: str, message: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..trace.format import MAX_NAME
+from ..trace.format import MAX_NAME, SCALER
 from ..trace.writer import Row
 from . import distance, names, sdk
 from .digest import SLOT, begin, describe
@@ -26,6 +26,7 @@ class Tensors:
         self.made = WeakByIdentity()
         # those that make no steps of their own, with how many gradients were taken at their last
         self.updating = WeakByIdentity()
+        self.scaler: Any = None  # the GradScaler that scaled a loss last
         self.names = names.Names()
         self.serve(session)
 
@@ -110,8 +111,14 @@ class Tensors:
         return [(by_id[id(item)], item) for item in updated]
 
     def optimizer_state(self, optimizer: Any) -> None:
-        """Record the state of each parameter and the hyperparameters of each group."""
-        tensors: list[Item] = []
+        """Record the state of each parameter, the hyperparameters of each group, and what the
+        gradient scaler has until its `update`."""
+        scaler = vars(self.scaler) if self.scaler else {}
+        tensors: list[Item] = [
+            (f"{SCALER}{name}", scaler[name])
+            for name in ("_scale", "_growth_tracker")
+            if isinstance(scaler.get(name), torch.Tensor)
+        ]
         scalars: list[Item] = []
         for item in self.state_items(optimizer):
             if isinstance(item[1], torch.Tensor):

@@ -68,7 +68,7 @@ def ending_of(
             f"it was still running after {spec.train.timeout:g} s and was ended",
             "raise train.timeout, lower train.steps, or find what it waits for in the log's end",
         )
-    if ended.stopped == PREEMPTED:
+    if ended.stopped == PREEMPTED or watcher.asked:
         return Ending("preempted")
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Ending("interrupted", "run/ended-early", ended.stopped)

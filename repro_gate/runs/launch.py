@@ -96,6 +96,9 @@ class RunRequest:
     dispensable: bool = False  # it does not count if it ends badly
     command: str = ""  # in place of `train.run`, its blanks filled in
     goes_on: bool = False  # in the workspace as the run before it left it
+    checkpoint: str = ""  # from which it goes on, relative to its folder
+    # seconds that it has after SIGTERM, where `tick` ends it; 0: it is killed
+    grace: float = 0.0
     announcement: str = ""  # a sentence before it starts
 
 
@@ -111,6 +114,16 @@ class RunResult(Ending):
     left: Left = field(default_factory=Left)
     artifacts: Mapping[str, Collected] = field(default_factory=dict)  # by their names
     checkpoint: str = ""  # at which a leg was stopped, relative to its folder
+    half_written: bool = False  # the checkpoint was open for writing then
+    in_place: bool = (
+        False  # the one from which it went on was written over, not replaced
+    )
+    read_beside: tuple[
+        str, ...
+    ] = ()  # what it read of the leg before, but for the checkpoint
+    writing: tuple[
+        str, ...
+    ] = ()  # files that were being written when the gate ended it
     unmatched: tuple[str, ...] = ()  # globs of capture.artifacts that matched nothing
     unrecorded: Unrecorded = field(default_factory=Unrecorded)  # what nothing compares
 
@@ -180,7 +193,9 @@ def launch(
             reason_id="run/no-working-directory",
         )
     chown_to_training(gate.sandbox, folder)
-    watcher = Watcher(folder, nonce, tick, gate.sandbox, spec.train.timeout)
+    watcher = Watcher(
+        folder, nonce, tick, gate.sandbox, spec.train.timeout, request.grace
+    )
     with as_training_user(gate.sandbox):
         text = _command(spec, request, place.cwd)
     if _SIMPLE.fullmatch(text.strip()):
@@ -233,6 +248,7 @@ def launch(
         traces=tuple(traces),
         folder=folder,
         left=left,
+        writing=watcher.writing,
     )
 
 

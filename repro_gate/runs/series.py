@@ -3,16 +3,18 @@ is decided in `order.py`, how they compare in `results.py`."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from repro_gate.compare.unrecorded import Left
 from repro_gate.data.declared import changed_data, read_data_state
 from repro_gate.errors import Inconclusive
-from repro_gate.files import remove_tree
+from repro_gate.files import closing, is_below, remove_tree
 from repro_gate.machine import other_gpu_processes
 from repro_gate.runs import variation
 from repro_gate.runs.artifacts import collect
@@ -31,8 +33,8 @@ from repro_gate.runs.workspaces import (
     workspace_as_left,
 )
 from repro_gate.sandbox.cleanup import MOST
-from repro_gate.sandbox.identity import as_training_user
-from repro_gate.spec.model import Spec
+from repro_gate.sandbox.identity import as_training_user, open_written
+from repro_gate.spec.model import Resume, Spec
 from repro_gate.trace.newest import newest
 
 
@@ -90,13 +92,57 @@ def run(
         else fresh_workspace(spec, folder, request.varied)
     )
     began = time.time()
-    result = launch(spec, request, folder, workspace, tick)
-    if result.outcome == PREEMPTED and spec.resume is not None:
-        with as_training_user(folder.sandbox):
-            found = newest(str(workspace.cwd), spec.resume.checkpoint, began)
-        result = replace(result, checkpoint=found)
+    with _followed(workspace.cwd / request.checkpoint, folder) as was_written_over:
+        result = launch(spec, request, folder, workspace, tick)
+        if spec.resume is not None and (request.goes_on or result.outcome == PREEMPTED):
+            result = _with_checkpoint(spec.resume, folder, workspace, result, began)
+            result = replace(result, in_place=was_written_over())
     is_whole = request.collect and result.outcome != PREEMPTED
     return _collected(spec, folder, workspace, result) if is_whole else result
+
+
+@contextlib.contextmanager
+def _followed(path: Path, folder: GateFolder) -> Iterator[Callable[[], bool]]:
+    """Hold a file open, so that no other one gets its inode, and say later whether it itself was
+    written to. Of a folder, and of what is not there, that is False."""
+    with contextlib.ExitStack() as stack:
+        try:
+            handle = stack.enter_context(closing(open_written(path, folder.sandbox)))
+        except OSError:
+            yield lambda: False
+            return
+        before = os.fstat(handle).st_mtime_ns
+        yield lambda: os.fstat(handle).st_mtime_ns != before
+
+
+def _with_checkpoint(
+    resume: Resume,
+    folder: GateFolder,
+    workspace: Workspace,
+    result: RunResult,
+    began: float,
+) -> RunResult:
+    """Return a leg with the checkpoint that it left, and with the files that it read beside the one
+    from which it went on: those that are not in the checkout."""
+    with as_training_user(folder.sandbox):
+        name = newest(str(workspace.cwd), resume.checkpoint, began)
+    path = os.path.realpath(workspace.cwd / name)
+    loaded = os.path.relpath(workspace.cwd / result.request.checkpoint, workspace.root)
+    read = {
+        item.path for trace in result.traces for item in trace.opened if item.inside
+    }
+    beside = [
+        item
+        for item in sorted(read)
+        if not is_below(item, [loaded])
+        and not os.path.lexists(folder.snapshot.root / item)
+    ]
+    return replace(
+        result,
+        checkpoint=name,
+        half_written=bool(name) and any(is_below(it, [path]) for it in result.writing),
+        read_beside=tuple(beside),
+    )
 
 
 def _watched(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import psutil
 
+from repro_gate.machine import descendants
 from repro_gate.sandbox.identity import Sandbox, as_training_user, open_written
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Budget, Trace, TraceError
@@ -50,6 +52,7 @@ class Watcher:
         tick: Tick,
         sandbox: Sandbox,
         timeout: float,
+        grace: float = 0.0,
     ) -> None:
         self.folder = folder
         self.nonce = nonce
@@ -63,6 +66,12 @@ class Watcher:
         self.untraced: dict[int, Untraced] = {}
         self.trace_problem: str | None = None
         self.ended_at: float | None = None
+        # seconds between SIGTERM, where `tick` ends the run, and SIGKILL
+        self.grace = grace
+        self.asked = ""  # why SIGTERM was sent; empty: it was not
+        self.writing: tuple[
+            str, ...
+        ] = ()  # files open for writing when `tick` ended it
 
     def look(self, alive: list[psutil.Process]) -> str | None:
         """Take in what is new. Ends the run where its trace is broken, or where it does not leave
@@ -99,7 +108,27 @@ class Watcher:
             self.ended_at = self.ended_at or now
             if now - self.ended_at > STOP_GRACE:
                 return "steps"
-        return self.tick(traces)
+        reason = self.tick(traces)
+        if reason and self.grace:
+            return self._ask(reason, alive, traces)
+        if reason:
+            self.writing = self.writing or _open_for_writing(self.sandbox)
+        return reason
+
+    def _ask(
+        self, reason: str, alive: Sequence[psutil.Process], traces: Sequence[Trace]
+    ) -> str | None:
+        """Send SIGTERM to the processes of the run that train, once. Return the reason when they
+        have had their time."""
+        trained = {trace.pid for trace in traces if trace.trained}
+        for process in () if self.asked else alive:
+            if process.pid in trained:
+                with contextlib.suppress(psutil.Error), as_training_user(self.sandbox):
+                    process.send_signal(signal.SIGTERM)
+                self.asked = reason
+                self.ended_at = time.monotonic()
+        late = self.ended_at and time.monotonic() - self.ended_at > self.grace
+        return reason if self.asked and late else None
 
     def _suspect(self, process: psutil.Process) -> None:
         key = (process.pid, process.create_time())
@@ -116,6 +145,15 @@ def _has_torch(pid: int) -> bool:
     millions: MAPS_BYTES are read."""
     with open(f"/proc/{pid}/maps", "rb") as file:
         return b"libtorch" in file.read(MAPS_BYTES)
+
+
+def _open_for_writing(sandbox: Sandbox) -> tuple[str, ...]:
+    """Return the paths of files that processes below the gate have open for writing."""
+    found: list[str] = []
+    for process in descendants(os.getpid()):
+        with contextlib.suppress(psutil.Error, OSError), as_training_user(sandbox):
+            found += [it.path for it in process.open_files() if it.mode != "r"]
+    return tuple(found)
 
 
 def failure_in(folder: Path, sandbox: Sandbox) -> str | None:

@@ -162,11 +162,12 @@ class Hardware:
 @dataclass(frozen=True)
 class Resume:
     """`resume:`. Training is stopped at the first `checkpoint` after `after` steps, twice, and goes
-    on by `run` (None: `train.run`)."""
+    on by `run` (None: `train.run`). `stop` is `kill`, or `term`: asked by SIGTERM to end."""
 
     after: int
     checkpoint: str
     run: str | None = None
+    stop: str = "kill"
 
 
 @dataclass(frozen=True)

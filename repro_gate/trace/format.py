@@ -90,6 +90,7 @@ LIMITS = {  # event -> how many of one process, or rows of them: the probe write
     "uses": MAX_USES,
 }
 
+SCALER = "grad_scaler."  # how the names of a gradient scaler's state begin
 # parts of a parameter's name that come from a wrapper of a module, and are never its own
 WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 

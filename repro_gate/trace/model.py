@@ -312,7 +312,8 @@ class Stopped(Event):
 
 
 class Preempted(Event):
-    """The process waits for its end: a checkpoint is there after as many steps as were wanted."""
+    """The process may be ended: it has done its steps. One that is to be killed has made a
+    checkpoint, and waits."""
 
     steps: Count
     checkpoint: Name

@@ -3,8 +3,8 @@ a checkpoint can lack something, one leg of real training each; bad input."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,8 @@ import pytest
 from repro_gate.compare.model import Leg
 from repro_gate.compare.resume import leg_of
 from repro_gate.trace.model import Trace
-from tests.support.gates import ROOT, gate
-from tests.support.tracing import trace_script
+from tests.support.gates import ROOT, Gated, gate
+from tests.support.tracing import trace_cases, trace_script, trained
 
 pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "examples" / "resume"
@@ -33,6 +33,7 @@ model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), to
 average = copy.deepcopy(model)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.5)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
 data = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
 noise = torch.Generator().manual_seed(7)
 done, best = 0, 1e9
@@ -40,6 +41,7 @@ if saved:
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     schedule.load_state_dict(saved["schedule"])
+    scaler.load_state_dict(saved["scaler"])
     average.load_state_dict(saved["average"])
     noise.set_state(saved["noise"])
     done = saved["step"]
@@ -59,15 +61,16 @@ for epoch in range(3):
         x = x + 0.01 * torch.randn(x.shape, generator=noise) + 0.01 * random.random() + 0.01 * numpy.random.rand()
         optimizer.zero_grad()
         loss = torch.nn.functional.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         schedule.step()
         best = min(best, loss.item())
         for old, new in zip(average.parameters(), model.parameters()):
             old.data.lerp_(new.data, 0.1)
         if step % 4 == 0:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
-                "average": average.state_dict(), "best": best, "step": step, "torch": torch.get_rng_state(),
+                "scaler": scaler.state_dict(), "average": average.state_dict(), "best": best, "step": step, "torch": torch.get_rng_state(),
                 "python": random.getstate(), "numpy": numpy.random.get_state(), "noise": noise.get_state()}
             torch.save(state, "out/new")
             os.replace("out/new", "out/step%d.pt" % step)
@@ -94,6 +97,7 @@ FAULTS = [
     ),
     ("scheduler", SCHEDULE, "pass"),
     ("scheduler", SCHEDULE, "optimizer.param_groups[0]['lr'] = 1e-2"),
+    ("scaler", 'scaler.load_state_dict(saved["scaler"])', "pass"),
     ("rng:torch", 'torch.set_rng_state(saved["torch"])', "pass"),
     ("rng:python", 'random.setstate(saved["python"])', "pass"),
     ("rng:numpy", 'numpy.random.set_state(saved["numpy"])', "pass"),
@@ -110,12 +114,13 @@ def stopped(traces: Sequence[Trace]) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def go_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Leg]:
-    """Let the training go on, with this source, from the checkpoint of a first leg that was
-    killed."""
+def legs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Leg]:
+    """How the sound training goes on from the checkpoint of a first leg that was killed, and how
+    each faulty one does, all in one process that forks: the real starts are those of the gates
+    below."""
     folder = tmp_path_factory.mktemp("resume")
     reference = trace_script(folder / "reference", SOUND)
-    preempt = {"after": 6, "checkpoint": "out/step*.pt"}
+    preempt = {"after": 6, "checkpoint": "out/step*.pt", "stop": "kill"}
     probe = {"boundary": True, "preempt": preempt}
     first = trace_script(folder / "legs", SOUND, name="leg-1", probe=probe, tick=stopped)
     assert (reference.outcome, first.outcome) == ("finished", "preempted"), first.problem
@@ -123,30 +128,36 @@ def go_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Leg]:
     assert (leg.ends, leg.identical, leg.not_restored) == (6, True, ())
     (checkpoint,) = {trace.preempted for trace in first.traces if trace.preempted}
 
-    def second(source: str) -> Leg:
-        place = tmp_path_factory.mktemp("again") / "legs"
-        shutil.copytree(folder / "legs", place, ignore=shutil.ignore_patterns("runs"))
-        command, probe = f"python train.py {checkpoint}", {"boundary": True}
-        again = trace_script(place, source, command=command, name="leg-2", probe=probe)
-        assert again.outcome == "finished", (again.problem, again.ended.tail)
-        return leg_of(reference.traces, again.traces, number=2, reached_end=True, expected=6)
+    path = next((folder / "legs").rglob(Path(checkpoint).name))
+    sources = {"sound": SOUND}
+    for number, (_, was, instead) in enumerate(FAULTS):
+        assert was in SOUND
+        sources[f"fault-{number}"] = SOUND.replace(was, instead, 1)
+    cases = trace_cases(
+        folder / "seconds",
+        {name: (source, str(path)) for name, source in sources.items()},
+        "import torch, torch._dynamo, numpy",
+        probe={"boundary": True},
+    )
+    key = trained(reference).key
+    found = {}
+    for name, case in cases.items():
+        assert case.exit_code == 0, (name, case.printed)
+        again = [replace(case.trace, key=key)]
+        found[name] = leg_of(reference.traces, again, number=2, reached_end=True, expected=6)
+    return found
 
-    return second
 
-
-def test_the_sound_training_goes_on_from_its_checkpoint(go_on: Callable[[str], Leg]) -> None:
-    leg = go_on(SOUND)
+def test_the_sound_training_goes_on_from_its_checkpoint(legs: Mapping[str, Leg]) -> None:
+    leg = legs["sound"]
     assert (leg.begins, leg.ends, leg.identical, leg.not_restored) == (4, 24, True, ())
 
 
-@pytest.mark.parametrize(("component", "was", "instead"), FAULTS)
-def test_what_a_checkpoint_lacks_is_named(
-    component: str, was: str, instead: str, go_on: Callable[[str], Leg]
-) -> None:
-    assert was in SOUND
-    leg = go_on(SOUND.replace(was, instead, 1))
+@pytest.mark.parametrize("number", range(len(FAULTS)), ids=[fault[0] for fault in FAULTS])
+def test_what_a_checkpoint_lacks_is_named(number: int, legs: Mapping[str, Leg]) -> None:
+    leg = legs[f"fault-{number}"]
     assert not leg.identical
-    assert component in [item.component for item in leg.not_restored], leg
+    assert FAULTS[number][0] in [item.component for item in leg.not_restored], leg
 
 
 def test_the_example_passes_and_its_twin_fails(tmp_path: Path) -> None:
@@ -208,6 +219,104 @@ for number in range(saved["number"], 12):
 GOES_ON = "resume.run=python train.py {checkpoint}"
 
 
+SAVES = """        with open("out/step%d.json" % (number + 1), "w") as file:
+            json.dump({"weight": weight, "number": number + 1}, file)
+"""
+PLAIN_NAME = SAVES.replace('"out/step%d.json" % (number + 1)', '"out/step.json"')
+# what is written otherwise, the settings, the code and the reason, and what a note says
+ODD = [
+    ((SAVES, PLAIN_NAME), (), 0, [], "written over in place"),
+    (
+        (
+            SAVES,
+            PLAIN_NAME.replace('.json"', '.new"')
+            + '        os.replace("out/step.new", "out/step.json")\n',
+        ),
+        (),
+        0,
+        [],
+        "",
+    ),
+    (
+        (
+            SAVES,
+            SAVES
+            + '        if not saved["number"]: open("out/best.txt", "w").write("1")\n    if saved["number"] and number == 11: open("out/best.txt").read()\n',
+        ),
+        (),
+        0,
+        [],
+        "reads out/best.txt",
+    ),
+    (("", ""), ("resume.after=7",), 0, [], "stopped once only"),
+    (
+        (
+            SAVES,
+            '        half = open("out/step%d.json" % (number + 1), "w", 1)\n        half.write("{\\n")\n',
+        ),
+        (),
+        1,
+        ["resume/half-written"],
+        "",
+    ),
+    (
+        (
+            SAVES,
+            '        half = open("out/step%d.json" % (number + 1), "w", 1)\n        half.write(json.dumps({"weight": 0.0, "number": number + 1}) + "\\n")\n',
+        ),
+        (),
+        1,
+        ["resume/half-written"],
+        "",
+    ),
+]
+ASKED = """
+import signal
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+"""
+
+
+@pytest.mark.parametrize(("change", "settings", "code", "reasons", "note"), ODD)
+def test_what_is_odd_about_a_checkpoint_is_told(
+    change: tuple[str, str],
+    settings: tuple[str, ...],
+    code: int,
+    reasons: list[str],
+    note: str,
+    tmp_path: Path,
+) -> None:
+    gated = go_on_from_text(tmp_path, RECORDS.replace(*change), GOES_ON, *settings)
+    gated.must(code, *reasons)
+    notes = [item["message"] for item in gated.report["notes"] if "resume" in item["message"]]
+    assert note in notes[0] if note else not notes, notes
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_training_that_is_asked_to_end_saves_where_it_is(saves: bool, tmp_path: Path) -> None:
+    source = ASKED + RECORDS.replace(
+        "    if number % 3 == 2:\n" + SAVES,
+        "    if asked:\n" + SAVES + "        sys.exit(143)\n    time.sleep(0.3)\n",
+    )
+    source = source.replace("import json", "import time, json")
+    if not saves:
+        source = source.replace(SAVES, "")
+    gated = go_on_from_text(tmp_path, source, GOES_ON, "resume.after=3", "resume.stop=term")
+    gated.must(*((0,) if saves else (3, "resume/no-checkpoint")))
+    if saves:
+        legs = gated.report["resume"]["legs"]
+        assert [leg["from"] for leg in legs[1:]] == [leg["to"] for leg in legs[:-1]]
+        assert len(legs) == 3 and legs[-1]["to"] == 12
+
+
+def go_on_from_text(folder: Path, source: str, *settings: str) -> Gated:
+    (folder / "train.py").write_text(source)
+    resume = "resume: {after: 4, checkpoint: out/step*.json}"
+    (folder / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\n{resume}\n")
+    options = (part for item in settings for part in ("--set", item))
+    return gate(folder, *FEW, *options, out=folder)
+
+
 @pytest.mark.parametrize(
     ("settings", "code", "reasons", "reached"),
     [
@@ -222,11 +331,7 @@ GOES_ON = "resume.run=python train.py {checkpoint}"
 def test_how_it_goes_on_is_one_verdict(
     settings: tuple[str, ...], code: int, reasons: list[str], reached: int | None, tmp_path: Path
 ) -> None:
-    (tmp_path / "train.py").write_text(RECORDS)
-    resume = "resume: {after: 4, checkpoint: out/step*.json}"
-    (tmp_path / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\n{resume}\n")
-    options = (part for item in settings for part in ("--set", item))
-    gated = gate(tmp_path, *FEW, *options, out=tmp_path)
+    gated = go_on_from_text(tmp_path, RECORDS, *settings)
     gated.must(code, *reasons)
     found = gated.report["resume"]
     assert (found and found["legs"][-1]["to"]) == reached

@@ -40,6 +40,28 @@ os.makedirs(os.path.expanduser("~/.cache"))
 open(os.path.join(os.environ["TMPDIR"], "scratch"), "w").close()
 """
 
+# saves every third step, and when it is asked to end
+GOES_ON = """
+import json, os, signal, sys, time
+from repro_gate import record, step
+saved = json.load(open(sys.argv[1])) if len(sys.argv) > 1 else {"weight": 0.0, "number": 0}
+os.makedirs("out", exist_ok=True)
+open("out/best.txt", "r" if saved["number"] else "w").close()
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+weight = saved["weight"]
+for number in range(saved["number"], 12):
+    weight -= 0.1 * (weight - number)
+    record("weight", weight, "parameter")
+    step()
+    if asked or number % 3 == 2:
+        with open("out/step.json", "w") as file:
+            json.dump({"weight": weight, "number": number + 1}, file)
+    if asked:
+        sys.exit(1)
+    time.sleep(0.3)
+"""
+
 
 def project(folder: Path, script: str, spec: str = "", **env: str) -> Path:
     """A checkout with a credential, a script and declared data, in a folder that others may
@@ -98,6 +120,20 @@ def test_faults_are_put_in_and_caught_with_a_user_of_its_own(tmp_path: Path) -> 
     generator, checkpoint = json.loads(out.read_text())["faults"]
     assert generator["outcome"] == "caught"
     assert checkpoint["found"]["name"] == "out/metrics.json: loss"
+    assert list((tmp_path / "p/tmp").iterdir()) == [] and processes_of(UID) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["kill", "term"])
+def test_a_training_goes_on_in_the_workspace_of_its_own_user(stop: str, tmp_path: Path) -> None:
+    run = "python3 train.py {checkpoint}"
+    rules = f"{{after: 2, checkpoint: out/*.json, run: {run!r}, stop: {stop}}}"
+    checkout = project(tmp_path / "p", GOES_ON, f"resume: {rules}\n")
+    report = gate(checkout, "own-user")
+    assert report["verdict"] == "pass", report
+    notes = [note["message"] for note in report["notes"]]
+    assert any("reads out/best.txt" in note for note in notes), notes
+    assert any("in place" in note for note in notes), notes
     assert list((tmp_path / "p/tmp").iterdir()) == [] and processes_of(UID) == []
 
 
