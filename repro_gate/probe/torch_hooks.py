@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 import types
 from typing import Any, Callable
@@ -34,6 +35,8 @@ _FUNCTIONS = (
     types.BuiltinFunctionType,
     functools.partial,
 )
+_DCP = "torch.distributed.checkpoint.state_dict"
+_CALLERS = 20  # between a hook and who called the optimizer
 _NAME = 1_000  # characters of a thread's name
 _THREADS = 200  # whose traces are open at once; of more, those of threads that ended are closed
 
@@ -206,6 +209,8 @@ class Hooks:
         if not self.session.live:
             self.session.insist()
             return None
+        if _makes_room():
+            return None
         closure = _closure(args, kwargs)
         with self.session.own_time():
             if closure is None and self._only_updates(optimizer):
@@ -279,7 +284,7 @@ class Hooks:
         if not session.live:
             session.insist()
             return
-        if tensors.updating.get(optimizer):
+        if tensors.updating.get(optimizer) or _makes_room():
             return
         with session.own_time():
             session.training_begins()
@@ -359,6 +364,21 @@ class Hooks:
         if self._order or not self._captured:
             while self._waiting:
                 self._waiting.pop().remove()
+
+
+def _makes_room() -> bool:
+    """Return whether the step in progress is torch's own, at a learning rate of 0, which makes the
+    state of an optimizer into which a checkpoint is loaded."""
+    if _DCP not in sys.modules:
+        return False
+    frame = sys._getframe(1)
+    for _ in range(_CALLERS):
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+        if frame.f_code.co_name == "_init_optim_state":
+            return True
+    return False
 
 
 def _in_main_thread() -> bool:

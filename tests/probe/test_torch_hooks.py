@@ -252,6 +252,13 @@ def one_each(backwards=False):  # Pyro: an optimizer for each parameter, made wh
 def one_each_backwards():
     one_each(backwards=True)
 
+def loaded():  # torch makes the optimizer's state by a step of its own
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    net = nn.Linear(4, 1)
+    opt = torch.optim.Adam(net.parameters())
+    get_state_dict(net, opt)
+    fit(opt, net)
+
 def steps_twice():  # made after a gradient as well, but steps without one too
     net = nn.Linear(4, 1)
     for _ in range(3):
@@ -260,7 +267,17 @@ def steps_twice():  # made after a gradient as well, but steps without one too
         optimizer.step()
         optimizer.step()
 """
-CASES = ["plain", "lbfgs", "lightning_closure", "gan", "accumulation", "amp", "compiled", "in_part"]
+CASES = [
+    "plain",
+    "lbfgs",
+    "lightning_closure",
+    "gan",
+    "accumulation",
+    "amp",
+    "compiled",
+    "in_part",
+    "loaded",
+]
 BY_BACKWARD = "backward unused_optimizer checkpointed renewed one_each one_each_backwards"
 BY_GRAD = "grad func per_sample"
 OTHERS = "sdk beside_func beside_backward attacked looked_at pooled steps_twice"
