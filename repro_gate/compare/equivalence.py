@@ -358,7 +358,7 @@ def _likely(
             "order of draws"
         )
     if micro == 1 == len(theirs) and batches(own, 0) != batches(other, 0):
-        return "its first batch is another one"
+        return "its first batch differs"
     short = len(other.steps) < len(own.steps)
     if first is None and short:
         return "a window at the end was dropped"

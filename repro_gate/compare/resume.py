@@ -267,7 +267,7 @@ def _generators(
             ),
             None,
         )
-        sentence = f"the state of the {name} generator is another one"
+        sentence = f"the state of the {name} generator differs"
         if owner is not None:
             sentence = f"{leg.key} has the {name} generator of {owner}"
         yield NotRestored(_of_generator(name), sentence)
@@ -306,14 +306,14 @@ def _later(found: Divergence, begins: int) -> Iterator[NotRestored]:
     elif found.kind == "artifact":
         yield NotRestored("artifact", f"the artifact {found.name} differs")
     elif found.kind == "batch":
-        yield NotRestored("batches", f"the batch of step {found.step} is another one")
+        yield NotRestored("batches", f"the batch of step {found.step} differs")
     elif found.kind == "rng":
         sentence = (
             f"the {found.name} generator is in another state at step {found.step}"
         )
         yield NotRestored(_of_generator(found.name), sentence)
     elif found.name.startswith(GROUPS):
-        sentence = f"the learning rate of step {found.step} is another one"
+        sentence = f"the learning rate of step {found.step} differs"
         yield NotRestored("scheduler", sentence)
     elif at_first and found.kind == "gradient":
         sentence = "the first gradient differs, though loss and parameters are the same"

@@ -226,7 +226,7 @@ class _Stop:
 
 
 def failures(found: Resumed | None) -> Iterator[Reason]:
-    """Yield why a training that went on is another one."""
+    """Yield why a resumed training is not the same."""
     legs = found.legs if found else ()
     for before, leg in pairwise(legs):
         if leg.number > 2 and leg.begins == before.begins:
@@ -243,13 +243,13 @@ def failures(found: Resumed | None) -> Iterator[Reason]:
                 f"write the checkpoint beside the last one, then rename it {_PAGE}",
             )
         elif not leg.identical:
-            lost = "; ".join(item.message for item in leg.not_restored)
             first = leg.first_divergence
-            where = f"it diverges {place_of(first, leg.ends)}" if first else ""
+            why = [item.message for item in leg.not_restored]
+            if first and not why:
+                why = [f"it diverges {place_of(first, leg.ends)}"]
             yield Reason(
                 "resume/diverged",
-                f"stopped after step {before.ends - 1} and gone on from step {leg.begins}, the "
-                f"training is another one: {'; '.join(filter(None, (lost, where)))}",
+                f"resumed at step {leg.begins}, it is not the same training: {'; '.join(why)}",
                 f"{_REMEDY} {_PAGE}",
             )
     if legs and not legs[0].identical:

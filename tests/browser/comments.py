@@ -1,4 +1,4 @@
-"""The six comments that a reviewer may meet, and the pages of `docs/pages`, as pictures in
+"""The comments that a reviewer may meet, and the pages of `docs/pages`, as pictures in
 `docs/images`.
 
     python -m tests.browser.comments
@@ -52,6 +52,7 @@ def comments() -> Mapping[str, str]:
         "fail": comment(failed, VIEW),
         "inconclusive": comment(_real("crash"), VIEW),
         "drift": comment(_real("drift"), VIEW),
+        "resume": comment(_real("resume"), VIEW),
         "weakened": line(replace(passed, base=reports.WEAKENED.base), VIEW, before="pass"),
         "fork": comment(fork, replace(VIEW, foreign=True)),
     }
