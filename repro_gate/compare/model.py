@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
+from repro_gate.trace.fields import Location
+
 Record = TypeVar("Record")
 if TYPE_CHECKING:
     Number: TypeAlias = float
@@ -318,10 +320,12 @@ class NotRestored:
 
     component: What it is.
     message: What differs. Untrusted text.
+    locations: Lines that it comes from, where they are known.
     """
 
     component: Component
     message: str
+    locations: Annotated[tuple[Location, ...], Meta(max_length=10)] = ()
 
 
 @described

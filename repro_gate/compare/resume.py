@@ -20,6 +20,7 @@ from repro_gate.compare.traces import GROUPS, compare_runs, processes
 from repro_gate.compare.unrecorded import differing_modules
 from repro_gate.escape import listed
 from repro_gate.trace.blocks import Block
+from repro_gate.trace.fields import Location
 from repro_gate.trace.format import SCALER
 from repro_gate.trace.model import Trace
 
@@ -82,6 +83,7 @@ def leg_of(
         found = replace(found, step=found.step + begins)
     if found is not None:
         missing = missing or list(_later(found, begins))
+        missing += _only_drawn_by(leg, reference)
     if lost:
         sentence = f"no optimizer moves them, and they differ at the end: {listed(lost, _NAMED)}"
         missing = [*missing, NotRestored("ema", sentence)]
@@ -324,6 +326,26 @@ def _later(found: Divergence, begins: int) -> Iterator[NotRestored]:
             "the same: a torch.Generator of its own, say, or an iterator"
         )
         yield NotRestored("unrecorded", sentence)
+
+
+def _only_drawn_by(
+    leg: Sequence[Trace], reference: Sequence[Trace]
+) -> list[NotRestored]:
+    """Return the lines at which a leg draws from the operating system's entropy and the reference
+    does not: what runs only where training goes on, and is seeded by nobody."""
+    drawn, known = (
+        dict.fromkeys(
+            (it.source, it.file, it.line) for trace in run for it in trace.drawn
+        )
+        for run in (leg, reference)
+    )
+    lines = [line for line in drawn if line not in known][:_MOST_PLACES]
+    if not lines:
+        return []
+    sources = listed(list(dict.fromkeys(source for source, _, _ in lines)), _NAMED)
+    sentence = f"only the resumed training draws from the operating system's entropy ({sources})"
+    places = tuple(Location(file, line) for _, file, line in lines)
+    return [NotRestored("unrecorded", sentence, places)]
 
 
 def _anew(leg: Mapping[str, Trace]) -> NotRestored:

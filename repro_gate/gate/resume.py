@@ -251,6 +251,7 @@ def failures(found: Resumed | None) -> Iterator[Reason]:
                 "resume/diverged",
                 f"resumed at step {leg.begins}, it is not the same training: {'; '.join(why)}",
                 f"{_REMEDY} {_PAGE}",
+                tuple(place for item in leg.not_restored for place in item.locations),
             )
     if legs and not legs[0].identical:
         yield Reason(

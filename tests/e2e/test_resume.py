@@ -102,6 +102,7 @@ FAULTS = [
     ("rng:python", 'random.setstate(saved["python"])', "pass"),
     ("rng:numpy", 'numpy.random.set_state(saved["numpy"])', "pass"),
     ("unrecorded", 'noise.set_state(saved["noise"])', "pass"),  # a generator of its own
+    ("unrecorded", 'noise.set_state(saved["noise"])', "noise.manual_seed(os.urandom(1)[0])"),
     ("batches", DONE, "done = 0"),  # the data begins anew
     ("batches", DONE, f"{DONE} + 1"),  # one batch is left out
     ("batches", "manual_seed(100 + epoch)", "manual_seed(100 + (0 if saved else epoch))"),
@@ -158,6 +159,10 @@ def test_what_a_checkpoint_lacks_is_named(number: int, legs: Mapping[str, Leg]) 
     leg = legs[f"fault-{number}"]
     assert not leg.identical
     assert FAULTS[number][0] in [item.component for item in leg.not_restored], leg
+    places = [place for item in leg.not_restored for place in item.locations]
+    assert [place.file for place in places] == [f"fault-{number}.py"] * (
+        "urandom" in FAULTS[number][2]
+    )
 
 
 def test_the_example_passes_and_its_twin_fails(tmp_path: Path) -> None:
