@@ -84,7 +84,7 @@ def compare_runs(
         first_divergence=earliest and with_distance(earliest, measured),
         by_kind=by_kind,
         by_step=tuple(sorted(marks.by_step.items())),
-        # what comes after the last step is no step
+        # without the initial state (-1) and what is recorded after the last step
         differing_steps=sum(0 <= step < steps for step in marks.by_step),
         losses=tuple((step, ours[step], theirs[step]) for step in both),
         weights=weights(second),
@@ -193,8 +193,8 @@ def _divergences(
         differences.append((-1, -1, missing))
         marks.unmatched = marks.unmatched or missing
     kinds = {kind for _, kind, _ in marks.differing}
-    if kinds | {item.kind for _, _, item in differences} == {"rng"}:
-        # no recorded number depends on the states of generators
+    only_generators = kinds | {item.kind for _, _, item in differences} == {"rng"}
+    if only_generators:  # nothing that is recorded depends on them: no divergence
         differences = []
         marks.unmatched = None
         marks.by_step.clear()
@@ -292,8 +292,8 @@ def _read_before(
     item: Divergence,
     first: Divergence,
 ) -> bool:
-    """Return whether an optimizer's step read `item` before it wrote `first`: a learning rate is
-    recorded after the parameters that it changed."""
+    """Return whether `item` is a hyperparameter and `first` a parameter that the same step wrote. A
+    hyperparameter is recorded later and was read first, so it is the earlier divergence."""
     is_rate = item.values is not None and item.name.startswith(GROUPS)
     moved = first.kind == "parameter" and not first.detail and item.step == first.step
     return item.kind == "optimizer" and is_rate and moved
@@ -325,13 +325,13 @@ def _differences(
         if not unpaired[row[0]]:
             yield _divergence(label, a, row, detail=ONLY_FIRST)
             continue
-        twin, other_digest, other = unpaired[row[0]].popleft()
-        values = None if value is None or other is None else (value, other)
+        twin_row, twin_digest, twin_value = unpaired[row[0]].popleft()
+        values = None if value is None or twin_value is None else (value, twin_value)
         detail = ""
-        if twin[1:] != row[1:]:
-            ours, theirs = (f"{item[1]} {list(item[2])}" for item in (row, twin))
+        if twin_row[1:] != row[1:]:
+            ours, theirs = (f"{item[1]} {list(item[2])}" for item in (row, twin_row))
             detail = f"{ours} in the first run, {theirs} in the second"
-        if detail or digest != other_digest:
+        if detail or digest != twin_digest:
             yield _divergence(label, a, row, values=values, detail=detail)
     for row, *_ in chain(*unpaired.values()):
         yield _divergence(label, b, row, detail=ONLY_SECOND)

@@ -126,8 +126,8 @@ def read_data_state(items: Sequence[DataItem], spec_dir: Path) -> DataState:
 
 
 def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
-    """Return declared files that changed, appeared or went between two states, by their paths in
-    the spec; sorted."""
+    """Return the declared files that changed, appeared or disappeared from one state to the next:
+    their paths as the spec has them, sorted."""
     missing = Fingerprint("")
     changed = list[str]()
     for path in {**before, **after}:

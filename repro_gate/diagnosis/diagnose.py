@@ -49,7 +49,8 @@ _CAUSES = 4  # that are needed together, at most
 _AGREEING = 3  # pairs that must agree at most, however rarely the runs diverge
 # what operators made
 _NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")
-# whose every use no watcher notes; where addresses are fixed, so is what old memory holds
+# factors of which the watcher cannot see every use; fixing addresses also fixes what old memory
+# holds
 _UNSEEN = ("memory", "addresses", "threads")
 _EARLY = 19  # the last step up to which the operators of all steps are recorded
 _NOWHERE: Site = ("", 0)
@@ -158,7 +159,7 @@ class Search:
         )
 
     def _one_cause(self) -> bool:
-        """Find what makes the divergence in progress go, and hold it from here on."""
+        """Find what makes the current divergence disappear, and keep that pinned from now on."""
         suspected = self._suspects()
         flags = [Unit("flags", item.site) for item in self.undone]
         all_units = frozenset([*map(Unit, _WHOLE), *flags])
@@ -242,8 +243,8 @@ class Search:
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
         """Tell whether the divergence is gone with these pinned too, in as many pairs as it takes
-        to exclude luck. Where it only comes later, it has to come at the same place twice: one that
-        comes anywhere shows nothing by coming later."""
+        to exclude luck. If it only moved later, it must be at the same later place in two pairs:
+        one that moves at random proves nothing."""
         pinned = self.pinned | units
         places = set[object]()
         while self.agreed[pinned] < max(self._needed(), 2 if places - {None} else 1):

@@ -65,8 +65,8 @@ def culprit(first: Operators, second: Operators) -> Culprit | None:
 
 
 def around(first: Operators, second: Operators) -> tuple[ShownOperator, ...]:
-    """Return the first operator that gave other bits, with some before and behind it; empty
-    where none did."""
+    """Return the first operator whose outputs differ between the two runs, with its neighbours in
+    order of execution; empty if none differs."""
     paired = _paired(first, second)
     differs = (
         number

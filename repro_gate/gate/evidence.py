@@ -52,8 +52,8 @@ class Ahead:
         return bool(wait([self.gathered], A_MOMENT).done)
 
     def is_sound(self, *, waits: bool) -> bool:
-        """Return whether declared data is as declared; True as well while nobody knows, unless the
-        caller `waits`."""
+        """Return whether data has its declared digests. While it is still being hashed: True, or
+        with `waits`, what comes out."""
         is_known = waits or self.is_ready()
         return not is_known or first_unsound(self.evidence().data) is None
 

@@ -82,8 +82,8 @@ def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry |
 
 
 def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:
-    """Run the training in every arm, the control first if the data is still being verified: hashing
-    it at the same time disturbs no timed step."""
+    """Do the planned runs. While declared data is still being hashed, begin with the control, which
+    is not timed, so that hashing cannot slow a timed step."""
     requests = gate_runs(job.spec, control_first=not ahead.is_ready())
     results = do_runs(
         job.spec,
@@ -93,6 +93,7 @@ def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:
         fail_fast=job.options.fail_fast,
         sound=ahead.is_sound,
     )
+    # Ctrl-C before the data was verified: a report would have to wait for it
     if results.interrupted == INTERRUPTED and not ahead.is_ready():
         raise KeyboardInterrupt
     if job.options.keep_traces:

@@ -197,8 +197,8 @@ class ManualSteps:
         return text
 
     def _sharded(self, leaves: Sequence[Any]) -> bool:
-        """Return whether a model is sharded (FSDP): its leaves stand in for the parameters during a
-        pass, and lose their memory after it."""
+        """Return whether a model is sharded by FSDP. If so, its leaves are temporary tensors that
+        are freed after the pass, and cannot be watched."""
         if any(getattr(leaf, "_is_flat_param", False) for leaf in leaves):
             return True
         updated = itertools.chain.from_iterable(map(updated_by, self.tensors.made))

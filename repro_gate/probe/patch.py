@@ -108,7 +108,7 @@ class WeakByIdentity:
         self._items.pop(id(item), None)
 
     def get(self, item: Any) -> Any:
-        """Return what is noted of an item; None if it was not added."""
+        """Return the note stored with an item by `add`; None if there is none."""
         return self._notes[id(item)] if id(item) in self._items else None
 
     def __iter__(self) -> Iterator[Any]:

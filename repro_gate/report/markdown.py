@@ -133,8 +133,8 @@ def fitted(
     parts: list[tuple[int, str]],
     fits: _Fits,
 ) -> str:
-    """Return the page of as many sections as fit, which stay in `parts`: those of the largest rank
-    go first, and what has rank 0 stays. `page` also takes whether any is gone."""
+    """Return the page with as many sections as fit. Sections are removed from `parts` in place, the
+    largest rank first, rank 0 never. `page` takes the rest, and whether any was removed."""
     every = len(parts)
     while True:
         text = page([body for _, body in parts], len(parts) < every)

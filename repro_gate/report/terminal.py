@@ -86,7 +86,7 @@ def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> s
 
 
 def _source(why: Diagnosis | None) -> Iterator[Row]:
-    """Return the lines around the cause; its own line stays where there is no room."""
+    """Yield the source lines around the cause. If space is short, only its own line stays."""
     for line in source_lines(why):
         if line.startswith(">"):
             yield row("", 2, say(line, "name"), form="cut")
@@ -95,8 +95,8 @@ def _source(why: Diagnosis | None) -> Iterator[Row]:
 
 
 def _log(report: Report) -> Iterator[Row]:
-    """Return the runs that ended badly, and not because the gate had seen enough of them, and the
-    end of the log of the first."""
+    """Yield a row that names the runs that ended badly (not those that the gate stopped), then the
+    end of the first one's log."""
     ended = [run for run in report.runs if wording.ended_badly(run)]
     if report.verdict == "inconclusive":
         more = say(and_more(len(ended) - _FEW, "runs"))

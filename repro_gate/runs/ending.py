@@ -58,7 +58,7 @@ def ending_of(
     ended: Ended,
     watcher: Watcher,
 ) -> Ending:
-    """Return how the run ended, from most to least specific."""
+    """Return how the run ended. If several endings apply, the most specific wins."""
     trained = [trace for trace in traces if trace.trained]
     steps_done = bool(trained) and all(trace.stopped for trace in trained)
     if ended.timed_out:

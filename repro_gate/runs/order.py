@@ -109,7 +109,8 @@ def next_run(
 
 
 def _plain_repeat(results: Results) -> RunRequest | None:
-    """Return the plain repeat that a varied run asks for which is not the same as the first."""
+    """Return a plain repeat of the first run of a seed whose varied run differs from it; None if
+    there is none, or it has been done."""
     for seed, item in results.varied.items():
         if item.same or results.is_repeated(seed):
             continue
@@ -151,7 +152,7 @@ def _for_the_cost(
     requests: Sequence[RunRequest], results: Results
 ) -> RunRequest | None:
     """Return a run of the next pair for the sake of the cost: if every pair is the same so far, its
-    interval is not narrow enough yet, and such runs are no more than those that were asked for."""
+    interval is not narrow enough yet, and the further runs are no more than the planned ones."""
     spec = results.spec
     first = results.by_name.get("deterministic-1")
     on, off = results.timed_runs()
@@ -170,7 +171,8 @@ def _for_the_cost(
     if number % 2 == 0:
         turns.reverse()
     missing = [request for request in turns if request.name not in results.counted]
-    if len(missing) < len(turns):  # A plain repeat that was due counts.
+    # One run of this pair was done already, as a plain repeat: do the other.
+    if len(missing) < len(turns):
         return missing[0]
     if len(results.runs) + len(turns) > 2 * len(requests):
         return None
@@ -179,8 +181,8 @@ def _for_the_cost(
 
 
 def _measuring(results: Results) -> RunRequest | None:
-    """Return a replay of a pair that diverged: of the first such pair from there to the end, of
-    others up to a tensor that nothing measured."""
+    """Return the next replay that a diverged pair still needs. The first diverged pair is replayed
+    from its divergence to the end; later ones at their divergence, if its distance is unknown."""
     whole = True
     for seed, comparison in results.comparisons.items():
         first = next(iter(results.pair(seed)), None)

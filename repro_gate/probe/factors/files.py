@@ -136,8 +136,8 @@ def _place(path: str, *, machine: bool) -> str:
 
 
 def _is_left(place: str) -> bool:
-    """Return whether an earlier run of this gate run left it, as far as its times say: a file
-    that something else keeps writing is newer."""
+    """Return whether a file changed after the first run of this gate began and before this run did:
+    an earlier run probably left it."""
     config = session.current().config
     with contextlib.suppress(
         OSError, TypeError

@@ -345,9 +345,9 @@ def is_direct(frame: FrameType | None, factor: str) -> bool:
 
 
 def call_in(frame: FrameType | None) -> str:
-    """Return the call of the workspace that is in progress, as it is written, on one line. Exact
-    from Python 3.11 on; empty before, and where it goes over several lines, but for an import
-    statement: of that, its first line."""
+    """Return the source text of the call in progress at the innermost frame inside the workspace.
+    Before Python 3.11, and for a call over several lines, return an empty text; for an import
+    statement, its first line."""
     imports = False
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
         imports = module_of(frame) == "importlib._bootstrap"
