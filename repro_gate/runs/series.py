@@ -93,7 +93,8 @@ def run(
     result = launch(spec, request, folder, workspace, tick)
     if result.outcome == PREEMPTED and spec.resume is not None:
         with as_training_user(folder.sandbox):
-            found = newest(str(workspace.cwd), spec.resume.checkpoint, began)
+            pattern = spec.resume.checkpoint
+            _, found = newest(str(workspace.cwd), pattern, (began, ""))
         result = replace(result, checkpoint=found)
     is_whole = request.collect and result.outcome != PREEMPTED
     return _collected(spec, folder, workspace, result) if is_whole else result
