@@ -68,9 +68,9 @@ def leg_of(
     second = []
     for label in ours if reached_end else [name for name in ours if name in theirs]:
         steps = _common(ours[label], theirs.get(label), begins, reached_end, is_cut)
-        first.append(_part(ours[label], begins, steps))
+        batch_count = len(_own_batches(ours[label], begins))
+        first.append(_part(ours[label], begins, steps, batch_count))
         if label in theirs:
-            batch_count = len(batches(ours[label], begins))
             second.append(_part(theirs[label], 0, steps, batch_count))
     second += [theirs[label] for label in theirs if label not in ours]
     compared = compare_runs(first, second, artifacts)
@@ -282,7 +282,7 @@ def _of_generator(name: str) -> str:
 
 
 def _first_batch(reference: Trace, leg: Trace, begins: int) -> Iterator[NotRestored]:
-    expected = batches(reference, begins)
+    expected = _own_batches(reference, begins)
     came = batches(leg, 0)[-len(expected) :] if expected else []
     if not expected or not came or came[0] == expected[0]:
         return
@@ -366,12 +366,9 @@ def _no_parameters(leg: Mapping[str, Trace]) -> NotRestored:
     )
 
 
-def _part(
-    trace: Trace, begins: int, steps: int | None, batch_count: int | None = None
-) -> Trace:
+def _part(trace: Trace, begins: int, steps: int | None, batch_count: int) -> Trace:
     """Return a process from a step on, counted anew: `steps` of it, or all that are left; without
-    its state before them. `batch_count`: how many batches its first step takes, if it may have
-    skipped more."""
+    its state before them. `batch_count`: how many batches of its first step are compared."""
     marks = trace.steps[begins:][:steps]
     blocks = [
         replace(block, step=block.step - begins)
@@ -386,9 +383,7 @@ def _part(
     )
 
 
-def _first_step_alike(
-    blocks: Sequence[Block], batch_count: int | None
-) -> Iterator[Block]:
+def _first_step_alike(blocks: Sequence[Block], batch_count: int) -> Iterator[Block]:
     """Yield blocks of a run; of its first step only what a leg and the reference both have: the
     last batches that were fetched, generators when a loss is computed, and what its update
     changes."""
@@ -405,7 +400,7 @@ def _first_step_alike(
             continue
         chosen.append(block)
     batches = [block for block in chosen if block.kind == "batch"]
-    skipped = batches[:-batch_count] if batch_count else []
+    skipped = batches[: max(len(batches) - batch_count, 0)]
     kept = [block for block in chosen if not any(block is item for item in skipped)]
     counts: Counter[str] = Counter()
     for block in kept:
@@ -441,6 +436,17 @@ def _scaler(trace: Trace, step: int) -> Digests:
         if block.step == step and block.kind == "optimizer":
             found.update(it for it in block.items() if it[0].startswith(SCALER))
     return found
+
+
+def _own_batches(reference: Trace, step: int) -> list[bytes]:
+    """Return the last batches of a step, as many as the step with the fewest has. Those of an
+    evaluation before it, and one that a loader fetches ahead, came in the reference alone."""
+    places = Counter(block.step for block in reference.blocks if block.kind == "batch")
+    fewest = min(
+        (places[place] for place in places if place < len(reference.steps)), default=0
+    )
+    came = batches(reference, step)
+    return came[max(len(came) - fewest, 0) :]
 
 
 def _numbers(trace: Trace, step: int) -> dict[str, float]:

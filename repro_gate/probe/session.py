@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..trace.format import LIMITS, MAX_NAME, WHOLE_RUN
-from ..trace.newest import newest
+from ..trace.newest import Written, newest
 from ..trace.writer import Later, Row, TraceFailed, TraceWriter, frozen
 from . import facts, rng
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
@@ -63,6 +63,7 @@ class Session:
         # arguments of `TraceWriter.block` until the process is known to train
         self._held: list[tuple[int, str, Any, Any, Any]] = []
         self._steps = self._stops = 0
+        self._found: Written | None = None  # the newest checkpoint after the first step
         self._inside = False  # a thread is in `own_time`
         self.renew()
         self._clock = Clock()
@@ -237,19 +238,26 @@ class Session:
             raise StopTraining(0)
 
     def _preempted(self) -> None:
-        """Write which checkpoint was made or changed since a leg began that is to be stopped, once
-        it has done its steps; then wait to be killed. One that is asked to end goes on."""
+        """Write which checkpoint was made or changed since the first step of a leg that is to be
+        stopped, once it has done its steps; then wait to be killed. One from before that step, of
+        training that saves as it begins, would lead back to where the leg began. A leg that is to
+        be asked to end needs no checkpoint, and goes on."""
         leg = self.config.get("preempt")
-        if not leg or self._steps < leg["after"]:
+        if not leg or 1 < self._steps < leg["after"]:
             return
-        asked = leg["stop"] == "term"
-        path = newest(self.config["cwd"], leg["checkpoint"], self.config["started"])
-        if self._steps == leg["after"] if asked else path:
+        if leg["stop"] == "term":
+            if self._steps == leg["after"]:
+                self.event("preempted", steps=self._steps, checkpoint=leg["checkpoint"])
+            return
+        since = self._found or (self.config["started"], "")
+        found = newest(self.config["cwd"], leg["checkpoint"], since)
+        if self._found is None:
+            self._found = found
+        elif found != since:
             self.flush()
-            name = path[:MAX_NAME] or leg["checkpoint"]
-            self.event("preempted", steps=self._steps, checkpoint=name)
+            self.event("preempted", steps=self._steps, checkpoint=found[1][:MAX_NAME])
             self._writer.write(wait=True)  # type: ignore[union-attr]
-            while not asked:
+            while True:
                 _SLEEP(1.0)
 
     def note(self, identifier: str, message: str) -> None:

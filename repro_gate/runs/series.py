@@ -125,7 +125,7 @@ def _with_checkpoint(
     """Return a leg with the checkpoint that it left, and with the files that it read beside the one
     from which it went on: those that are not in the checkout."""
     with as_training_user(folder.sandbox):
-        name = newest(str(workspace.cwd), resume.checkpoint, began)
+        _, name = newest(str(workspace.cwd), resume.checkpoint, (began, ""))
     path = os.path.realpath(workspace.cwd / name)
     loaded = os.path.relpath(workspace.cwd / result.request.checkpoint, workspace.root)
     read = {

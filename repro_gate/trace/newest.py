@@ -8,19 +8,20 @@ import contextlib
 import fnmatch
 import os
 
+Written = tuple[float, str]  # seconds since 1970; of what: empty for nothing
 _MOST = 100_000  # files and folders that are looked at
 
 
-def newest(folder: str, pattern: str, since: float) -> str:
-    """Return the match of a glob below a folder that was made or changed last, if it was after
-    `since` (seconds since 1970), relative to the folder; empty if there is none.
+def newest(folder: str, pattern: str, since: Written) -> Written:
+    """Return the match of a glob below a folder that was made or changed last, by its name relative
+    to the folder; `since` if nothing was written after that.
 
     A folder that matches has the time of the newest file in it. As for `capture.artifacts`, `*`
     matches no leading dot, and `**` any number of folders.
     """
     parts = os.path.normpath(pattern).split(os.sep)
     parts += ["*"] if parts[-1] == "**" else []
-    latest = (since, "")
+    latest = since
     left = _MOST
     # a folder, what matches so far (empty: nothing yet), and the parts that may come next
     waiting = [("", "", {0})]
@@ -33,7 +34,7 @@ def newest(folder: str, pattern: str, since: float) -> str:
             for entry in entries:
                 left -= 1
                 if left < 0:
-                    return latest[1]
+                    return latest
                 name = os.path.join(above, entry.name)
                 further = set() if match else _further(parts, places, entry.name)
                 matched = match or (name if len(parts) in further else "")
@@ -43,7 +44,7 @@ def newest(folder: str, pattern: str, since: float) -> str:
                 elif matched and not entry.is_symlink():
                     changed = entry.stat(follow_symlinks=False).st_mtime
                     latest = max(latest, (changed, matched))
-    return latest[1]
+    return latest
 
 
 def _further(parts: list[str], places: set[int], name: str) -> set[int]:

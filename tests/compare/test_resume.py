@@ -3,7 +3,7 @@ training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -161,6 +161,42 @@ def test_skipped_batches_and_generators_before_the_first_loss_are_no_difference(
         return numbered
 
     assert judged(leg(3, 4, skips)).identical
+
+
+def fetching(trace: Trace, fetched: Sequence[str]) -> Trace:
+    """The training with other batches: those that a loader hands out in each step, by letter."""
+    batches = [
+        block(step, "batch", [(f"batch {letter}", "float32", (4,))], at=at, seed=letter)
+        for step, letters in enumerate(fetched)
+        for at, letter in enumerate(letters)
+    ]
+    others = [item for item in trace.blocks if item.kind != "batch"]
+    for item in batches:
+        place = next(n for n, it in enumerate(others) if it.step >= item.step)
+        others.insert(place + item.at, replace(item, content=digest(item.rows[0][0])))
+    return replace(trace, blocks=others)
+
+
+@pytest.mark.parametrize(
+    ("begins", "fetched", "lost"),
+    [
+        (2, ("c", "d"), []),  # before it the reference is evaluated, with x and y
+        (2, ("d", "e"), ["batches"]),
+        (4, ("fg", "h"), []),  # an epoch begins, of a loader that fetches one batch ahead
+        (4, ("fz", "h"), ["batches"]),
+        (5, ("gh", ""), []),
+        (6, ("h",), []),  # an epoch's last step, whose batch came in the step before
+    ],
+)
+def test_batches_of_an_evaluation_or_fetched_ahead_are_no_difference(
+    begins: int, fetched: Sequence[str], lost: Sequence[str]
+) -> None:
+    whole = "a", "b", "xyc", "d", "xfg", "h", "", "ij"
+    reference = fetching(REFERENCE, whole)
+    again = fetching(leg(begins, len(fetched)), fetched)
+    found = leg_of([reference], [again], number=2, reached_end=False, expected=begins)
+    assert (found.begins, found.identical) == (begins, not lost)
+    assert [item.component for item in found.not_restored] == lost
 
 
 def test_processes_of_a_stopped_leg_count_as_far_as_each_came() -> None:

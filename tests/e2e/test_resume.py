@@ -340,3 +340,17 @@ def test_how_it_goes_on_is_one_verdict(
     gated.must(code, *reasons)
     found = gated.report["resume"]
     assert (found and found["legs"][-1]["to"]) == reached
+
+
+def test_what_is_saved_again_before_the_first_step_is_no_checkpoint(tmp_path: Path) -> None:
+    """As nanoGPT does: it saves, and takes a step then."""
+    loop, saves = RECORDS.split("    step()\n")
+    saves = saves.replace("number + 1", "number").replace("== 2", "== 0")
+    source = loop.replace("    weight -=", f"{saves}    weight -=") + "    step()\n"
+    (tmp_path / "train.py").write_text(source)
+    resume = "resume: {after: 2, checkpoint: out/step*.json}"
+    (tmp_path / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\n{resume}\n")
+    gated = gate(tmp_path, *FEW, "--set", GOES_ON, out=tmp_path)
+    gated.must(0)
+    legs = gated.report["resume"]["legs"]
+    assert [(leg["from"], leg["to"]) for leg in legs] == [(0, 4), (3, 7), (6, 12)]

@@ -41,8 +41,9 @@ def test_the_newest_match_is_found(tmp_path: Path, pattern: str, expected: str) 
     times["out/.new.pt"] = 140
     for name, time in times.items():
         put(tmp_path, name, time)
-    assert newest(str(tmp_path), pattern, 100) == expected
-    assert newest(str(tmp_path), pattern, 200) == ""
+    changed, found = newest(str(tmp_path), pattern, (100, ""))
+    assert found == expected and (changed > 100) == bool(expected)
+    assert newest(str(tmp_path), pattern, (changed, found)) == (changed, found)
 
 
 def test_no_link_is_followed_and_no_more_than_the_limit_is_looked_at(
@@ -51,13 +52,13 @@ def test_no_link_is_followed_and_no_more_than_the_limit_is_looked_at(
     put(tmp_path, "out/a.pt", 110)
     (tmp_path / "out/loop").symlink_to(tmp_path)
     (tmp_path / "out/b.pt").symlink_to("/etc/passwd")
-    assert newest(str(tmp_path), "**/" * 9 + "*.pt", 100) == "out/a.pt"
+    assert newest(str(tmp_path), "**/" * 9 + "*.pt", (100, ""))[1] == "out/a.pt"
     for number in range(20):  # what cannot match is not entered, empty folders count
         (tmp_path / "data" / str(number)).mkdir(parents=True)
     monkeypatch.setattr(module, "_MOST", 10)
-    assert newest(str(tmp_path), "out/*.pt", 100) == "out/a.pt"
+    assert newest(str(tmp_path), "out/*.pt", (100, ""))[1] == "out/a.pt"
     monkeypatch.setattr(module, "_MOST", 1)
-    assert newest(str(tmp_path), "**/*.pt", 100) == ""
+    assert newest(str(tmp_path), "**/*.pt", (100, ""))[1] == ""
 
 
 def test_a_deep_folder_ends_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,5 +68,5 @@ def test_a_deep_folder_ends_no_search(tmp_path: Path, monkeypatch: pytest.Monkey
         os.mkdir("d")
         os.chdir("d")
     os.chdir(tmp_path)
-    assert newest(str(tmp_path), "**/*.pt", 100) == "out/a.pt"
+    assert newest(str(tmp_path), "**/*.pt", (100, ""))[1] == "out/a.pt"
     remove_tree(tmp_path / "d")
