@@ -51,9 +51,10 @@ setup: $(FULL) ## make .venv with everything (demo, test and lint do it themselv
 demo: $(BASE) ## runs the gate on examples/quickstart: the noise without the flags, bitwise identical runs with them, and what they cost
 	@$(if $(BIN),PATH="$(BIN):$$PATH") $(PY) -m repro_gate run examples/quickstart
 
-SPREAD := -n 2 --no-loadscope-reorder $(addprefix --ignore=tests/,api container browser)
+# one more than two cores: tests wait for processes that they started
+SPREAD := -n 3 --no-loadscope-reorder $(addprefix --ignore=tests/,api container browser)
 
-test: $(FULL) ## each claim of the README once, in real processes, and every pure part, on two processes
+test: $(FULL) ## each claim of the README once, in real processes, and every pure part
 	$(PY) -m pytest $(SPREAD) -m 'not slow' $(PYTEST)
 
 test-all: $(FULL) ## every test that this machine can run: those of `make test`, and the slow ones
