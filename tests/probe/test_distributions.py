@@ -37,8 +37,8 @@ def mine(*modules: str) -> dict[str, str]:
     """What is named once these are imported; the tests' environment has other names."""
     for module in modules:
         __import__(module)
-    found = distributions.imported()[0].items()
-    return {name: version for name, version in found if name.startswith("rg-")}
+    found = distributions.imported()
+    return {item.name: item.version for item in found if item.name.startswith("rg-")}
 
 
 def test_a_package_and_a_module_are_named_canonically_once_imported(site: Path) -> None:
