@@ -1,0 +1,97 @@
+"""Why another way of training is not the same, where the traces show it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import fmean
+
+from repro_gate.compare.model import Apart
+from repro_gate.compare.resume import batches
+from repro_gate.trace.blocks import Block
+from repro_gate.trace.model import Trace
+
+_SAME = 0.01  # two scales of a gradient that differ by less are one
+_OTHER_DRAWS = (
+    "torch's generator was drawn from otherwise in the first step: dropout, or another "
+    "order of draws"
+)
+
+
+def reason_of(
+    ours: Mapping[str, Trace],
+    theirs: Mapping[str, Trace],
+    first: Apart | None,
+) -> str:
+    """Return the reason for a difference where the traces show it, else nothing. `first`: what is
+    first too far apart."""
+    own = next(iter(ours.values()))
+    other = next(iter(theirs.values()))
+    micro = len(list(_first_step(other, "loss"))) or 1
+    if first is not None and first.step < 0:
+        return "the model begins with other numbers: something draws before it is built"
+    by_rank = [batches(trace, 0) for trace in theirs.values()]
+    is_one = all(item == by_rank[0] for item in by_rank)
+    if len(by_rank) > 1 and by_rank[0] and is_one:
+        return "every rank was given the same batches"
+    shapes = {tuple(row[2] for row in it.rows) for it in _first_step(other, "batch")}
+    if micro > 1 and len(shapes) > 1:
+        return (
+            f"the {micro} microbatches of a step have different shapes: the mean of their means is "
+            "not the mean over all"
+        )
+    if first is not None and first.kind == "gradient":
+        factor = _factor(theirs)
+        if factor is not None:
+            return _scale(factor, micro, len(theirs))
+    if _drawn(own) != _drawn(other):
+        return _OTHER_DRAWS
+    if micro == 1 == len(theirs) and batches(own, 0) != by_rank[0]:
+        return "its first batch differs"
+    if first is None and len(other.steps) < len(own.steps):
+        return "a window at the end was dropped"
+    return ""
+
+
+def _first_step(trace: Trace, kind: str) -> Iterator[Block]:
+    for block in trace.blocks:
+        if block.kind == kind and block.step == 0:
+            yield block
+
+
+def _drawn(trace: Trace) -> bytes | None:
+    """Return the state of torch's generator after the first step."""
+    states = [dict(block.items()).get("torch") for block in _first_step(trace, "rng")]
+    return states[-1] if states else None
+
+
+def _factor(theirs: Mapping[str, Trace]) -> float | None:
+    """Return the one factor that all first gradients of the other way have; None if they have none,
+    or another direction."""
+    shares = []
+    for trace in theirs.values():
+        for item in trace.distances:
+            is_first = item.kind == "gradient" and item.step == 0
+            if is_first and item.l2 is not None and item.reference_l2:
+                shares.append(item.l2 / item.reference_l2)
+    if not shares or max(shares) - min(shares) > _SAME * max(shares):
+        return None
+    share = fmean(shares)
+    if share < 1 - _SAME:
+        part = 1 / (1 - share)
+        if round(part) > 1 and abs(part - round(part)) < _SAME * part:
+            return 1 / round(part)
+    return 1 + share if abs(share - round(share)) < _SAME * share else None
+
+
+def _scale(factor: float, micro: int, ranks: int) -> str:
+    """Return what a factor of the gradient comes from."""
+    is_smaller = factor < 1
+    count = round(1 / factor if is_smaller else factor)
+    size = f"1/{count} of" if is_smaller else f"{count} times"
+    words = f"every gradient is {size} the reference's"
+    parts = {micro: "microbatches", ranks: "ranks"}.get(count)
+    if parts is None:
+        return words
+    if is_smaller:
+        return f"{words}: it is divided by the {count} {parts} twice"
+    return f"{words}: it is summed over the {count} {parts}, not averaged"
