@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from statistics import fmean, median
+from statistics import median
 from typing import NamedTuple
 
 from repro_gate.compare.distances import gap, measurements
@@ -32,6 +32,7 @@ KINDS = ("gradient", "parameter")  # what the probe measures of another way
 _FIRST = (0, "gradient")  # its step and kind
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # bits
 _LEFT_OUT = 8  # of as many elements of a parameter, the largest difference is left out
+_MOST = 1 << 62  # elements: no tensor has more, whatever shape a trace names
 _EARLY = 32  # steps in which every difference counts
 # A difference of as many roundings when it first shows is no drift.
 _JUMP = 300.0
@@ -41,7 +42,7 @@ _AMPLIFIED = 100.0
 Moment = tuple[int, str]  # step, kind; kinds of a step come by the alphabet
 Losses = Mapping[int, float]  # by step
 Traces = Mapping[str, Trace]  # of the processes of a run
-Total = Callable[[Iterable[float]], float]
+Total = Callable[[Sequence[float]], float]
 
 
 class Place(NamedTuple):
@@ -199,12 +200,12 @@ def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
         place = _place(item)
         if place in limits:
             distances[place] = max(distances[place], distance(item))
-    reference = _losses(ours, fmean)
+    reference = _losses(ours, _mean)
     for step, limit in _limits_of_losses(reference, rounding).items():
         limits[Place(step, "loss", "loss")] = limit
     # The losses of microbatches were divided by their number before, or were not.
-    means = _gaps_of_losses(reference, _losses(theirs, fmean), limits)
-    sums = _gaps_of_losses(reference, _losses(theirs, math.fsum), limits)
+    means = _gaps_of_losses(reference, _losses(theirs, _mean), limits)
+    sums = _gaps_of_losses(reference, _losses(theirs, _sum), limits)
     nearer = min(means, sums, key=lambda gaps: max(gaps.values(), default=0.0))
     distances.update(nearer)
     for place in sorted(distances, key=attrgetter("moment")):
@@ -240,7 +241,10 @@ def distance(item: Measured) -> float:
     left_out = 0
     if item.kind != "gradient":
         left_out = min(math.prod(item.shape) // _LEFT_OUT, 4)
-    square = item.l2**2 - left_out * item.max_abs**2
+    try:
+        square = item.l2**2 - left_out * item.max_abs**2
+    except OverflowError:  # beyond any float
+        return item.l2
     return math.sqrt(max(square, 0.0))
 
 
@@ -257,7 +261,7 @@ def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
     for item in _measured(traces):
         place = _place(item)
         norms[place] = item.reference_l2 or 0.0
-        count = math.prod(item.shape)
+        count = min(math.prod(item.shape), _MOST)
         least = math.sqrt(count) * half_ulp(item.dtype, item.largest)
         far = math.inf if item.l2 is None else item.l2
         distances[place] = max(distances[place], far, least)
@@ -281,7 +285,7 @@ def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
         distances=distances,
         relative=relative,
         until=_until(relative),
-        losses=_losses(traces, fmean),
+        losses=_losses(traces, _mean),
     )
 
 
@@ -351,4 +355,16 @@ def _losses(traces: Traces, total: Total) -> dict[int, float]:
                 own[block.step].append(loss)
         for step, losses in own.items():
             by_step[step].append(total(losses))
-    return {step: fmean(losses) for step, losses in by_step.items()}
+    return {step: _mean(losses) for step, losses in by_step.items()}
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return _sum(losses) / len(losses)
+
+
+def _sum(losses: Sequence[float]) -> float:
+    """Return the sum, rounded once; NaN if there is none, or it is beyond any float."""
+    try:
+        return math.fsum(losses)
+    except (OverflowError, ValueError):
+        return math.nan

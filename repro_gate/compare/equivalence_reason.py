@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from statistics import fmean
 
@@ -73,7 +74,8 @@ def _factor(theirs: Mapping[str, Trace]) -> float | None:
             is_first = item.kind == "gradient" and item.step == 0
             if is_first and item.l2 is not None and item.reference_l2:
                 shares.append(item.l2 / item.reference_l2)
-    if not shares or max(shares) - min(shares) > _SAME * max(shares):
+    is_finite = math.isfinite(sum(shares))
+    if not (shares and is_finite) or max(shares) - min(shares) > _SAME * max(shares):
         return None
     share = fmean(shares)
     if share < 1 - _SAME:

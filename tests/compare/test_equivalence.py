@@ -190,6 +190,19 @@ def test_a_loss_that_is_not_finite_is_a_difference() -> None:
     assert not compared(with_loss(REFERENCE, 2, math.inf)).equivalent
 
 
+@pytest.mark.parametrize("losses", [(math.inf, -math.inf), (1e308, 1e308)])
+def test_losses_without_a_sum_are_a_difference(losses: Sequence[float]) -> None:
+    found = compared(in_parts(losses))
+    assert found.first is not None and (found.first.step, found.first.kind) == (1, "loss")
+
+
+def test_figures_beyond_any_float_are_a_difference() -> None:
+    for norm, shape in ((1.0, (4, 4)), (1e-300, (4, 4)), (1.0, (1 << 53,) * 64)):
+        far = measured((0, "gradient", 1e200), (0, "parameter", 1e200), norm=norm, shape=shape)
+        assert not compared(trace(far)).equivalent
+        assert rounding_of([trace(far)]).distances[0, "parameter", "fc.weight"] >= 1e200
+
+
 @pytest.mark.parametrize(
     ("share", "micro", "likely"),
     [
