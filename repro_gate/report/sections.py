@@ -89,15 +89,15 @@ def sections(
     """Return what there is to say, at most `rows` entries in a list; without `whole` what a
     reviewer acts on. Reasons that are `known` stand above already."""
     reasons = [item for item in report.reasons if item not in known]
-    every = (
-        Section(title, rank, tuple(filter(_is_filled, blocks)), kind)
-        for title, rank, kind, blocks in (
-            *_on_divergence(report, reasons, rows, whole),
-            *_on_the_rest(report, rows, whole),
-        )
-        if whole or rank < WHOLE
-    )
-    return [item for item in every if item.blocks]
+    found = []
+    for title, rank, kind, blocks in (
+        *_on_divergence(report, reasons, rows, whole),
+        *_on_the_rest(report, rows, whole),
+    ):
+        filled = tuple(filter(_is_filled, blocks))
+        if filled and (whole or rank < WHOLE):
+            found.append(Section(title, rank, filled, kind))
+    return found
 
 
 def _on_divergence(
@@ -128,13 +128,15 @@ def _on_the_rest(report: Report, rows: int, whole: bool) -> Iterator[_Row]:
     """Yield what else was compared, measured and checked, and what the runs were."""
     yield "Resume", 3, "", [_legs(report.resume)]
     yield "Equivalent ways", 3, "", [_ways(report.equivalences)]
-    # without `whole` the first line of either stands in the table above
-    if (entry := report.baseline) is not None:
-        lines = comparisons.baseline_lines(entry, rows)[not whole :]
-        facts = _lines(*lines, *_remedy(entry.remedy))
+    # Without `whole` the first line of either stands in the table above.
+    above = 0 if whole else 1
+    baseline = report.baseline
+    if baseline is not None:
+        lines = comparisons.baseline_lines(baseline, rows)[above:]
+        facts = _lines(*lines, *_remedy(baseline.remedy))
         yield "Against the baseline", 3, "answer", [facts]
     if report.against is not None:
-        lines = comparisons.against_lines(report.against, rows)[not whole :]
+        lines = comparisons.against_lines(report.against, rows)[above:]
         yield "Against another ref", 3, "answer", [_lines(*lines)]
     yield "Noise and cost", WHOLE, "cost", [_figures(report)]
     title = "Checklist" if whole else "Checks that did not pass"
@@ -142,10 +144,10 @@ def _on_the_rest(report: Report, rows: int, whole: bool) -> Iterator[_Row]:
     yield "Config hash", WHOLE + 3, "", _config_hash(report, rows)
     yield "Worth knowing", WHOLE, "", [reason_items(report.notes, rows)]
     yield "Runs", WHOLE + 1, "", [_runs(report, rows)]
-    environment = _values(_environment(report.subject), rows)
-    settings = _values(_settings(report), rows)
-    yield "Environment", WHOLE + 3, "", [environment]
-    yield "Flags as read back", WHOLE + 3, "", [settings]
+    environment = _environment(report.subject)
+    yield "Environment", WHOLE + 3, "", [_values(environment, rows)]
+    settings = _settings(report)
+    yield "Flags as read back", WHOLE + 3, "", [_values(settings, rows)]
     if len(report.reproduce) <= _COMMAND:
         yield "See it again", 2, "answer", [Code(report.reproduce, "sh")]
 
@@ -176,7 +178,8 @@ def _items(entries: Iterable[Iterable[Phrase]], left: int = 0) -> Items:
 def _cells(roles: str, *texts: object) -> tuple[Phrase, ...]:
     """Return a row of a table: a text for each role."""
     pairs = zip(roles.split(), texts, strict=True)
-    return tuple(say(str(text), role) for role, text in pairs)
+    cells = [say(str(text), role) for role, text in pairs]
+    return tuple(cells)
 
 
 def _remedy(words: str) -> tuple[Phrase, ...]:
@@ -223,7 +226,8 @@ def _logs(report: Report, rows: int, most: int) -> list[Block]:
     for run in ended[:most]:
         title = phrase("End of the log of {name}:", name=run.name)
         lines = [clip(line, _LINE) for line in run.log_tail[-rows:]]
-        blocks += [_lines(title), Code("\n".join(lines))]
+        text = "\n".join(lines)
+        blocks += [_lines(title), Code(text)]
     return blocks
 
 
@@ -394,9 +398,11 @@ def _checklist(checklist: Sequence[CheckResult], rows: int, whole: bool) -> list
 
 
 def _ids(results: Sequence[CheckResult], rows: int) -> Phrase:
-    ids = [say(item.id, "id") for item in results[:rows]]
+    parts = [say(item.id, "id") for item in results[:rows]]
     more = _more(len(results) - rows)
-    return wording.joined([*ids, more] if more else ids)
+    if more:
+        parts.append(more)
+    return wording.joined(parts)
 
 
 def _figures(report: Report) -> Facts:
@@ -422,13 +428,16 @@ def _config_hash(report: Report, rows: int) -> list[Block]:
     hashed = report.config_hash
     if hashed is None:
         return []
-    roots = [("config hash", say(hashed.config_hash, "name"))]
+    facts = [("config hash", say(hashed.config_hash, "name"))]
     for root, digest, _ in hashed.roots():
-        roots.append((root, say(digest, "name")))
+        facts.append((root, say(digest, "name")))
     inputs = [_cells("say name name", *item) for item in comparisons.inputs(hashed)]
-    table = Table(("root", "input", "value"), tuple(inputs[:rows]))
     more = _more(len(inputs) - rows)
-    return [_facts(*roots), table, _lines(more)]
+    return [
+        _facts(*facts),
+        Table(("root", "input", "value"), tuple(inputs[:rows])),
+        _lines(more),
+    ]
 
 
 def _runs(report: Report, rows: int) -> Table:
@@ -455,10 +464,9 @@ def _environment(subject: Subject) -> Mapping[str, object]:
         "command": subject.command,
         "commit": subject.commit or "not in git",
         "sandbox": subject.sandbox,
-        "uncommitted changes": listed(subject.uncommitted, 10),
     }
-    if not subject.uncommitted:
-        del ours["uncommitted changes"]
+    if subject.uncommitted:
+        ours["uncommitted changes"] = listed(subject.uncommitted, 10)
     return {**dict(sorted(subject.versions.items())), **ours}
 
 
@@ -476,4 +484,5 @@ def _settings(report: Report) -> Mapping[str, object]:
 
 def _values(values: Mapping[str, object], rows: int) -> Table:
     cells = [_cells("name name", *item) for item in values.items()]
-    return Table(("name", "value"), tuple(cells[:rows]))
+    shortened = tuple(cells[:rows])
+    return Table(("name", "value"), shortened)
