@@ -123,9 +123,12 @@ def _is_of_another_user(pid: int, uid: int) -> bool:
 
 
 def _status(pid: int) -> dict[str, list[str]]:
+    fields: dict[str, list[str]] = {}
     with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        lines = (line.partition(":") for line in file)
-        return {key: value.split() for key, _, value in lines}
+        for line in file:
+            key, _, value = line.partition(":")
+            fields[key] = value.split()
+    return fields
 
 
 def _read(path: str) -> None:
@@ -148,10 +151,12 @@ def _write(path: str) -> None:
     """Open a file for writing without changing it; make, and remove again, a file in a folder."""
     if os.path.isdir(path):
         made = os.path.join(path, f".repro-gate-attempt-{os.getpid()}")
-        os.close(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        os.close(os.open(made, new, 0o600))
         os.unlink(made)
     else:
-        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK))
+        unchanged = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK
+        os.close(os.open(path, unchanged))
 
 
 def _connect(path: str) -> None:
@@ -173,11 +178,14 @@ def _call(name: str, *arguments: object) -> None:
 
 def _missing(question: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the path of what the training needs and cannot use, and why."""
-    for path in [*question["reach"], *question["data"], *question["start"]]:
+    programs = question["start"]
+    for path in [*question["reach"], *question["data"], *programs]:
+        use = _start if path in programs else _read
         try:
-            _start(path) if path in question["start"] else _read(path)
+            use(path)
         except (OSError, subprocess.SubprocessError) as error:
-            yield path, getattr(error, "strerror", None) or str(error)
+            reason = getattr(error, "strerror", None) or str(error)
+            yield path, reason
 
 
 def _start(path: str) -> None:
