@@ -132,15 +132,17 @@ class Results:
     @property
     def by_name(self) -> dict[str, RunResult]:
         """Return every run, a dropped one only if it was not repeated."""
-        return {run.name: run for run in (*self.auxiliary, *self.runs)}
+        every = (*self.auxiliary, *self.runs)
+        return {run.name: run for run in every}
 
     def pair(self, seed: int | None = None) -> tuple[RunResult, ...]:
         """Return the deterministic runs of one seed that were compared, by default the first
         seed's."""
         seed = self.spec.seed if seed is None else seed
-        good = [run for run in self.of_seed(seed) if run.good]
         second = self.second.get(seed)
-        return (*good[:1], *(run for run in good[1:] if run.name == second))
+        good = [run for run in self.of_seed(seed) if run.good]
+        others = [run for run in good[1:] if run.name == second]
+        return (*good[:1], *others)
 
     def is_repeated(self, seed: int) -> bool:
         """Return whether a deterministic run has repeated the first of its seed as it was."""
@@ -170,12 +172,12 @@ class Results:
         robust: the check tells of them."""
         notes: dict[str, None] = {}
         for run in self.runs:
+            if run.name in self.fragile:
+                continue
             after = "after a run"
             if run.outcome == "stopped":
                 steps = self.spec.train.steps
                 after += f" (the training was stopped after {steps} steps)"
-            if run.name in self.fragile:
-                continue
             for glob in run.unmatched:
                 notes[f"no file matches capture.artifacts {glob!r} {after}"] = None
         return tuple(notes)
@@ -213,10 +215,12 @@ class Results:
     def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
         """Return the pace of each run that is timed, in milliseconds, by arm; an arm without any is
         left out."""
-        warmup = self.spec.train.warmup
-        times = (paces(runs, warmup) for runs in self.timed_runs())
-        arms = zip(get_args(TimedArm), times, strict=True)
-        return {arm: of_arm for arm, of_arm in arms if of_arm}
+        times: dict[TimedArm, tuple[float, ...]] = {}
+        for arm, runs in zip(get_args(TimedArm), self.timed_runs(), strict=True):
+            of_arm = paces(runs, self.spec.train.warmup)
+            if of_arm:
+                times[arm] = of_arm
+        return times
 
     def interrupt(self, error: BaseException) -> None:
         """Note what ended the series early: Ctrl-C, or an error."""
@@ -242,9 +246,9 @@ class Results:
         if request.auxiliary or (request.dispensable and not run.good):
             self.auxiliary += (run,)
             if request.auxiliary and run.good and request.second_of:
-                seed = run.arm.seed
-                found = with_replay(self.comparisons[seed], run.traces)
-                self.comparisons[seed] = found
+                before = self.comparisons[run.arm.seed]
+                replayed = with_replay(before, run.traces)
+                self.comparisons[run.arm.seed] = replayed
             elif not request.auxiliary and run.arm.name == "default":
                 self.warn(
                     f"{run.name}, done for the cost alone, ended badly and does not count: "
@@ -268,9 +272,9 @@ class Results:
         varied = run.request.varied
         comparison = None
         if first.good and run.good:
-            comparison, uncompared = compare_pair(first, run, self.reader)
-            together = dict.fromkeys((*self.uncompared, *uncompared))
-            self.uncompared = tuple(together)
+            comparison, more = compare_pair(first, run, self.reader)
+            uncompared = dict.fromkeys([*self.uncompared, *more])
+            self.uncompared = tuple(uncompared)
         elif not varied:
             comparison = compare_crashed(first, run)
         same = self.same(comparison)
@@ -292,8 +296,8 @@ class Results:
             message = "what no optimizer moves differs between two runs whose training is the same"
             remedy = "it is an average, a snapshot or a counter: seed or order what it is made from"
             if names:
-                found = {"unrecorded/modules": (f"{message}: {few(names)}", remedy)}
-                self.unrecorded |= found
+                reason = f"{message}: {few(names)}", remedy
+                self.unrecorded["unrecorded/modules"] = reason
 
 
 def compare_pair(
@@ -304,12 +308,14 @@ def compare_pair(
     divergences, values, uncompared = differences(
         first.artifacts, second.artifacts, reader, step
     )
-    return compare_runs(first.traces, second.traces, divergences, values), uncompared
+    comparison = compare_runs(first.traces, second.traces, divergences, values)
+    return comparison, uncompared
 
 
 def few(names: Sequence[str]) -> str:
     """Return the first of some names that the training chose, and how many more there are."""
-    return listed([shortened(escaped(name)) for name in names], 3)
+    readable = [shortened(escaped(name)) for name in names]
+    return listed(readable, 3)
 
 
 def keep_traces(results: Results, target: Path) -> None:
