@@ -24,7 +24,7 @@ import msgspec
 import rfc8785
 from msgspec import Meta
 
-from repro_gate.compare.model import about, one_of
+from repro_gate.compare.model import about, described, one_of
 from repro_gate.errors import UsageError
 
 RECIPE = "recipe"
@@ -48,22 +48,21 @@ _Named = Annotated[Mapping[str, Any], Meta(max_length=MAX_INPUTS)]
 
 
 @dataclass(frozen=True)
+@described
 class ChangedInput:
-    """One input in which two config hashes differ."""
+    """One input in which two config hashes differ.
+
+    name: Name of the input, such as `data/train.bin`. Untrusted text.
+    before: The value before, as text; null where the input was not there.
+    after: The value after, as text; null where the input is gone.
+    """
 
     root: Annotated[
         str, about("The root that the input belongs to.", **one_of((RECIPE, PLATFORM)))
     ]
-    name: Annotated[
-        str, about("Name of the input, such as `data/train.bin`. Untrusted text.")
-    ]
-    before: Annotated[
-        str | None,
-        about("The value before, as text; null where the input was not there."),
-    ]
-    after: Annotated[
-        str | None, about("The value after, as text; null where the input is gone.")
-    ]
+    name: str
+    before: str | None
+    after: str | None
 
 
 class RootInputs(msgspec.Struct, frozen=True):
