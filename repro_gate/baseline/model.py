@@ -17,6 +17,7 @@ from repro_gate.compare.model import (
     SpeedChange,
     TimedArm,
     about,
+    described,
     one_of,
 )
 from repro_gate.trace.format import MAX_STEP
@@ -92,26 +93,33 @@ Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Compared:
-    """What a comparison with earlier results says, whatever they were."""
+    """What a comparison with earlier results says, whatever they were.
 
-    message: Annotated[str, about("One sentence.")]
-    changed_inputs: Annotated[
-        tuple[ChangedInput, ...],
-        about("Inputs in which the two config hashes differ.", max_length=1_000),
-    ] = ()
-    loss_gap: Annotated[
-        Number | None, about("Largest absolute difference of the losses of one step.")
-    ] = None
-    speed: Annotated[
-        tuple[SpeedChange, ...],
-        about("How the time of a step has changed.", max_length=2),
-    ] = ()
+    message: One sentence.
+    changed_inputs: Inputs in which the two config hashes differ.
+    loss_gap: Largest absolute difference of the losses of one step.
+    speed: How the time of a step has changed.
+    """
+
+    message: str
+    changed_inputs: Annotated[tuple[ChangedInput, ...], Meta(max_length=1_000)] = ()
+    loss_gap: Number | None = None
+    speed: Annotated[tuple[SpeedChange, ...], Meta(max_length=2)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class BaselineFinding(Compared):
-    """This gate run compared with `repro.baseline.yml`."""
+    """This gate run compared with `repro.baseline.yml`.
+
+    unlike: Results that differ: `losses`, `weights`, `optimizer`, `artifact out/a.pt`.
+    outside: Facts outside the inputs that differ: `name: before -> after`.
+    recorded: When the baseline's entry was written: UTC, ISO 8601; may be empty.
+    remedy: What to do; may be empty.
+    unknown_recipe: Of a new platform: no other platform has this recipe either.
+    """
 
     status: Annotated[
         str,
@@ -121,31 +129,26 @@ class BaselineFinding(Compared):
             **one_of(STATUSES),
         ),
     ]
-    unlike: Annotated[
-        Names,
-        about(
-            "Results that differ: `losses`, `weights`, `optimizer`, `artifact out/a.pt`."
-        ),
-    ] = ()
-    outside: Annotated[
-        Names, about("Facts outside the inputs that differ: `name: before -> after`.")
-    ] = ()
-    recorded: Annotated[
-        str,
-        about("When the baseline's entry was written: UTC, ISO 8601; may be empty."),
-    ] = ""
-    remedy: Annotated[str, about("What to do; may be empty.")] = ""
-    unknown_recipe: Annotated[
-        bool, about("Of a new platform: no other platform has this recipe either.")
-    ] = False
+    unlike: Names = ()
+    outside: Names = ()
+    recorded: str = ""
+    remedy: str = ""
+    unknown_recipe: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class AgainstFinding(Compared):
-    """This gate run compared with another ref, gated in the same call."""
+    """This gate run compared with another ref, gated in the same call.
 
-    ref: Annotated[str, about("The ref as it was named. Untrusted text.")]
-    commit: Annotated[Commit, about("Its commit, 40 (or 64) hex digits.")]
+    ref: The ref as it was named. Untrusted text.
+    commit: Its commit, 40 (or 64) hex digits.
+    first_divergence: The earliest difference from the other ref, else null.
+    times_noise: The loss gap over that of the other ref's noise floor.
+    """
+
+    ref: str
+    commit: Commit
     status: Annotated[
         str,
         about(
@@ -153,10 +156,7 @@ class AgainstFinding(Compared):
             **one_of((*STATUSES[:3], "inconclusive")),
         ),
     ]
-    first_divergence: Annotated[
-        Divergence | None,
-        about("The earliest difference from the other ref, else null."),
-    ] = None
+    first_divergence: Divergence | None = None
     relation: Annotated[
         str,
         about(
@@ -165,6 +165,4 @@ class AgainstFinding(Compared):
             **one_of(("identical", "within-noise", "beyond-noise", "")),
         ),
     ] = ""
-    times_noise: Annotated[
-        Number | None, about("The loss gap over that of the other ref's noise floor.")
-    ] = None
+    times_noise: Number | None = None
