@@ -15,8 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from msgspec import Meta
+
 from repro_gate.checkout.inspection import Checkout
-from repro_gate.compare.model import Comparison, about, one_of
+from repro_gate.compare.model import Comparison, about, described, one_of
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
 from repro_gate.escape import and_more, listed
@@ -33,31 +35,38 @@ RECORDED = 500
 
 
 @dataclass(frozen=True)
+@described
 class EvidenceLine:
-    """One entry of a check's evidence."""
+    """One entry of a check's evidence.
 
-    text: Annotated[str, about("What was seen: a sentence, or a value that was read.")]
-    location: Annotated[
-        Location | None, about("The line of the checkout that it is about.")
-    ] = None
+    text: What was seen: a sentence, or a value that was read.
+    location: The line of the checkout that it is about.
+    """
+
+    text: str
+    location: Location | None = None
 
     def __str__(self) -> str:
         return self.text if self.location is None else f"{self.location}: {self.text}"
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class CheckResult:
-    """One check and what it found."""
+    """One check and what it found.
 
-    id: Annotated[str, about("Stable name: `category/name`.")]
+    id: Stable name: `category/name`.
+    message: One sentence.
+    evidence: What was seen, each with its line.
+    remedy: What to do; may be empty.
+    """
+
+    id: str
     category: Annotated[str, about("One of five.", **one_of(CATEGORIES))]
     status: Annotated[str, about("What came of it.", **one_of(STATUSES))]
-    message: Annotated[str, about("One sentence.")]
-    evidence: Annotated[
-        tuple[EvidenceLine, ...],
-        about("What was seen, each with its line.", max_length=RECORDED),
-    ] = ()
-    remedy: Annotated[str, about("What to do; may be empty.")] = ""
+    message: str
+    evidence: Annotated[tuple[EvidenceLine, ...], Meta(max_length=RECORDED)] = ()
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
