@@ -27,6 +27,7 @@ from repro_gate.compare.model import (
     Step,
     Totals,
     about,
+    described,
     one_of,
 )
 from repro_gate.diagnosis.model import Diagnosis
@@ -39,82 +40,80 @@ EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 
 @dataclass(frozen=True)
+@described
 class Reason:
     """One sentence that explains the verdict (in `reasons`) or is worth knowing besides (in
-    `notes`)."""
+    `notes`).
 
-    id: Annotated[str, about("Stable name: `room/name`.")]
-    message: Annotated[str, about("One sentence.")]
-    remedy: Annotated[str, about("What to do; may be empty.")] = ""
-    locations: Annotated[
-        tuple[Location, ...],
-        about("The lines of the checkout that it is about.", max_length=1_000),
-    ] = ()
+    id: Stable name: `room/name`.
+    message: One sentence.
+    remedy: What to do; may be empty.
+    locations: The lines of the checkout that it is about.
+    """
+
+    id: str
+    message: str
+    remedy: str = ""
+    locations: Annotated[tuple[Location, ...], Meta(max_length=1_000)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class RunSummary:
-    """One run of the training command."""
+    """One run of the training command.
 
-    name: Annotated[str, about("`deterministic-1`, `default-1`, …, `reseeded`.")]
-    arm: Annotated[
-        str,
-        about("What it was started under: `deterministic`, `default`, `reseeded`, …"),
-    ]
-    seed: Annotated[int, about("The seed.")]
-    steps: Annotated[Count, about("Optimizer steps made.")]
-    seconds: Annotated[Amount, about("Wall time, in seconds.")]
-    exit_code: Annotated[
-        int | None,
-        about(
-            "Exit status; negative is a signal; null where it never ended by itself."
-        ),
-    ]
-    outcome: Annotated[
-        str,
-        about(
-            "How it ended: `finished`, `stopped` (at train.steps), `crashed`, `timed-out`, …"
-        ),
-    ]
-    processes: Annotated[Count, about("Traced processes that trained.")] = 1
-    step_seconds: Annotated[
-        Amount,
-        about(
-            "Of the wall time, the optimizer steps of the process that took longest in them."
-        ),
-    ] = 0.0
-    probe_seconds: Annotated[
-        Amount, about("And what the probe took of it in that process.")
-    ] = 0.0
-    settings: Annotated[
-        Mapping[str, Any], about("Flags as last read back in this run.")
-    ] = field(default_factory=dict)
-    log_tail: Annotated[
-        tuple[str, ...],
-        about("End of its log, where it did not end well.", max_length=200),
-    ] = ()
-    artifacts: Annotated[Count, about("Artifacts that were kept for comparison.")] = 0
+    name: `deterministic-1`, `default-1`, …, `reseeded`.
+    arm: What it was started under: `deterministic`, `default`, `reseeded`, …
+    seed: The seed.
+    steps: Optimizer steps made.
+    seconds: Wall time, in seconds.
+    exit_code: Exit status; negative is a signal; null where it never ended by itself.
+    outcome: How it ended: `finished`, `stopped` (at train.steps), `crashed`, `timed-out`, …
+    processes: Traced processes that trained.
+    step_seconds: Of the wall time, the optimizer steps of the process that took longest in
+        them.
+    probe_seconds: And what the probe took of it in that process.
+    settings: Flags as last read back in this run.
+    log_tail: End of its log, where it did not end well.
+    artifacts: Artifacts that were kept for comparison.
+    """
+
+    name: str
+    arm: str
+    seed: int
+    steps: Count
+    seconds: Amount
+    exit_code: int | None
+    outcome: str
+    processes: Count = 1
+    step_seconds: Amount = 0.0
+    probe_seconds: Amount = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    log_tail: Annotated[tuple[str, ...], Meta(max_length=200)] = ()
+    artifacts: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Subject:
-    """What was gated."""
+    """What was gated.
 
-    spec: Annotated[str, about("Path of the spec, relative to the checkout.")]
-    command: Annotated[str, about("The training command.")]
-    commit: Annotated[
-        Commit | None, about("The commit, 40 (or 64) hex digits; null outside git.")
-    ]
-    uncommitted: Annotated[
-        Names, about("Paths with uncommitted changes that were part of the run.")
-    ] = ()
-    seeds: Annotated[tuple[int, ...], about("The seeds.", max_length=1_000)] = ()
-    versions: Annotated[
-        Mapping[str, str], about("Versions and devices, as the training reported them.")
-    ] = field(default_factory=dict)
-    sandbox: Annotated[
-        str, about("How far the training was kept from the gate: `same-user`, …")
-    ] = "same-user"
+    spec: Path of the spec, relative to the checkout.
+    command: The training command.
+    commit: The commit, 40 (or 64) hex digits; null outside git.
+    uncommitted: Paths with uncommitted changes that were part of the run.
+    seeds: The seeds.
+    versions: Versions and devices, as the training reported them.
+    sandbox: How far the training was kept from the gate: `same-user`, …
+    """
+
+    spec: str
+    command: str
+    commit: Commit | None
+    uncommitted: Names = ()
+    seeds: Annotated[tuple[int, ...], Meta(max_length=1_000)] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    sandbox: str = "same-user"
 
 
 @dataclass(frozen=True)
@@ -149,34 +148,28 @@ class SeedTotals(Totals):
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Determinism(Comparison):
-    """The two runs with the flags on, for the first seed that diverged, else for the first seed."""
+    """The two runs with the flags on, for the first seed that diverged, else for the first seed.
+
+    determinism_settings: Flags and variables as read back inside the training process.
+    bound_pct: Equal runs exclude faults that show in more percent of runs, at 95 %; else null.
+    seeds: The answer for each seed of `random-state.seeds`.
+    non_finite: Losses that are NaN or infinite, each with its step.
+    tolerance: What the spec tolerates; null where it asks for equal bits.
+    """
 
     seed: Seed
     runs: Compared = 2
     failed: Failed = 0
-    determinism_settings: Annotated[
-        Mapping[str, Any],
-        about("Flags and variables as read back inside the training process."),
-    ] = field(default_factory=dict)
-    bound_pct: Annotated[
-        Amount | None,
-        about(
-            "Equal runs exclude faults that show in more percent of runs, at 95 %; else null."
-        ),
-    ] = None
-    seeds: Annotated[
-        tuple[SeedTotals, ...],
-        about("The answer for each seed of `random-state.seeds`.", max_length=1_000),
-    ] = ()
+    determinism_settings: Mapping[str, Any] = field(default_factory=dict)
+    bound_pct: Amount | None = None
+    seeds: Annotated[tuple[SeedTotals, ...], Meta(max_length=1_000)] = ()
     non_finite: Annotated[
         tuple[tuple[Step, Annotated[str, Meta(**one_of(("nan", "inf", "-inf")))]], ...],
-        about("Losses that are NaN or infinite, each with its step.", max_length=1_000),
+        Meta(max_length=1_000),
     ] = ()
-    tolerance: Annotated[
-        Tolerance | None,
-        about("What the spec tolerates; null where it asks for equal bits."),
-    ] = None
+    tolerance: Tolerance | None = None
 
     @property
     def narrowed(self) -> tuple[str, ...]:
@@ -223,139 +216,114 @@ def _totals(result: SeedResult) -> SeedTotals:
 
 
 @dataclass(frozen=True)
+@described
 class WeakenedCheck:
-    """One thing that the change weakens."""
+    """One thing that the change weakens.
 
-    key: Annotated[
-        str, about("Key of the spec (`determinism.allow`), or `repro.baseline.yml`.")
-    ]
-    message: Annotated[str, about("One sentence with the value before and after.")]
-    location: Annotated[Location | None, about("Its line, beside the spec.")] = None
+    key: Key of the spec (`determinism.allow`), or `repro.baseline.yml`.
+    message: One sentence with the value before and after.
+    location: Its line, beside the spec.
+    """
+
+    key: str
+    message: str
+    location: Location | None = None
 
 
 @dataclass(frozen=True)
+@described
 class BaseFinding:
-    """What is known of the base ref: which spec judged, and what the change weakens."""
+    """What is known of the base ref: which spec judged, and what the change weakens.
 
-    ref: Annotated[str, about("The base ref. Untrusted text.")]
-    commit: Annotated[Commit, about("Its commit, 40 (or 64) hex digits.")]
-    policy: Annotated[Literal["head", "base"], about("Whose spec judged.")]
-    weakened: Annotated[
-        tuple[WeakenedCheck, ...], about("What the change weakens.", max_length=1_000)
-    ] = ()
+    ref: The base ref. Untrusted text.
+    commit: Its commit, 40 (or 64) hex digits.
+    policy: Whose spec judged.
+    weakened: What the change weakens.
+    """
+
+    ref: str
+    commit: Commit
+    policy: Literal["head", "base"]
+    weakened: Annotated[tuple[WeakenedCheck, ...], Meta(max_length=1_000)] = ()
 
 
 @dataclass(frozen=True)
+@described
 class Origin:
     """The workflow run that made a report. The action writes it; whoever posts a report of another
-    run compares it with that run."""
+    run compares it with that run.
+
+    repository: owner/name of the workflow's repository.
+    head_sha: Head of the pull request, or the commit that was pushed.
+    run_id: Id of the workflow run.
+    run_attempt: Which attempt of that run.
+    name: Name of the report's folder; tells gates of one spec apart. Untrusted.
+    """
 
     repository: Annotated[
-        str,
-        about(
-            "owner/name of the workflow's repository.",
-            max_length=200,
-            pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+\Z",
-        ),
+        str, Meta(max_length=200, pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+\Z")
     ]
-    head_sha: Annotated[
-        Commit, about("Head of the pull request, or the commit that was pushed.")
-    ]
-    run_id: Annotated[int, about("Id of the workflow run.", ge=1)]
-    run_attempt: Annotated[int, about("Which attempt of that run.", ge=1)]
-    name: Annotated[
-        str,
-        about(
-            "Name of the report's folder; tells gates of one spec apart. Untrusted.",
-            max_length=200,
-        ),
-    ] = ""
+    head_sha: Commit
+    run_id: Annotated[int, Meta(ge=1)]
+    run_attempt: Annotated[int, Meta(ge=1)]
+    name: Annotated[str, Meta(max_length=200)] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
+@described
 class Report:
     """The whole answer, and the whole of `report.json`. A part that was not measured is None, never
-    a made-up value."""
+    a made-up value.
+
+    tool_version: Version of repro-gate.
+    started: When the gate started: UTC, ISO 8601.
+    seconds: Wall time of the whole gate, in seconds.
+    subject: What was gated.
+    reasons: What led to the verdict, most important first.
+    notes: What is worth knowing and does not change the verdict.
+    diagnosis: Why the runs diverge; null where they do not, and where it was not looked into.
+    noise_floor: How far two runs with one seed drift apart without the flags.
+    cost: What the flags cost, from interleaved runs.
+    checklist: What was verified besides.
+    runs: Every execution of the training command, in order.
+    fingerprint: Digests of the first deterministic run.
+    resume: Stopped and gone on; null where the spec does not ask for it.
+    equivalences: Other ways to the same training, as the spec has them.
+    baseline: Compared with `repro.baseline.yml`; null where nothing is compared.
+    against: Compared with another ref; null where none was named.
+    base: What the change weakens; null where no base is known.
+    reproduce: One shell command that shows the finding again on a person's own machine.
+    origin: The workflow run that made this report; null outside a workflow.
+    determinism: The two runs with the flags on.
+    config_hash: One hash of everything that a rerun needs.
+    schema: Name and major version of this format.
+    """
 
     verdict: Annotated[
         str, about("The answer: exit codes 0, 1 and 3.", **one_of(tuple(EXIT_CODES)))
     ]
-    tool_version: Annotated[str, about("Version of repro-gate.")]
-    started: Annotated[str, about("When the gate started: UTC, ISO 8601.")]
-    seconds: Annotated[Amount, about("Wall time of the whole gate, in seconds.")]
-    subject: Annotated[Subject, about("What was gated.")]
-    reasons: Annotated[
-        tuple[Reason, ...],
-        about("What led to the verdict, most important first.", max_length=1_000),
-    ] = ()
-    notes: Annotated[
-        tuple[Reason, ...],
-        about(
-            "What is worth knowing and does not change the verdict.", max_length=1_000
-        ),
-    ] = ()
-    diagnosis: Annotated[
-        Diagnosis | None,
-        about(
-            "Why the runs diverge; null where they do not, and where it was not looked into."
-        ),
-    ] = None
-    noise_floor: Annotated[
-        NoiseFloor | None,
-        about("How far two runs with one seed drift apart without the flags."),
-    ] = None
-    cost: Annotated[
-        Cost | None, about("What the flags cost, from interleaved runs.")
-    ] = None
-    checklist: Annotated[
-        tuple[CheckResult, ...], about("What was verified besides.", max_length=1_000)
-    ] = ()
-    runs: Annotated[
-        tuple[RunSummary, ...],
-        about("Every execution of the training command, in order.", max_length=1_000),
-    ] = ()
-    fingerprint: Annotated[
-        Fingerprint | None, about("Digests of the first deterministic run.")
-    ] = None
-    resume: Annotated[
-        Resumption | None,
-        about("Stopped and gone on; null where the spec does not ask for it."),
-    ] = None
-    equivalences: Annotated[
-        tuple[Equivalence, ...],
-        about("Other ways to the same training, as the spec has them.", max_length=10),
-    ] = ()
-    baseline: Annotated[
-        BaselineFinding | None,
-        about("Compared with `repro.baseline.yml`; null where nothing is compared."),
-    ] = None
-    against: Annotated[
-        AgainstFinding | None,
-        about("Compared with another ref; null where none was named."),
-    ] = None
-    base: Annotated[
-        BaseFinding | None,
-        about("What the change weakens; null where no base is known."),
-    ] = None
-    reproduce: Annotated[
-        str,
-        about(
-            "One shell command that shows the finding again on a person's own machine."
-        ),
-    ] = ""
-    origin: Annotated[
-        Origin | None,
-        about("The workflow run that made this report; null outside a workflow."),
-    ] = None
-    determinism: Annotated[
-        Determinism | None, about("The two runs with the flags on.")
-    ] = None
-    config_hash: Annotated[
-        ConfigHash | None, about("One hash of everything that a rerun needs.")
-    ] = None
-    schema: Annotated[
-        Literal["repro-gate/report/v1"], about("Name and major version of this format.")
-    ] = SCHEMA_ID
+    tool_version: str
+    started: str
+    seconds: Amount
+    subject: Subject
+    reasons: Annotated[tuple[Reason, ...], Meta(max_length=1_000)] = ()
+    notes: Annotated[tuple[Reason, ...], Meta(max_length=1_000)] = ()
+    diagnosis: Diagnosis | None = None
+    noise_floor: NoiseFloor | None = None
+    cost: Cost | None = None
+    checklist: Annotated[tuple[CheckResult, ...], Meta(max_length=1_000)] = ()
+    runs: Annotated[tuple[RunSummary, ...], Meta(max_length=1_000)] = ()
+    fingerprint: Fingerprint | None = None
+    resume: Resumption | None = None
+    equivalences: Annotated[tuple[Equivalence, ...], Meta(max_length=10)] = ()
+    baseline: BaselineFinding | None = None
+    against: AgainstFinding | None = None
+    base: BaseFinding | None = None
+    reproduce: str = ""
+    origin: Origin | None = None
+    determinism: Determinism | None = None
+    config_hash: ConfigHash | None = None
+    schema: Literal["repro-gate/report/v1"] = SCHEMA_ID
 
     @property
     def equivalent(self) -> bool | None:
