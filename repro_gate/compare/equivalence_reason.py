@@ -13,7 +13,7 @@ from repro_gate.trace.model import Trace
 
 _SAME = 0.01  # two scales of a gradient that differ by less are one
 _OTHER_DRAWS = (
-    "torch's generator was drawn from otherwise in the first step: dropout, or another "
+    "torch's random numbers were drawn differently in the first step: dropout, or another "
     "order of draws"
 )
 

@@ -22,8 +22,8 @@ from repro_gate.report.heat_map import text_map
 from repro_gate.report.model import Reason, Report, Subject
 from repro_gate.report.wording import Phrase, phrase, say
 
-WHOLE = 5  # from this rank on a section is shown only where the whole report is
-MAP = 4  # rank of the heat map, the first to go of what a reviewer acts on
+WHOLE = 5  # sections of this rank or above are shown only in the whole report
+MAP = 4  # rank of the heat map: what a short report drops first
 _EVIDENCE = 5  # lines of a check's evidence that a person sees
 _LINE = 200  # characters of a line of a log
 _COMMAND = 4_000  # characters of a command: half a command is none
@@ -68,10 +68,9 @@ _Row = tuple[str, int, str, Sequence[Block]]  # a section's title, rank, kind, b
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a title in our own words; without one they are part of what is seen first. The
-    larger the rank, the sooner it goes where room is short; 0 never goes. The page shows what is of
-    the kind `answer` first, has a drawing of its own for `drawn`, and one beside
-    `cost`."""
+    """Blocks under a title in our own words; without one they are part of what is seen first.
+    Sections with the largest rank are dropped first where room is short; rank 0 never is. The page
+    puts the kind `answer` first, has a drawing in place of `drawn`, and one beside `cost`."""
 
     title: str
     rank: int
