@@ -83,8 +83,8 @@ capture:
   # Files that the training writes, as globs below the working directory: they are compared value by value after the run.
   # artifacts: [out/*.pt, out/metrics.json]
 
-# Training that is stopped at a checkpoint and goes on must be the same training: how many optimizer steps before it is stopped, the
-# file or folder that it leaves, and how it goes on.
+# Training that is stopped and resumes from a checkpoint must be the same training: how many optimizer steps before it is stopped, the
+# file or folder that it leaves, and the command that resumes.
 # resume:
 #   after: 20
 #   checkpoint: out/ckpt*.pt
@@ -92,7 +92,9 @@ capture:
 
 # Other ways to the same training, compared bit for bit or within what rounding alone does.
 # equivalent:
-#   - {{name: accumulation, run: python train.py --seed {{seed}} --batch 4 --accumulate 4, compare: rounding}}
+#   - name: accumulation
+#     run: python train.py --seed {{seed}} --batch 4 --accumulate 4
+#     compare: rounding
 
 cost:
   # Runs without the flags measure what determinism costs, and the noise it removes; `false` leaves them out.

@@ -103,6 +103,17 @@ def test_the_script_is_named_from_the_checkout_or_from_here_and_lies_inside(
     assert load_spec(twins).train.run == "python a/train.py"
 
 
+@pytest.mark.parametrize("section", ["resume", "equivalent"])
+def test_a_section_that_is_suggested_loads_as_it_stands(section: str, tmp_path: Path) -> None:
+    put(tmp_path, {"train.py": TORCH})
+    assert main(["init", str(tmp_path)]) == 0
+    path = tmp_path / "repro.yml"
+    head, _, rest = path.read_text().partition(f"# {section}:\n")
+    lines, _, tail = rest.partition("\n\n")
+    path.write_text(f"{head}{section}:\n" + lines.replace("#  ", "  ") + "\n\n" + tail)
+    assert getattr(load_spec(path), section)
+
+
 def test_a_spec_is_kept_unless_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path, {"train.py": TORCH, "b/run.py": TORCH, "poetry.lock": "", "repro.yml": "mine"})
     assert main(["init", str(tmp_path)]) == 2 and "--force" in capsys.readouterr().err
