@@ -104,6 +104,7 @@ bench: $(FULL) ## the gate's own speed and memory, as ratios taken in one run
 
 corpus: $(FULL) ## 125 small trainings and the broken examples, most with one way to lose reproducibility: detected, false alarms, causes named; half an hour and more
 	$(PY) -m tests.corpus $(CORPUS)
+	$(PY) -m tests.corpus.ways
 
 combinations: $(FULL) ## odd trainings by options of spec and command line, all pairs: each gets the verdict that is due, and every renderer says the same; some twenty minutes
 	$(PY) -m tests.combinations $(COMBINATIONS)

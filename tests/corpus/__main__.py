@@ -38,7 +38,8 @@ KINDS = {
 KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "vary", "beside"}
 KEYS |= {"remove", "spec", "twin"}
 MARK = "# HERE"
-_NO_TRAINING = ("gitlab", "workflows")  # among the examples
+# among the examples; what resumes, and what is equivalent, is judged by `ways.py`
+_NO_TRAINING = ("gitlab", "workflows", "resume", "equivalent")
 _OPTIONS = ("--quiet", "--set", "cost.measure=false")
 # of the faults; `shown`: confirmed by runs, or observed where bytes came from outside
 REQUIRED = {"cause": 0.95, "line": 0.90, "shown": 0.85}
