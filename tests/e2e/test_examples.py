@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from repro_gate.trace.notebook import place
+from tests.corpus.__main__ import cases
+from tests.corpus.ways import projects
 from tests.support.gates import ROOT, gate, tiered
 from tests.test_readme import demo, labels
 
@@ -34,6 +36,10 @@ NEEDS = {
     "transformers": ("transformers",),
     "notebook": ("ipykernel", "nbclient"),
 }
+
+
+def test_the_corpus_fits_its_folders() -> None:
+    assert len(cases()) > 100 and len(list(projects())) > 20
 
 
 @pytest.mark.parametrize("name", tiered(sorted(BROKEN), ("quickstart", "torchrun")))

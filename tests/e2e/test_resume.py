@@ -85,7 +85,7 @@ STATES = "for item in optimizer.state.values() if saved else (): item['{}'].zero
 # runs
 FAULTS = [
     ("parameters", MODEL, "pass"),
-    ("scratch", "if len(sys.argv) > 1 else None", "and None"),
+    ("scratch", "len(sys.argv) > 1", "len(sys.argv) > 9"),
     ("buffers", MODEL, f"model.load_state_dict({RUNNING})"),
     ("optimizer-state", 'optimizer.load_state_dict(saved["optimizer"])', "pass"),
     ("optimizer-state", "step = 0\n", STATES.format("exp_avg")),
