@@ -405,7 +405,7 @@ def resume(pair: Resumption | None) -> str:
     at."""
     if pair is None:
         return ""
-    stops = ", ".join(str(leg.ends) for leg in pair.legs[:-1])
+    stops = " and ".join(str(leg.ends) for leg in pair.legs[:-1])
     return f"bitwise identical, stopped after {stops} steps"
 
 

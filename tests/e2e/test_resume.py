@@ -173,7 +173,7 @@ def test_the_example_passes_and_its_twin_fails(tmp_path: Path) -> None:
     found = gated.report["resume"]
     assert found["identical"] and found["not_restored"] == []
     assert [(leg["from"], leg["to"]) for leg in found["legs"]] == [(0, 10), (6, 16), (12, 40)]
-    assert "resume" in gated.stdout and "stopped after 10, 16 steps" in gated.stdout
+    assert "resume" in gated.stdout and "stopped after 10 and 16 steps" in gated.stdout
     twin = gate(EXAMPLE / "broken", *FEW, out=tmp_path / "broken")
     twin.must(1)
     assert twin.report["determinism"]["identical"] and twin.reason_ids == ["resume/diverged"]
