@@ -31,7 +31,9 @@ ifeq ($(NO_VENV),)
   FULL := $(VENV)/.full.stamp
   NODE := $(VENV)/.node.stamp
   BIN := $(CURDIR)/$(VENV)/bin
-  PIP := $(PY) -m pip install --disable-pip-version-check --quiet
+  PIP := $(PY) -m pip install --disable-pip-version-check --quiet --no-compile
+  # pip compiles on one processor; a file that is for another Python is no error
+  COMPILE := $(PY) -m compileall -qq -j 0 $(VENV)/lib || true
 else
   PY := $(PYTHON)
   BASE :=
@@ -144,11 +146,13 @@ $(VENV)/.torch.stamp: $(VENV)/.made.stamp
 $(VENV)/.base.stamp: $(VENV)/.torch.stamp pyproject.toml
 	@echo "setup: repro-gate"
 	@$(PIP) --editable . numpy
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.full.stamp: $(VENV)/.base.stamp
 	@echo "setup: what tests, lint and examples need"
 	@$(PIP) --editable '.[test,lint,examples]'
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.node.stamp: $(VENV)/.full.stamp $(wildcard tests/*/package-lock.json)

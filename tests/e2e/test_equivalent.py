@@ -108,7 +108,7 @@ FAULTS = {
         (0, "gradient"), "", WHOLE.replace("model(x)[..., 0] - y", "z.float() - y"),
     ),
     "dropout in microbatches": Fault(
-        "torch.nn.Tanh()", "torch.nn.Tanh(), torch.nn.Dropout(0.1)", (0, "gradient"), "draw"
+        "torch.nn.Tanh()", "torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Dropout(0.1))", (0, "gradient"), "draw"
     ),
 }  # fmt: skip
 
