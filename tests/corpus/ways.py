@@ -45,6 +45,8 @@ def projects() -> Iterator[Project]:
         source = resume.SOUND.replace(was, instead, 1) if was else resume.SOUND
         due = {f"{number}-{name}": component}
         yield Project("resume", {"train.py": source}, {"resume": go_on}, due)
+    by_hand, go_on = {"train.py": resume.BY_HAND}, {**go_on, "after": 4}
+    yield Project("resume", by_hand, {"resume": go_on}, {"without an optimizer": None})
     ways = {name: (source, None) for name, source in equivalent.SOUND.items()}
     for name, fault in equivalent.FAULTS.items():
         ways[name] = fault.source.replace(fault.was, fault.instead), "differs"

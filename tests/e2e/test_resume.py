@@ -181,6 +181,7 @@ def test_the_example_passes_and_its_twin_fails(tmp_path: Path) -> None:
     assert "out/step6.pt" in twin.stderr
 
 
+# training without an optimizer: `python -m tests.corpus.ways` gates it
 BY_HAND = """
 import os, sys
 import torch
@@ -195,15 +196,6 @@ for step in range(saved["step"], 12):
     if step % 3 == 2:
         torch.save({"weight": weight.detach().clone(), "step": step + 1}, "out/step.pt")
 """
-
-
-def test_training_without_an_optimizer_is_stopped_too(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(BY_HAND)
-    run = "resume: {after: 4, checkpoint: out/*.pt, run: 'python train.py {checkpoint}'}"
-    (tmp_path / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\n{run}\n")
-    gated = gate(tmp_path, *FEW, out=tmp_path)
-    gated.must(0)
-    assert gated.report["resume"]["identical"] and len(gated.report["resume"]["legs"]) == 3
 
 
 # without torch: its runs take a tenth of a second

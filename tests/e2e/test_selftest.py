@@ -12,7 +12,7 @@ import pytest
 
 from repro_gate.cli import main
 from repro_gate.compare import traces
-from tests.support.gates import ROOT, call, environment
+from tests.support.gates import LOOP, ROOT, call, environment, training
 
 pytest.importorskip("torch")
 Done = subprocess.CompletedProcess[str]
@@ -64,6 +64,7 @@ def test_what_the_quickstart_lacks_is_caught_in_others(
 def test_a_blind_comparison_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", environment()["PATH"])
     monkeypatch.setattr(traces, "_divergences", lambda *_: [])
-    out, quickstart = tmp_path / "f.json", str(ROOT / "examples/quickstart")
-    assert main(["selftest", quickstart, "--quiet", "--only", "weight", "--json", str(out)]) == 1
+    out, without_torch = tmp_path / "f.json", str(training(tmp_path / "code", LOOP))
+    arguments = ["--quiet", "--only", "generator", "--json", str(out)]
+    assert main(["selftest", without_torch, *arguments]) == 1
     assert json.loads(out.read_text())["outcome"] == "not caught"
