@@ -82,7 +82,7 @@ def leg_of(
     if found is not None and found.kind != "artifact":
         found = replace(found, step=found.step + begins)
     if found is not None:
-        missing = missing or list(_later(found, begins))
+        missing = missing or list(_later(found, begins, reference))
         missing += _only_drawn_by(leg, reference)
     if lost:
         sentence = f"no optimizer moves them, and they differ at the end: {listed(lost, _NAMED)}"
@@ -299,7 +299,9 @@ def _first_batch(reference: Trace, leg: Trace, begins: int) -> Iterator[NotResto
     yield NotRestored("batches", sentence)
 
 
-def _later(found: Divergence, begins: int) -> Iterator[NotRestored]:
+def _later(
+    found: Divergence, begins: int, reference: Sequence[Trace]
+) -> Iterator[NotRestored]:
     """Yield what a divergence shows of what was not restored, where nothing differs before the
     first step."""
     at_first = found.step == begins
@@ -321,10 +323,12 @@ def _later(found: Divergence, begins: int) -> Iterator[NotRestored]:
         sentence = "the first gradient differs, though loss and parameters are the same"
         yield NotRestored("gradients", sentence)
     elif found.kind == "loss":
-        sentence = (
-            f"the loss of step {found.step} differs, though parameters, batch and generators are "
-            "the same: a torch.Generator of its own, say, or an iterator"
-        )
+        same = "parameters, batch and generators"
+        guess = "a torch.Generator of its own, say, or an iterator"
+        if not any(batches(trace, found.step) for trace in reference):
+            same = "parameters and generators"
+            guess = "a batch that was made before the checkpoint, say"
+        sentence = f"the loss of step {found.step} differs, though {same} are the same: {guess}"
         yield NotRestored("unrecorded", sentence)
 
 

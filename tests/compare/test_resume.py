@@ -199,6 +199,20 @@ def test_batches_of_an_evaluation_or_fetched_ahead_are_no_difference(
     assert [item.component for item in found.not_restored] == lost
 
 
+def test_of_batches_that_were_not_recorded_nothing_is_said() -> None:
+    other = otherwise("loss", 0)(leg(3, 2).blocks)
+    again = replace(leg(3, 2), blocks=other)
+    nothing: list[str] = [""] * STEPS
+    found = [
+        leg_of([reference], [trace], number=2, reached_end=False, expected=3).not_restored
+        for reference, trace in (
+            (REFERENCE, again),
+            (fetching(REFERENCE, nothing), fetching(again, nothing)),
+        )
+    ]
+    assert [["batch and" in item.message for item in items] for items in found] == [[True], [False]]
+
+
 def test_processes_of_a_stopped_leg_count_as_far_as_each_came() -> None:
     """One reports the checkpoint, and all are killed wherever they are; one may not have begun."""
     ranks = [replace(REFERENCE, key=f"rank{number}") for number in range(3)]
