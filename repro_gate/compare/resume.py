@@ -83,7 +83,8 @@ def leg_of(
         found = replace(found, step=found.step + begins)
     if found is not None:
         missing = missing or list(_later(found, begins, reference))
-        missing += _only_drawn_by(leg, reference)
+        if all(item.component == "unrecorded" for item in missing):
+            missing += _only_drawn_by(leg, reference)
     if lost:
         sentence = f"no optimizer moves them, and they differ at the end: {listed(lost, _NAMED)}"
         missing = [*missing, NotRestored("ema", sentence)]
@@ -104,7 +105,9 @@ def _common(
     are left too."""
     left = max(len(reference.steps) - begins, 0)
     count = 0 if leg is None else len(leg.steps)
-    return None if reached_end and not (is_cut and count > left) else min(count, left)
+    if count > left and not is_cut:
+        return count  # it goes on beyond the reference's end
+    return None if reached_end and count <= left else min(count, left)
 
 
 def _differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
@@ -357,7 +360,10 @@ def _anew(leg: Mapping[str, Trace]) -> NotRestored:
     if any(_by_parameter(boundary(trace, "optimizer")) for trace in leg.values()):
         sentence = "its parameters are those of before the first step, its optimizer has a state"
         return NotRestored("parameters", sentence)
-    sentence = "it began anew: its parameters are those of before the first step"
+    sentence = (
+        "its parameters are those of before the first step: it began anew, or its "
+    )
+    sentence += "checkpoint is that old"
     return NotRestored("scratch", sentence)
 
 

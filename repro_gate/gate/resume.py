@@ -79,19 +79,18 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
             is_torn = before is not None and before.half_written
             if last.good or last.outcome == PREEMPTED:
                 leg = _judged(results, reference, last, found.legs)
-            elif is_torn:
+            elif is_torn and last.outcome == "crashed":
                 end = found.legs[-1].ends
                 leg = Leg(
                     number=len(found.legs) + 1, begins=end, ends=end, identical=False
                 )
             else:
                 return replace(found, broken=last)
-            if is_torn and not leg.identical:
-                leg = msgspec.structs.replace(
-                    leg, not_restored=(_torn(request), *leg.not_restored)
-                )
+            if is_torn and _is_of_no_step(leg):
+                lost = (_torn(last), *leg.not_restored)
+                leg = msgspec.structs.replace(leg, not_restored=lost)
             found = replace(found, legs=(*found.legs, leg))
-            for note in notes(found.legs, last):
+            for note in notes(found.legs, last, reference.steps):
                 results.warn(f"resume: {note}")
     except (KeyboardInterrupt, Inconclusive, OSError) as error:
         if isinstance(error, KeyboardInterrupt):
@@ -145,8 +144,9 @@ def next_leg(
     )
 
 
-def notes(legs: Sequence[Leg], last: RunResult) -> Iterator[str]:
-    """Yield what a reader should know of the newest leg, and what decides nothing. Pure."""
+def notes(legs: Sequence[Leg], last: RunResult, steps: int) -> Iterator[str]:
+    """Yield what a reader should know of the newest leg of a training of so many steps, and what
+    does not change the verdict. Pure."""
     leg = legs[-1]
     if last.in_place:
         yield (
@@ -163,17 +163,29 @@ def notes(legs: Sequence[Leg], last: RunResult) -> Iterator[str]:
             f"{last.name} goes on from step {leg.begins}, though the leg before it began at step "
             f"{legs[-2].begins}: not from the newest checkpoint"
         )
-    if len(legs) == 2 and leg.identical and last.outcome != PREEMPTED:
+    went_to_its_end = last.outcome != PREEMPTED or leg.ends >= steps
+    if len(legs) == 2 and leg.identical and went_to_its_end:
         yield (
             "the training was stopped once only: it ended before another checkpoint came. Some "
             "faults show from the second time on; lower resume.after"
         )
 
 
-def _torn(request: RunRequest) -> NotRestored:
-    """Return what a leg lacks that went on from half a checkpoint."""
-    sentence = f"{request.checkpoint} was being written when the training was stopped"
-    return NotRestored("checkpoint", sentence)
+def _is_of_no_step(leg: Leg) -> bool:
+    """Return whether a leg crashed, or began with a state that the reference never had."""
+    lost = {item.component for item in leg.not_restored}
+    return not leg.identical and (
+        not lost or bool(lost & {"parameters", "unrecorded", "scratch"})
+    )
+
+
+def _torn(leg: RunResult) -> NotRestored:
+    """Return what a leg lacks that resumed from half a checkpoint."""
+    sentence = (
+        f"{leg.request.checkpoint} was being written when the training was stopped"
+    )
+    raised = None if leg.outcome == PREEMPTED else last_exception(leg.ended.tail)
+    return NotRestored("checkpoint", sentence + (f": {raised}" if raised else ""))
 
 
 def _judged(
@@ -235,21 +247,21 @@ def failures(found: Resumed | None) -> Iterator[Reason]:
                 f"it goes back to step {leg.begins} each time it goes on: it never gets on",
                 f"let it save a newer checkpoint than the one that it went on from {_PAGE}",
             )
-        elif any(item.component == "checkpoint" for item in leg.not_restored):
+        lost = [item.message for item in leg.not_restored]
+        if any(item.component == "checkpoint" for item in leg.not_restored):
             yield Reason(
                 "resume/half-written",
-                f"{leg.not_restored[0].message}, after step {before.ends - 1}, and the training "
-                "does not go on from it: a preemption loses it",
+                f"after step {before.ends - 1} a preemption loses the checkpoint: "
+                f"{'; '.join(lost)}",
                 f"write the checkpoint beside the last one, then rename it {_PAGE}",
             )
         elif not leg.identical:
             first = leg.first_divergence
-            why = [item.message for item in leg.not_restored]
-            if first and not why:
-                why = [f"it diverges {place_of(first, leg.ends)}"]
+            if first and not lost:
+                lost = [f"it diverges {place_of(first, leg.ends)}"]
             yield Reason(
                 "resume/diverged",
-                f"resumed at step {leg.begins}, it is not the same training: {'; '.join(why)}",
+                f"resumed at step {leg.begins}, it is not the same training: {'; '.join(lost)}",
                 f"{_REMEDY} {_PAGE}",
                 tuple(place for item in leg.not_restored for place in item.locations),
             )
@@ -280,6 +292,6 @@ def unanswered(found: Resumed, checkpoint: str) -> Iterator[Reason]:
     elif len(found.legs) == 1 and found.legs[0].identical:
         yield Reason(
             "resume/no-checkpoint",
-            f"no file or folder matched {checkpoint} before the training ended",
-            "correct resume.checkpoint, or lower resume.after",
+            f"the training ended before it was stopped at a new match of {checkpoint}",
+            "correct resume.checkpoint (a link does not count), or lower resume.after",
         )

@@ -26,7 +26,8 @@ class Tensors:
         self.made = WeakByIdentity()
         # those that make no steps of their own, with how many gradients were taken at their last
         self.updating = WeakByIdentity()
-        self.scaler: Any = None  # the GradScaler that scaled a loss last
+        # the GradScaler that has scaled a loss since the last step
+        self.scaler: Any = None
         self.names = names.Names()
         self.serve(session)
 
@@ -113,12 +114,11 @@ class Tensors:
     def optimizer_state(self, optimizer: Any) -> None:
         """Record the state of each parameter, the hyperparameters of each group, and what the
         gradient scaler has until its `update`."""
-        scaler = vars(self.scaler) if self.scaler else {}
-        tensors: list[Item] = [
-            (f"{SCALER}{name}", scaler[name])
-            for name in ("_scale", "_growth_tracker")
-            if isinstance(scaler.get(name), torch.Tensor)
-        ]
+        tensors: list[Item] = []
+        for name in ("_scale", "_growth_tracker"):
+            value = getattr(self.scaler, name, None)
+            if isinstance(value, torch.Tensor):
+                tensors.append((f"{SCALER}{name}", value))
         scalars: list[Item] = []
         for item in self.state_items(optimizer):
             if isinstance(item[1], torch.Tensor):

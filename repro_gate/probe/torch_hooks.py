@@ -296,6 +296,7 @@ class Hooks:
                 tensors.optimizer_state(optimizer)
                 tensors.buffers()
                 session.rng()
+            tensors.scaler = None  # until it scales again
             if session.step == 1:
                 self._look_for_nan()
             try:

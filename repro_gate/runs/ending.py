@@ -68,8 +68,14 @@ def ending_of(
             f"it was still running after {spec.train.timeout:g} s and was ended",
             "raise train.timeout, lower train.steps, or find what it waits for in the log's end",
         )
-    if ended.stopped == PREEMPTED or watcher.asked:
+    if ended.stopped == PREEMPTED:
         return Ending("preempted")
+    if watcher.asked and not ended.stopped:
+        raised = last_exception(ended.tail) if ended.exit_code else None
+        if raised is None or raised.location is None:
+            return Ending("preempted")
+        problem = f"asked to end by SIGTERM, it crashed with status {ended.exit_code}"
+        return Ending("crashed", "run/crashed", problem, _SEE_LOG)
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Ending("interrupted", "run/ended-early", ended.stopped)
     # that signal was the gate's own

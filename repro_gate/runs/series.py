@@ -134,7 +134,9 @@ def _with_checkpoint(
     beside = [
         item
         for item in sorted(read)
-        if not is_below(item, [loaded])
+        # the trace has another name for one that is not UTF-8
+        if "\\udc" not in item
+        and not is_below(item, [loaded])
         and not os.path.lexists(folder.snapshot.root / item)
     ]
     return replace(

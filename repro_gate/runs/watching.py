@@ -27,6 +27,7 @@ from repro_gate.trace.model import Budget, Trace, TraceError
 from repro_gate.trace.reader import TraceFollower, trace_files
 
 MAPS_BYTES = 4 << 20  # of /proc/PID/maps; a process with torch has some 200 KiB
+_OPEN = 10_000  # descriptors that are looked at
 STOP_GRACE = 30.0  # seconds that a training has to leave after its last wanted step
 
 Tick = Callable[[Sequence[Trace]], str | None]
@@ -110,23 +111,23 @@ class Watcher:
                 return "steps"
         reason = self.tick(traces)
         if reason and self.grace:
-            return self._ask(reason, alive, traces)
+            reason = self._ask(reason, traces)
         if reason:
             self.writing = self.writing or _open_for_writing(self.sandbox)
         return reason
 
-    def _ask(
-        self, reason: str, alive: Sequence[psutil.Process], traces: Sequence[Trace]
-    ) -> str | None:
+    def _ask(self, reason: str, traces: Sequence[Trace]) -> str | None:
         """Send SIGTERM to the processes of the run that train, once. Return the reason when they
-        have had their time."""
+        have had their time. A trace may name any process: only one below the gate, and of the
+        training's user where it has one of its own, gets the signal."""
         trained = {trace.pid for trace in traces if trace.trained}
-        for process in () if self.asked else alive:
-            if process.pid in trained:
-                with contextlib.suppress(psutil.Error), as_training_user(self.sandbox):
+        for process in () if self.asked else descendants(os.getpid()):
+            with contextlib.suppress(psutil.Error):
+                is_theirs = process.uids().real == (self.sandbox.uid or os.getuid())
+                if process.pid in trained and is_theirs:
                     process.send_signal(signal.SIGTERM)
-                self.asked = reason
-                self.ended_at = time.monotonic()
+                    self.asked = reason
+                    self.ended_at = time.monotonic()
         late = self.ended_at and time.monotonic() - self.ended_at > self.grace
         return reason if self.asked and late else None
 
@@ -148,11 +149,20 @@ def _has_torch(pid: int) -> bool:
 
 
 def _open_for_writing(sandbox: Sandbox) -> tuple[str, ...]:
-    """Return the paths of files that processes below the gate have open for writing."""
+    """Return the paths of files that processes below the gate have open for writing (Linux), but
+    not for appending, as logs are."""
     found: list[str] = []
+    left = _OPEN
     for process in descendants(os.getpid()):
-        with contextlib.suppress(psutil.Error, OSError), as_training_user(sandbox):
-            found += [it.path for it in process.open_files() if it.mode != "r"]
+        place = f"/proc/{process.pid}"
+        with contextlib.suppress(OSError), as_training_user(sandbox):
+            for number in os.listdir(f"{place}/fd")[:left]:
+                left -= 1
+                with contextlib.suppress(OSError, ValueError):
+                    facts = Path(place, "fdinfo", number).read_text()
+                    flags = int(facts.partition("flags:")[2].split()[0], 8)
+                    if flags & os.O_ACCMODE and not flags & os.O_APPEND:
+                        found.append(os.readlink(f"{place}/fd/{number}"))
     return tuple(found)
 
 

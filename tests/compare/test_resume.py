@@ -222,6 +222,11 @@ def test_processes_of_a_stopped_leg_count_as_far_as_each_came() -> None:
     assert not leg_of(ranks, legs, number=2, reached_end=True, expected=3).identical
 
 
+def test_a_leg_that_was_stopped_beyond_the_end_takes_too_many_steps() -> None:
+    found = judged(leg(2, STEPS - 1))
+    assert (found.identical, [it.component for it in found.not_restored]) == (False, ["step-count"])
+
+
 def test_what_a_leg_does_beyond_the_end_that_train_steps_set_is_left_out() -> None:
     short = leg_of([leg(0, 6)], [leg(0, 8)], number=1, reached_end=False, is_cut=True, expected=0)
     assert (short.ends, short.identical) == (6, True)

@@ -267,6 +267,16 @@ ODD = [
         "",
     ),
 ]
+ODD += [
+    # the loop counts from where it resumes
+    (('range(saved["number"], 12)', 'range(saved["number"], 12 + saved["number"])'), ("resume.after=7",), 1, ["resume/diverged"], ""),
+    # a log in the folder that is the checkpoint; the fault is another one
+    (
+        ("    weight -= 0.1", '    log = open("out/log", "a", 1)\n    log.write("x\\n")\n    weight -= (0.2 if saved["number"] else 0.1)'),
+        ("resume.checkpoint=out", 'resume.run=python train.py {checkpoint}/step3.json'),
+        1, ["resume/diverged"], "",
+    ),
+]  # fmt: skip
 ASKED = """
 import signal
 asked = []
@@ -289,18 +299,24 @@ def test_what_is_odd_about_a_checkpoint_is_told(
     assert note in notes[0] if note else not notes, notes
 
 
-@pytest.mark.parametrize("saves", [True, False])
-def test_a_training_that_is_asked_to_end_saves_where_it_is(saves: bool, tmp_path: Path) -> None:
+# what it does when it is asked, the code and the reason
+ANSWERS = {
+    "saves": (SAVES + "        sys.exit(143)\n", 0, []),
+    "saves nothing": ("        sys.exit(0)\n", 3, ["resume/no-checkpoint"]),
+    "crashes": ('        raise RuntimeError("no space")\n', 3, ["resume/crashed"]),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_training_that_is_asked_to_end_saves_where_it_is(answer: str, tmp_path: Path) -> None:
+    does, code, reasons = ANSWERS[answer]
     source = ASKED + RECORDS.replace(
-        "    if number % 3 == 2:\n" + SAVES,
-        "    if asked:\n" + SAVES + "        sys.exit(143)\n    time.sleep(0.3)\n",
+        "    if number % 3 == 2:\n" + SAVES, f"    if asked:\n{does}    time.sleep(0.3)\n"
     )
     source = source.replace("import json", "import time, json")
-    if not saves:
-        source = source.replace(SAVES, "")
     gated = go_on_from_text(tmp_path, source, GOES_ON, "resume.after=3", "resume.stop=term")
-    gated.must(*((0,) if saves else (3, "resume/no-checkpoint")))
-    if saves:
+    gated.must(code, *reasons)
+    if not code:
         legs = gated.report["resume"]["legs"]
         assert [leg["from"] for leg in legs[1:]] == [leg["to"] for leg in legs[:-1]]
         assert len(legs) == 3 and legs[-1]["to"] == 12

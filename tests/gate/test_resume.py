@@ -87,6 +87,10 @@ def test_it_is_looked_at_only_where_the_spec_asks_and_the_runs_are_the_same() ->
     [
         ([leg(1, 0), leg(2, 1), leg(3, 2)], []),
         ([leg(1, 0), leg(2, 1), leg(3, 1)], ["resume/no-progress"]),
+        (
+            [leg(1, 0), leg(2, 1), leg(3, 1, identical=False)],
+            ["resume/no-progress", "resume/diverged"],
+        ),
         ([leg(1, 0), leg(2, 1, identical=False)], ["resume/diverged"]),
         ([leg(1, 0, identical=False)], ["resume/first-leg"]),
     ],

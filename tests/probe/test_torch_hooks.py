@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.compare.traces import compare_runs
+from repro_gate.trace.format import SCALER
 from repro_gate.trace.model import Trace
 from tests.support.tracing import Case, blocks, names, trace_cases
 
@@ -95,6 +96,15 @@ def amp():
         scaler.step(opt)
         scaler.update()
         print(float(loss).hex())
+
+def scaled_second():  # of two optimizers the first works without the scaler
+    nets = nn.Linear(4, 1), nn.Linear(4, 1)
+    first, second = map(sgd, nets)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    fit(first, nets[0], times=1)
+    scaler.scale(loss_of(nets[1])).backward()
+    scaler.step(second)
+    fit(first, nets[0], times=1)
 
 def compiled():
     net = Net()
@@ -292,7 +302,7 @@ Shapes = Mapping[str, Trace]
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
     """The functions, each in a fork of one run, which must end well."""
-    calls = {name: f"{name}()" for name in (*CASES, *BY_HAND, "analytic")}
+    calls = {name: f"{name}()" for name in (*CASES, *BY_HAND, "analytic", "scaled_second")}
     found = trace_cases(tmp_path_factory.mktemp("shapes"), calls, SHAPES)
     assert {name: case.printed for name, case in found.items() if case.exit_code} == {}
     return found
@@ -366,6 +376,12 @@ def test_a_loss_is_that_before_scaling_and_the_first_state_the_real_one(
     trace = shapes["in_part"]
     before, after = (blocks(trace, "parameter", step)[0].digests for step in (-1, 0))
     assert before == after  # the learning rate is zero
+
+
+def test_a_scaler_belongs_to_the_steps_that_it_has_scaled(shapes: Shapes) -> None:
+    recorded = [names(shapes["scaled_second"], "optimizer", step) for step in range(3)]
+    state = [[name for name in row if name.startswith(SCALER)] for row in recorded]
+    assert state == [[], [f"{SCALER}_scale", f"{SCALER}_growth_tracker"], []]
 
 
 def test_what_is_recorded_of_a_kind_has_the_models_names(shapes: Shapes) -> None:
