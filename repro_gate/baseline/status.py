@@ -1,5 +1,5 @@
-"""Whether a baseline still stands: a gate run is unchanged, a no-op, changed, drift or of a new
-platform compared with what is recorded."""
+"""Compares a gate run with the baseline: it is unchanged, a no-op, changed, drift or of a new
+platform."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PARTS = ("steps", "losses", "weights", "optimizer")
 _RECORD = "If the new result is right, record it with `repro-gate baseline`"
 _RECORD_INPUTS = "`repro-gate baseline` records the new inputs with the same results"
 _IF_MEANT = (
-    "if that is meant, record the new result with `repro-gate baseline` and commit "
+    "if that is intended, record the new result with `repro-gate baseline` and commit "
     "repro.baseline.yml with the change"
 )
 _LOOK_OUTSIDE = (
@@ -36,14 +36,14 @@ _UNDO = (
     f"image, which are hashed. {_RECORD}"
 )
 _RECORD_HERE = (
-    "`repro-gate baseline` on this platform records its result beside the others; "
+    "run `repro-gate baseline` on this platform, which adds its result to the others, and "
     "commit repro.baseline.yml"
 )
 
 
 def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
-    """Compare one gate run with the entry of its platform. Seeds and artifacts count if both sides
-    have them."""
+    """Compare one gate run with the entry of its platform, in the seeds and artifacts that both
+    have."""
     entry = baseline.entries.get(now.platform)
     if entry is None:
         return _new_platform(baseline, now)
@@ -60,7 +60,7 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     message = f"inputs changed ({_few([item.name for item in inputs])})"
     message = "same inputs" if is_same else message
     if parts == ("seeds",):
-        message += ", no seed is in both, so results cannot be compared"
+        message += ", but no common seed, so results cannot be compared"
     elif parts:
         message += f", different results: {_few(parts)}"
         message += f", losses up to {farthest:.2g} apart" if farthest else ""
@@ -90,8 +90,8 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
 def differing_parts(
     recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
 ) -> tuple[str, ...]:
-    """Return the parts whose bits differ, over all seeds that both sides have: `steps`, `losses`,
-    `weights`, `optimizer`, `artifact out/a.pt`.
+    """Return the parts that differ in any seed that both sides have: `steps`, `losses`, `weights`,
+    `optimizer`, `artifact out/a.pt`.
 
     An artifact counts if both sides have it (which ones are captured is not part of the config
     hash). Sides without a common seed differ in all: `seeds`.
@@ -116,8 +116,8 @@ def differing_parts(
 def loss_gap(
     recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
 ) -> float | None:
-    """Return the largest |difference| of two losses of one seed and step; infinite if one alone is
-    not finite, None if no step is in both."""
+    """Return the largest |difference| of two losses of the same seed and step; infinite if only one
+    is finite, None if no step is in both."""
     curves = [(old.loss_curve, new.loss_curve) for old, new in _pairs(recorded, now)]
     return max(
         (
@@ -130,10 +130,11 @@ def loss_gap(
 
 
 def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
-    """Return what a platform without an entry has in common with the nearest one that has one."""
+    """Return the finding on a platform without an entry, compared with the most similar platform
+    that has one."""
     new = BaselineFinding(
         status="new-platform",
-        message=f"{FILE_NAME} holds nothing for this platform",
+        message=f"{FILE_NAME} has no entry for this platform",
         remedy=_RECORD_HERE,
     )
     if not baseline.entries:
@@ -148,7 +149,7 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
     )
     other = nearest.recipe != now.recipe
     parts = () if other else differing_parts(nearest.outcomes, now.outcomes)
-    results = f"other results ({_few(parts)})" if parts else "the same results"
+    results = f"different results ({_few(parts)})" if parts else "the same results"
     inputs = _changed_platform(nearest, now)
     changes = [
         f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}"
@@ -156,8 +157,8 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
     ]
     return replace(
         new,
-        message=f"{new.message}; the nearest one has {'another recipe' if other else results}, and "
-        f"differs in {_few(changes)}",
+        message=f"{new.message}; the nearest entry has "
+        f"{'a different recipe' if other else results}, and differs in {_few(changes)}",
         changed_inputs=inputs,
         unlike=parts,
         loss_gap=None if other else finite(loss_gap(nearest.outcomes, now.outcomes)),

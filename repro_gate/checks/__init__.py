@@ -1,5 +1,5 @@
-"""The checklist: one file for each category, one interface. `run_checks` executes all of them, or
-those of `STATIC` that need no training, and applies waivers."""
+"""The checklist: one file for each category, one interface. `run_checks` executes all checks, or
+only the `STATIC` ones, which need no training, and applies waivers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ STATIC = tuple(item for item in ALL if item.subject.name == CHECKOUT.name)
 def run_checks(
     evidence: Evidence, today: date, checks: Sequence[Check] = ALL
 ) -> tuple[CheckResult, ...]:
-    """Return the result of each check; one that a valid waiver names is `waived`. One that could
-    not look has shown nothing, so it fails and says why: the others still have their say."""
+    """Return the result of each check; one with a valid waiver is `waived`. A check that raises an
+    error proves nothing, so it fails with that error, and the others still run."""
     waivers = {item.check: item for item in reversed(evidence.spec.checklist.waive)}
     return tuple(
         _result(check, evidence, waivers.get(check.id), today) for check in checks
@@ -36,19 +36,19 @@ def run_checks(
 def _result(
     check: Check, evidence: Evidence, waiver: Waiver | None, today: date
 ) -> CheckResult:
-    """Return the result of a check under its waiver, which may have ended."""
+    """Return the result of a check under its waiver, which may have expired."""
     try:
         result = check(evidence)
     except (GateError, OSError) as error:
         remedy = getattr(error, "remedy", "")
-        finding = failed(f"it could not look: {error}", (), remedy)
+        finding = failed(f"the check could not run: {error}", (), remedy)
         result = replace(check.result(finding, evidence.spec), status="fail")
     is_bad = result.status in ("warn", "fail")
     has_ended = waiver and waiver.until and today > waiver.until
     if waiver is None or not (is_bad or has_ended):
         return result
     until = f" until {waiver.until}" if waiver.until else ""
-    ended = ", a waiver that has ended" if has_ended else ""
+    ended = ", but this waiver has expired" if has_ended else ""
     status = "waived" if not has_ended else "fail" if is_bad else result.status
     message = f"{result.message}: waived{until}, {waiver.reason}{ended}"
     return replace(result, status=status, message=message)

@@ -50,7 +50,7 @@ _OUTSIDE = "outside the checkout"
 
 @check("code/commit", "The checkout is at a commit.", CHECKOUT)
 def commit_known(evidence: Evidence) -> Finding:
-    """Look for the commit: without one nobody can check out what gave a result."""
+    """Check that there is a commit: without one nobody can check out the code of a result."""
     if evidence.commit is None:
         return missing(
             "the code is in no git commit, so nobody can check out what ran",
@@ -62,7 +62,7 @@ def commit_known(evidence: Evidence) -> Finding:
 
 @check("code/clean", "Nothing in the checkout is uncommitted.", CHECKOUT)
 def tree_clean(evidence: Evidence) -> Finding:
-    """Look at uncommitted paths. What git ignores is not among them: no workspace has it."""
+    """Check for uncommitted paths. Git-ignored files do not count: no workspace has them."""
     if evidence.commit is None:
         return skipped("there is no commit to compare the tree with")
     if evidence.uncommitted:
@@ -93,14 +93,14 @@ def submodules_present(evidence: Evidence) -> Finding:
         return failed(
             f"{len(moved)} submodules are at another commit than the recorded one",
             moved,
-            f"{_UPDATE}, or `git add` a submodule whose move is meant",
+            f"{_UPDATE}, or `git add` a submodule that you moved on purpose",
         )
     absent = [
         f"{item.path}: not initialised" for item in recorded if item.actual is None
     ]
     if absent:
         return missing(
-            f"the files of {len(absent)} submodules are not there",
+            f"the files of {len(absent)} submodules are absent",
             absent,
             f"{_UPDATE} (actions/checkout: `submodules: recursive`)",
         )
@@ -112,12 +112,12 @@ def submodules_present(evidence: Evidence) -> Finding:
 
 @check("code/lfs", "No tracked file is a Git LFS pointer in place of its content.", GIT)
 def lfs_resolved(evidence: Evidence) -> Finding:
-    """Look for pointers of files that git's attributes give to LFS; any other may be meant as it
-    is (a test's fixture)."""
+    """Check for pointers among the files that git's attributes assign to LFS; any other pointer may
+    be intended (a test's fixture)."""
     pointers = lfs_pointers(evidence.root)
     if pointers:
         return missing(
-            f"{len(pointers)} files are Git LFS pointers, their content is not there",
+            f"{len(pointers)} files are Git LFS pointers without their content",
             pointers,
             "run `git lfs pull` (actions/checkout: `lfs: true`)",
         )
@@ -130,7 +130,7 @@ def lfs_resolved(evidence: Evidence) -> Finding:
     GIT,
 )
 def spec_tracked(evidence: Evidence) -> Finding:
-    """Look whether git tracks the spec; `code/clean` says if it was modified."""
+    """Check that git tracks the spec; `code/clean` reports whether it was modified."""
     path = os.path.relpath(evidence.folder / evidence.spec.path.name, evidence.root)
     if path in (evidence.tracked or ()):
         return passed(f"{path} is tracked", (path,))
@@ -147,8 +147,8 @@ def spec_tracked(evidence: Evidence) -> Finding:
     CHECKOUT,
 )
 def licence(evidence: Evidence) -> Finding:
-    """Look for a file of the usual name, or pyproject's `license`, at the root or beside the spec.
-    What the licence says is not judged."""
+    """Check for a file with a usual name, or pyproject's `license`, at the root or in the spec's
+    folder. The content of the licence is not checked."""
     root = evidence.root
     tracked = evidence.tracked
     folders = dict.fromkeys((root, evidence.folder))
@@ -157,7 +157,7 @@ def licence(evidence: Evidence) -> Finding:
         if path.name == "pyproject.toml":
             with contextlib.suppress(Unreadable):
                 is_stated = _FIELD.search(read_text(path, root, _PROJECT_BYTES))
-        # a file, or a folder of files (LICENSES of the REUSE convention)
+        # The path may be a file, or a folder of files (LICENSES of the REUSE convention).
         for item in (path, *path.glob("*")) if is_stated else ():
             name = os.path.relpath(item, root)
             is_known = tracked is None or name in tracked
@@ -179,25 +179,25 @@ def licence(evidence: Evidence) -> Finding:
     "needed.",
 )
 def pristine_workspace(evidence: Evidence) -> Finding:
-    """Look how the runs ended: each starts in a new copy of what git would see, and a crash may
-    name a file that only this machine has."""
+    """Check how the runs ended: each starts in a new copy of the files that git sees, and a crash
+    may name a file that only this machine has."""
     absent = files_of_this_machine(evidence)
     if absent:
         first = os.path.relpath(evidence.root / next(iter(absent)), evidence.folder)
         return failed(
-            f"a run crashed for want of {len(absent)} files that are in this checkout and in no "
-            "clone: git does not track them",
+            f"a run crashed because {len(absent)} files are in this checkout but in no clone: git "
+            "does not track them",
             [f"{path} (not found by {name})" for path, name in absent.items()],
-            f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or let "
-            "train.run make it",
+            f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or "
+            "create it in train.run",
         )
     bad = [
         f"{run.request.name}: {run.problem}" for run in evidence.runs if not run.good
     ]
     count = len(evidence.runs)
     if len(bad) == count:
-        return skipped("no run came to its end", bad[:3])
-    ended = f"{count - len(bad)} of {count} runs came to their end"
+        return skipped("no run ran to its end", bad[:3])
+    ended = f"{count - len(bad)} of {count} runs ran to their end"
     return passed(f"{ended} in a fresh copy of the checkout", bad[:3])
 
 
@@ -207,8 +207,8 @@ def pristine_workspace(evidence: Evidence) -> Finding:
     TRACED,
 )
 def imports_checkout(evidence: Evidence) -> Finding:
-    """Modules with a file in the original checkout, or in an installed copy of what the checkout
-    holds, at the end of each process."""
+    """Check, at the end of each process, for modules from the original checkout or from an
+    installed copy of its packages."""
     elsewhere = imported_from_elsewhere(evidence, evidence.runs)
     lines = [
         f"{item.module}: {item.path}, {why}"
@@ -218,30 +218,30 @@ def imports_checkout(evidence: Evidence) -> Finding:
     if COPY in elsewhere:
         names = " ".join(sorted({item.distribution for item in elsewhere[COPY]}))
         return failed(
-            f"training imported another copy of what the checkout holds ({names}), not the code "
+            f"training imported another copy of the checkout's packages ({names}), not the code "
             "under test",
             lines,
             "install it as a link to the checkout (`pip install -e .`), or `pip uninstall "
-            f"{names}` if the command finds it without",
+            f"{names}` if the command works without it",
         )
     if ORIGINAL in elsewhere:
         return failed(
             f"training imported {len(elsewhere[ORIGINAL])} modules from the original checkout "
             "instead of the run's own workspace",
             lines,
-            "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: "
-            "relative paths find the workspace",
+            "use no absolute path of the checkout in sys.path, PYTHONPATH or the command: "
+            "relative paths lead to the workspace",
         )
     if elsewhere:
         return missing(
             f"training imported {len(lines)} modules that git ignores, so no clone has them and no "
             "hash covers them",
             lines,
-            "build them in `train.run`, install them as a package of the lockfile, or build them "
-            "anew before each gate run",
+            "build them in `train.run`, install them as a package of the lockfile, or rebuild them "
+            "before each gate run",
         )
     return passed(
-        "what training imported of the checkout came from the run's own workspace"
+        "all modules of the checkout that training imported came from the run's own workspace"
     )
 
 
@@ -251,7 +251,8 @@ def imports_checkout(evidence: Evidence) -> Finding:
     "interpreter.",
 )
 def opened_files(evidence: Evidence) -> Finding:
-    """Seen by Python's audit hook. Declared data is for the checks of `data`."""
+    """Check the files seen by Python's audit hook. Declared data belongs to the checks of
+    `data`."""
     files = opened(evidence).values()
     if not files:
         return skipped("no run recorded a file that it opened")
@@ -277,9 +278,9 @@ def opened_files(evidence: Evidence) -> Finding:
     finding = missing_files(
         evidence,
         faults,
-        f"training opened {len(faults)} files that are not those of a clone of the checkout",
-        "`git add` what a clone needs, open the checkout's own files by relative paths, let "
-        "`train.run` make what git ignores, install code from outside as a package of the "
+        f"training opened {len(faults)} files that a clone of the checkout does not have",
+        "`git add` what a clone needs, open the checkout's own files by relative paths, create "
+        "git-ignored files in `train.run`, install code from outside as a package of the "
         "lockfile, and declare data under `data:` (`data: [{path: …}]`)",
     )
     if finding is not None:
@@ -287,7 +288,7 @@ def opened_files(evidence: Evidence) -> Finding:
     count = sum(item.inside for item in files)
     if tracked is None:
         return skipped(
-            f"without git nobody can tell which of {count} files of the folder a clone has; none "
+            f"without git it is unknown which of {count} files of the folder a clone has; no file "
             "outside it is source"
         )
     return passed(

@@ -46,8 +46,8 @@ _PIN = (
     CHECKOUT,
 )
 def checksums(evidence: Evidence) -> Finding:
-    """sha256, and what a `.dvc` file declares besides; a declaration that
-    cannot be read fails here too."""
+    """Check sha256 and the further digests of `.dvc` files. A declaration that cannot be read fails
+    here too."""
     problems = evidence.data_problems
     if not evidence.spec.data and not problems:
         return skipped("no data is declared")
@@ -60,12 +60,12 @@ def checksums(evidence: Evidence) -> Finding:
             for text in item.mismatches or (f"{item.path}: found nothing",)
         ]
         return failed(
-            f"{len(problems) + len(wrong)} declared items are not what is stated, or cannot be "
-            "verified",
+            f"{len(problems) + len(wrong)} declared items differ from their declaration, or cannot "
+            "be verified",
             faults,
             problems[0].remedy
             if problems
-            else "restore the file, or put the new sha256 into the spec if the change is meant",
+            else "restore the file, or put the new sha256 into the spec if the change is intended",
         )
     lines = {
         EvidenceLine(f"{item.path}: sha256 {item.actual}", item.source): item.declared
@@ -86,16 +86,17 @@ def checksums(evidence: Evidence) -> Finding:
 
 @check("data/unchanged", "No run wrote to declared data.")
 def unchanged(evidence: Evidence) -> Finding:
-    """Size, time of change and inode of every declared file before the runs and after each."""
+    """Compare size, time of change and inode of every declared file before the runs and after
+    each."""
     if not evidence.spec.data or not evidence.runs:
         return skipped("no data is declared")
     if evidence.changed_data:
         return failed(
-            "a run changed declared data, so the next one trained on other bytes",
+            "a run changed declared data, so the next one trained on different data",
             evidence.changed_data,
-            "write to a path of the run's own",
+            "write to a path inside the working directory, HOME or TMPDIR",
         )
-    return passed("declared data is as it was before the runs")
+    return passed("no run changed declared data")
 
 
 @check(
@@ -104,8 +105,8 @@ def unchanged(evidence: Evidence) -> Finding:
     TRACED,
 )
 def no_undeclared_reads(evidence: Evidence) -> Finding:
-    """Files there before the run and opened for reading (by Python's audit hook), outside the
-    workspace, no source or settings."""
+    """Check the files that Python's audit hook saw opened for reading, that existed before the run,
+    are outside the workspace, and are neither source nor settings."""
     files = [
         (item, misplaced(evidence, item.path))
         for item in opened(evidence).values()
@@ -114,12 +115,12 @@ def no_undeclared_reads(evidence: Evidence) -> Finding:
     return missing_files(
         evidence,
         files,
-        f"training read {len(files)} files outside the checkout that nothing declares",
-        "declare each file, or the folder that holds them, under `data:` with its sha256, so that "
-        "a rerun can tell if it has the same",
+        f"training read {len(files)} undeclared files outside the checkout",
+        "declare each file, or their folder, under `data:` with its sha256, so that a rerun can "
+        "verify that it has the same data",
     ) or passed(
-        "training read no undeclared file outside the checkout (source and settings are for "
-        "`code/opened-files`)"
+        "training read no undeclared file outside the checkout (`code/opened-files` checks source "
+        "and settings)"
     )
 
 
@@ -129,7 +130,7 @@ def no_undeclared_reads(evidence: Evidence) -> Finding:
     TRACED,
 )
 def no_leftovers(evidence: Evidence) -> Finding:
-    """Files outside workspace, HOME and TMPDIR that were made or changed after the gate run began
+    """Check for files outside workspace, HOME and TMPDIR that were changed after the gate run began
     and before the run that read them."""
     files = left_over(evidence.runs)
     if files:
@@ -139,12 +140,12 @@ def no_leftovers(evidence: Evidence) -> Finding:
         ]
         return failed(
             f"runs read {len({item.path for item in files})} files left over from an earlier run "
-            "of this gate run, so equal results show nothing",
+            "of this gate run, so equal results prove nothing",
             sorted(lines, key=str),
             "write below the working directory, HOME or TMPDIR (each run has its own), or declare "
             "the files under `data:`",
         )
-    return passed("no run read what an earlier one had left behind")
+    return passed("no run read a file that an earlier run left behind")
 
 
 @check(
@@ -154,8 +155,8 @@ def no_leftovers(evidence: Evidence) -> Finding:
     TRACED,
 )
 def no_network(evidence: Evidence) -> Finding:
-    """Connections of every traced process of every run; what native code opens by itself is not
-    seen."""
+    """Check the connections of every traced process of every run. Connections that native code
+    opens by itself are not seen."""
     addresses = {address for trace in evidence.traces for address in trace.network}
     if addresses:
         return missing(
@@ -172,12 +173,12 @@ def no_network(evidence: Evidence) -> Finding:
     TRACED,
 )
 def revisions_pinned(evidence: Evidence) -> Finding:
-    """Read the commits from the paths of the hubs' caches. A tracked file that the runs opened, or
-    the spec, has to name each."""
+    """Check that the spec, or a tracked file that the runs opened, names each commit that was read.
+    The commits are in the paths of the hubs' caches."""
     matches = filter(None, map(_HUB_CACHE.search, opened(evidence)))
     read = sorted({(match[1].replace("--", "/"), match[2]) for match in matches})
     if not read:
-        return skipped("training read nothing from a hub's cache")
+        return skipped("training read no dataset or model from a hub's cache")
     tracked = evidence.tracked or frozenset()
     paths = sorted(tracked if unlisted(evidence) else tracked & opened(evidence).keys())
     loose = read
@@ -206,7 +207,7 @@ def revisions_pinned(evidence: Evidence) -> Finding:
     "Every batch that a DataLoader handed out had the same bytes in both runs, in the same order.",
 )
 def batches_equal(evidence: Evidence) -> Finding:
-    """Compare the digests of all tensors of every batch, in order of execution."""
+    """Compare the digests of all tensors of every batch in order of execution."""
     comparison = evidence.comparison
     if comparison is None or "batch" not in comparison.by_kind:
         return skipped("no batch came through a torch DataLoader")
@@ -214,5 +215,5 @@ def batches_equal(evidence: Evidence) -> Finding:
     traces = evidence.pair[0].traces
     kinds = [block.kind for trace in traces for block in trace.blocks]
     return differ(comparison, "batch", "batches", remedy) or passed(
-        f"{kinds.count('batch')} batches were equal, in content and order"
+        f"{kinds.count('batch')} batches were equal in content and order"
     )

@@ -1,4 +1,4 @@
-"""Checks of category `env`: can the software be set up again, and was it what trained?"""
+"""Checks of category `env`: can the software be installed again, and did the training use it?"""
 
 from __future__ import annotations
 
@@ -47,24 +47,23 @@ _SAME = (*_ON_GPU, "interpreter")
 _DIGEST = re.compile(r"\S+@sha256:([0-9a-f]{64})", re.IGNORECASE)
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 _CUBLAS_FACT = "cublas-workspace-at-cuda-start"
-# the two that NVIDIA's documentation calls reproducible
+# NVIDIA's documentation calls these two values reproducible.
 _CUBLAS_VALUES = (
     ":4096:8",
     ":16:8",
 )
-# Different in each process of a run, or in each run, by what they are: ranks, and the rendezvous
-# that a launcher opens.
+# These differ by design in each process or run: ranks, and the rendezvous that a launcher opens.
 _OF_ONE_PROCESS = re.compile(
     r"(?:LOCAL_|GROUP_|ROLE_)?RANK|MASTER_(?:ADDR|PORT)|TORCHELASTIC_.*|ROLE_NAME|.*_RUN_ID|REPRO_GATE_.*"
 )
-# Varied in the second run by their values, by the name that the spec has for it.
+# variable whose value is varied in the second run -> its name in the spec
 _VARIED = {
     "PYTHONHASHSEED": "hash-seed",
     "OMP_NUM_THREADS": THREADS,
     "MKL_NUM_THREADS": THREADS,
 }
-# What sets an environment up is often outside its lock, and the gate's own package may be imported
-# for `record` and `step`.
+# Installers are often missing in the lock, and a training may import the gate's own package for
+# `record` and `step`.
 _TOOLS = {"pip", "setuptools", "wheel", "pkg-resources", "repro-gate"}
 _SHOWN = 500  # characters of a variable's value
 
@@ -76,8 +75,7 @@ _SHOWN = 500  # characters of a variable's value
     CHECKOUT,
 )
 def lockfile(evidence: Evidence) -> Finding:
-    """Read the lock. Without hashes it pins what an index calls a version, not the bytes that are
-    installed."""
+    """Check the lock. Without hashes it pins only a version's name, not the installed bytes."""
     declared = evidence.spec.env.lockfile
     if declared is None:
         names = [
@@ -88,7 +86,7 @@ def lockfile(evidence: Evidence) -> Finding:
             and (kind != "requirements" or "requirements" in path.name)
         ]
         none = (
-            f"{evidence.spec.path.name}: no `env.lockfile`, and no lockfile beside it"
+            f"{evidence.spec.path.name}: no `env.lockfile`, and no lockfile next to it"
         )
         return undeclared(
             "no lockfile is declared, so a rerun may install other versions",
@@ -105,7 +103,7 @@ def lockfile(evidence: Evidence) -> Finding:
         )
     if lock.faults:
         return missing(
-            f"{declared} leaves {len(lock.faults)} entries open, so a rerun may install other "
+            f"{declared} does not pin {len(lock.faults)} entries, so a rerun may install other "
             "files",
             lock.faults,
             REMEDY,
@@ -128,7 +126,7 @@ def lockfile(evidence: Evidence) -> Finding:
     "imported.",
 )
 def installed(evidence: Evidence) -> Finding:
-    """Compare what was imported with the lock: one that nobody installed from says nothing."""
+    """Compare the imported distributions with the lock, since an unused lock proves nothing."""
     declared = evidence.spec.env.lockfile
     if declared is None:
         return skipped("no lockfile is declared")
@@ -164,12 +162,12 @@ def installed(evidence: Evidence) -> Finding:
             faults.append(f"{name} {version} is not in the lock for this machine")
     if faults:
         return failed(
-            f"training imported {len(faults)} distributions that {declared} does not pin so",
+            f"{declared} pins {len(faults)} imported distributions differently or not at all",
             faults,
-            f"install from {declared} alone, or lock again and commit it",
+            f"install only from {declared}, or lock again and commit it",
         )
     return passed(
-        f"what training imported is as {declared} pins it",
+        f"training imported the distributions that {declared} pins",
         sorted(f"{name} {version}" for name, version, _ in imported),
     )
 
@@ -180,8 +178,8 @@ def installed(evidence: Evidence) -> Finding:
     CHECKOUT,
 )
 def image_digest(evidence: Evidence) -> Finding:
-    """Compare digests: a tag can be moved to another image. What is declared counts only if the
-    running image is known."""
+    """Compare digests, since a tag can be moved to another image. A declaration proves nothing
+    unless the running image is known."""
     declared = evidence.spec.env.image
     running = evidence.running_image
     lines = [
@@ -197,7 +195,7 @@ def image_digest(evidence: Evidence) -> Finding:
         remedy = f"write `{example}`; `docker buildx imagetools inspect` prints the digest of a tag"
         if "@" in declared:
             return failed(
-                "the declared image's digest is cut or misspelt", lines, remedy
+                "the declared image's digest is incomplete or misspelt", lines, remedy
             )
         message = (
             "the declared image is named by tag, which can be moved to another image"
@@ -205,12 +203,12 @@ def image_digest(evidence: Evidence) -> Finding:
         return missing(message, lines, remedy)
     if known is None:
         return missing(
-            "the image is declared by digest, and nothing shows that training runs in it",
+            "the image is declared by digest, but nothing shows that training runs in it",
             lines,
             "run the gate inside that image, or waive this check with a reason",
         )
     if digest[1].lower() != known[1].lower():
-        message = "the gate runs in another image than the declared one"
+        message = "the gate does not run in the declared image"
         return failed(message, lines, "correct env.image, or run in it")
     return passed("the gate runs in the declared image", (declared,))
 
@@ -222,10 +220,12 @@ def image_digest(evidence: Evidence) -> Finding:
     TRACED,
 )
 def versions(evidence: Evidence) -> Finding:
-    """Compare what can change numbers without a change to the code."""
+    """Compare the versions that can change numbers without a change of the code."""
     facts = by_process(evidence.trained, _SAME)
     for _, values in facts:
-        if "interpreter" in values:  # `python` and `python3` of one environment are one
+        if (
+            "interpreter" in values
+        ):  # `python` and `python3` of one environment are the same
             path = Path(values["interpreter"])
             values["interpreter"] = str(path.with_name(path.resolve().name))
     moved = differences(facts)
@@ -249,7 +249,7 @@ def versions(evidence: Evidence) -> Finding:
             f"the version of {', '.join(unknown)} could not be read, so a rerun cannot be compared "
             "with it",
             known,
-            "run where it can be read: `nvidia-smi` on PATH names the driver, torch the others",
+            "make it readable: `nvidia-smi` on PATH names the driver, torch the others",
         )
     return passed(f"all {len(facts)} training processes had the same versions", known)
 
@@ -259,8 +259,8 @@ def versions(evidence: Evidence) -> Finding:
     "CUBLAS_WORKSPACE_CONFIG held :4096:8 or :16:8 when CUDA started, in every deterministic run.",
 )
 def cublas_workspace(evidence: Evidence) -> Finding:
-    """cuBLAS reads the variable once, when it makes its handle: what is set later changes
-    nothing."""
+    """Check the value at the start of CUDA: cuBLAS reads the variable once, so a later change has
+    no effect."""
     started = {
         f"{run.request.name}, process {trace.key}": trace.facts.get(_CUBLAS_FACT)
         for run, trace in evidence.deterministic
@@ -292,7 +292,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
             "import torch before other code starts CUDA",
         )
     return passed(
-        f"{_CUBLAS} stood in the environment when CUDA started in {len(started)} processes",
+        f"{_CUBLAS} was set when CUDA started in {len(started)} processes",
         sorted({value for value in started.values() if value}),
     )
 
@@ -304,7 +304,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
     PAIR,
 )
 def variables(evidence: Evidence) -> Finding:
-    """Compare the variables: a difference between them is one that the code does not show."""
+    """Compare the variables, since the code does not show a difference between them."""
     first, second = (processes(run.traces) for run in evidence.pair[:2])
     varied = evidence.pair[1].request.varied
     lines = list[str]()
@@ -313,7 +313,7 @@ def variables(evidence: Evidence) -> Finding:
         values = first[label].variables, second[label].variables
         for name in {*values[0], *values[1]}:
             one, other = (side.get(name, "not set") for side in values)
-            # of one process, varied itself, or a path in a folder that is varied
+            # It belongs to one process, is varied itself, or is a path in a varied folder.
             if (
                 one == other
                 or _OF_ONE_PROCESS.fullmatch(name)

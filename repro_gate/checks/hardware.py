@@ -1,5 +1,5 @@
-"""Checks of category `hardware`: did the training run on what the spec requires, every run on the
-same, and is it known what that was?"""
+"""Checks of category `hardware`: did the training use the required hardware, did all runs use the
+same, and is it recorded?"""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ _GPU_STATE = re.compile(r"gpu\.\d{1,4}\.(?:mig|ecc)")
     "that many GPUs.",
 )
 def device(evidence: Evidence) -> Finding:
-    """Compare what the processes used with `hardware:`. More GPUs than `gpus` count too:
-    DataParallel splits a batch over all it sees."""
+    """Compare the used hardware with `hardware:`. More GPUs than `gpus` are a fault too, since
+    DataParallel splits a batch over all visible GPUs."""
     required = evidence.spec.hardware
     devices = set[str]()
     gpus = set[str]()
     for _, trace in evidence.trained:
         name = trace.facts.get("device", "")
         model = trace.facts.get("gpu-model", "")
-        # torch's own name, with what `gpu-model` adds if that says more
+        # torch's own name, and `gpu-model` in brackets if that adds something
         more = f" ({model})" if on_gpu(trace) and model not in name else ""
         if name:
             devices.add(name + more)
             gpus.add(trace.facts.get("gpus", "0"))
     if not devices:
-        return skipped("no run was traced on a device")
+        return skipped("no run recorded its device")
     used = sorted(devices)
     counts = sorted(gpus)
     wrong = [
-        f"{name} is required, training used {', '.join(used)}"
+        f"{name} is required, but training used {', '.join(used)}"
         for name in filter(None, (required.device, required.gpu_model))
         if any(name.lower() not in item.lower() for item in used)
     ]
     if required.gpus is not None and counts != [str(required.gpus)]:
         wrong.append(
-            f"exactly {required.gpus} GPUs are required, training saw {', '.join(counts)}"
+            f"exactly {required.gpus} GPUs are required, but training saw {', '.join(counts)}"
         )
     if wrong:
         return failed(
@@ -122,8 +122,8 @@ def same_for_all(evidence: Evidence) -> Finding:
     TRACED,
 )
 def recorded(evidence: Evidence) -> Finding:
-    """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not
-    report is no gap."""
+    """Check the facts of the training's processes and of the machine. A MIG or ECC mode that a GPU
+    does not report is not missing."""
     known = dict[str, str]()
     states = [key for key in evidence.machine if _GPU_STATE.fullmatch(key)]
     for _, trace in evidence.trained:
@@ -135,10 +135,10 @@ def recorded(evidence: Evidence) -> Finding:
     lines = [text for text in known if text not in gaps]
     if gaps:
         return missing(
-            f"not known of the hardware: {', '.join(gaps)}",
+            f"unknown facts of the hardware: {', '.join(gaps)}",
             lines,
-            "run the gate where it can read this: nvidia-smi on PATH (a container needs --gpus "
-            "all), a torch that tells, /proc readable",
+            "make this readable for the gate: nvidia-smi on PATH (a container needs --gpus all), "
+            "a torch that reports it, a readable /proc",
         )
     return passed("the hardware that training used is recorded", lines)
 
@@ -148,22 +148,22 @@ def recorded(evidence: Evidence) -> Finding:
     "No other process computed on the GPUs before and after the timed runs.",
 )
 def alone(evidence: Evidence) -> Finding:
-    """Look at what `nvidia-smi` listed before and after each run, when none of ours is on a GPU; a
-    container may not be shown all."""
+    """Check what `nvidia-smi` lists before and after each run, when none of our processes uses a
+    GPU. In a container it may not list all."""
     others = evidence.gpu_processes
     if not any(on_gpu(trace) for _, trace in evidence.trained):
         return skipped("training used no GPU")
     if others is None:
         return skipped(
-            "nvidia-smi is not there or does not answer, so who uses the GPUs is unknown"
+            "nvidia-smi is absent or does not answer, so it is unknown who uses the GPUs"
         )
     if others:
         return noticed(
-            f"{len(others)} other processes computed on the GPUs before or after the timed runs, "
-            "so the times may be theirs too",
+            f"{len(others)} other processes computed on the GPUs before or after the timed runs "
+            "and may have slowed them down",
             others,
-            "end them, or give the job a GPU of its own; the bits do not depend on it, "
-            "determinism_cost_pct does",
+            "end them, or give the job its own GPU; they do not affect the bits, only "
+            "determinism_cost_pct",
         )
     return passed(
         "no other process computed on the GPUs before and after the timed runs"

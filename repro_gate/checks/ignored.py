@@ -1,9 +1,9 @@
-"""What only this checkout has: git ignores it, no workspace and no clone has it, and where a
-training names it, that is the likeliest cause of its crash.
+"""Finds files that only this checkout has: git ignores them, so no workspace and no clone has them.
+If a crashed training names one, that is the likeliest cause of the crash.
 
-A log that says which file was not there proves it. Nothing shows that a training asked whether a
-folder is there, so the end of its log and its code are read for the paths that they name as well.
-All of this is untrusted: it is read within bounds, and what comes of it is only shown.
+A log that names a file that was not found proves it. But a training may only have asked whether a
+folder exists, which nothing records, so the end of its log and its code are also searched for
+paths. All of this is untrusted: it is read within limits, and the results are only shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import FIRST, SECOND
 
 _MOST = 3  # paths that are named
-# of the training's code that is read
+# the most files of the training's code that are read
 _FILES = 50
 _BYTES = 256 * 1024  # of each
 _WORDS = 20_000  # of the log, the command and these files together
@@ -42,7 +42,7 @@ _NO_DATA = re.compile(
     r"(?:^|/)(?:\.[^/]*|__pycache__|node_modules|venv|[^/]*\.(?:pyc|egg-info|log))(?:/|$)"
 )
 _QUOTED = r"(?:'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\")"
-_ABSENT = re.compile(  # a whole line that says which file is not there
+_ABSENT = re.compile(  # a whole line that names a file that was not found
     rf"(?:\[rank\d{{1,6}}\]: )?[\w.]{{0,200}}(?:Error|Exception): .{{0,200}}?No such file or "
     rf"directory: {_QUOTED}"
     rf"(?:(?: -> |; ).*)?|\S{{1,200}}: can't open file {_QUOTED}: \[Errno 2\] No such file or "
@@ -56,9 +56,9 @@ _WORKSPACE = re.compile(  # in the temporary folder of one gate run
 
 
 def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
-    """Return path from the checkout's root -> the crashed run that did not find it, of files that
-    git neither tracks nor would copy, and no data declares. Empty without git: then everything was
-    copied.
+    """Return path from the checkout's root -> the crashed run that did not find it, for files that
+    git does not track, that were not copied and that no data declares. Empty without git, since
+    then everything was copied.
 
     A log is free text, so only whole lines of a traceback, of the interpreter or of the dynamic
     loader count."""
@@ -82,9 +82,9 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
 
 
 def ignored_data(evidence: Evidence) -> dict[str, str]:
-    """Return path from the spec's folder -> where a crashed run names it (`train.py:12`), of what
-    git ignores and the checkout has; what the log names comes first. Empty if a run came to its
-    end, or `code/pristine-workspace` names what was not there."""
+    """Return path from the spec's folder -> where a crashed run names it (`train.py:12`), for
+    git-ignored paths of the checkout; paths that the log names come first. Empty if a run ended
+    well, or `code/pristine-workspace` names the absent files."""
     crashed = [run for run in evidence.runs if run.outcome == "crashed"]
     others = any(run.good for run in evidence.runs) or files_of_this_machine(evidence)
     if not crashed or evidence.tracked is None or others:
@@ -110,8 +110,8 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
 
 
 def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
-    """Yield each path that log, command or code name (what is quoted or has a slash in it), from
-    the checkout's root, and where."""
+    """Yield each path that log, command or code name (a quoted word, or one with a slash), relative
+    to the checkout's root, and the place of the name."""
     root = evidence.root
     folder = evidence.working_directory
     command = evidence.spec.train.run or ""
@@ -135,8 +135,8 @@ def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
 
 
 def _from_root(name: str, folder: Path, root: Path) -> str:
-    """Return a path that a run named, in its workspace or relative to `folder`, as one relative to
-    the checkout's root; empty if it is not below that."""
+    """Return a path that a run named, in its workspace or relative to `folder`, as a path relative
+    to the checkout's root; empty if it is not below that root."""
     own = _WORKSPACE.sub("", name)
     path = os.path.relpath((folder if own == name else root) / own, root)
     is_outside = "\0" in path or path.split("/")[0] in (".", "..")

@@ -1,9 +1,9 @@
-"""What a check is: a function that looks at the evidence of one gate run and says one outcome. Each
-category is a sibling file.
+"""The interface of checks: a check is a function from the evidence of one gate run to one finding.
+Each category is a sibling file.
 
-A check is executed: it looks at the checkout, the process or the trace. A declaration alone never
-passes. It says what it found and not how bad that is: the profile, the severities of the spec and
-the waivers decide, here and in `run_checks`, in one place for all.
+A check examines the checkout, the process or the trace; a declaration alone never passes. It
+returns what it found, not how bad that is: the profile, the severities of the spec and the waivers
+decide that, here and in `run_checks`, in one place for all checks.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails
-    in every profile); `missing` (what a rerun needs is not there: warns in basic, fails in strict);
-    `undeclared` (the spec never mentions it: skipped in basic, fails in strict); `notice` (worth
-    knowing: warns in every profile); `skip` (nothing to look at)."""
+    """What a check found. `kind`: `pass`; `fail` (a declaration is untrue, or something is broken:
+    fails in every profile); `missing` (something that a rerun needs is absent: warns in basic,
+    fails in strict); `undeclared` (the spec does not mention it: skipped in basic, fails in
+    strict); `notice` (worth knowing: warns in every profile); `skip` (there is nothing to
+    check)."""
 
     kind: str
     message: str
@@ -99,10 +100,10 @@ _STATUS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Everything that checks may look at. `pair` are the two deterministic runs of the first seed,
+    """Everything that checks may examine. `pair` are the two deterministic runs of the first seed,
     `control` the reseeded one.
 
-    `runs` is empty where only the checkout is looked at (`repro-gate check`).
+    `runs` is empty if only the checkout is checked (`repro-gate check`).
     """
 
     spec: Spec
@@ -113,27 +114,27 @@ class Evidence:
     control: RunResult | None = None
     comparison: Comparison | None = None
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
-    # on what a varied run that is not the same depends
+    # the dependence because of which a varied run differs
     not_robust: Finding | None = None
-    # line -> call that drew from the entropy, of a diagnosis that names a cause
+    # line -> call that drew entropy, if a diagnosis names a cause
     blamed: Mapping[Location, str] | None = None
-    # what this machine's catalog says of the operators that the training asks for
+    # this machine's catalog entries for the operators of the training
     operators: tuple[str, ...] = ()
-    # every operator that torch refuses, of a run that goes on behind each
+    # every operator that torch refuses, from a run that continues after each
     refused: tuple[Refused, ...] = ()
     data: tuple[DataFinding, ...] = ()
     changed_data: tuple[str, ...] = ()
     checkout: Checkout | None = None  # None: the evidence is about runs alone
     # paths relative to the checkout's root that git tracks; None: no git
     tracked: frozenset[str] | None = None
-    # what the gate itself read of this machine (`repro_gate.machine`)
+    # facts that the gate itself read about this machine (`repro_gate.machine`)
     machine: Mapping[str, str] = field(default_factory=dict)
     # digest reference of the image that the gate runs in; None: no container, or unknown
     running_image: str | None = None
     data_problems: tuple[DataProblem, ...] = ()  # of the files that declare data
     # other processes seen on the GPUs during the timed runs; None: nobody looked
     gpu_processes: tuple[str, ...] | None = None
-    notes: tuple[str, ...] = ()  # what could not be used on the way, and why
+    notes: tuple[str, ...] = ()  # what could not be used, and why
 
     @property
     def traces(self) -> tuple[Trace, ...]:
@@ -177,8 +178,8 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a check looks at: the `checkout` alone or the `runs`. Where a condition `is_met` by no
-    evidence, the check is skipped with the sentence `absent`."""
+    """What a check examines: only the `checkout`, or the `runs`. Unless the evidence meets the
+    condition `is_met`, the check is skipped with the sentence `absent`."""
 
     name: str
     absent: str = ""
@@ -200,8 +201,8 @@ PAIR = Subject(
 
 @dataclass(frozen=True)
 class Check:
-    """One check of the checklist. `title` is the sentence that is true where it passes; it stands
-    in the README's table."""
+    """One check of the checklist. `title` is the sentence that is true if it passes; it is in the
+    README's table."""
 
     id: str
     title: str
@@ -215,9 +216,9 @@ class Check:
         return self.result(finding, evidence.spec)
 
     def result(self, finding: Finding, spec: Spec) -> CheckResult:
-        """Return what a finding of this check comes to under a spec: the one place where profile
-        and severities decide. What is undeclared and waived warns, or the waiver would have nothing
-        to say. Of long evidence the first entries stay, and how many more there are."""
+        """Return the result for a finding: only here profile and severities decide. A finding that
+        is undeclared and waived warns, so that the waiver has an effect. Long evidence is cut to
+        its first entries and the number of the others."""
         checklist = spec.checklist
         status = finding.kind
         if status in _STATUS:
@@ -244,14 +245,15 @@ class Check:
 def check(
     identifier: str, title: str, subject: Subject = RUNS
 ) -> Callable[[Callable[[Evidence], Finding]], Check]:
-    """Return a decorator that makes a function from evidence to finding the check `identifier`."""
+    """Return a decorator that turns a function from evidence to finding into the check
+    `identifier`."""
     return partial(Check, identifier, title, subject)
 
 
 def by_process(
     trained: Iterable[tuple[RunResult, Trace]], keys: Iterable[str]
 ) -> list[tuple[str, dict[str, str]]]:
-    """Return the name of each process, and those of these facts that it recorded."""
+    """Return the name of each process with the facts of `keys` that it recorded."""
     return [
         (
             f"{run.request.name}: {trace.key} ({trace.pid})",
@@ -262,8 +264,8 @@ def by_process(
 
 
 def differences(facts: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
-    """Return `key: value in PLACE, other value in OTHER PLACE` for each key whose value is not the
-    same at all places; `facts` are places, each with key -> value."""
+    """Return `key: value in PLACE, other value in OTHER PLACE` for each key whose values differ.
+    `facts` are pairs of a place and its key -> value."""
     lines = []
     for key in dict.fromkeys(key for _, values in facts for key in values):
         places: dict[str, str] = {}
@@ -281,15 +283,15 @@ def on_gpu(trace: Trace) -> bool:
 
 
 def at(event: Drawn | Refused | Undone, text: str) -> EvidenceLine:
-    """Return an entry about the line that made an event."""
+    """Return an entry of evidence at the line that caused an event."""
     return EvidenceLine(text, Location(event.file, event.line) if event.file else None)
 
 
 def differ(
     comparison: Comparison, kind: str, things: str, remedy: str
 ) -> Finding | None:
-    """Return the finding on quantities of one kind that differ: a fault if the runs diverge in them
-    first. None if nothing differs, or these alone and nothing that counts as a divergence."""
+    """Return the finding on tensors of one kind that differ: a fault if the first divergence is of
+    this kind. None if nothing differs, or if the difference counts as no divergence."""
     first = comparison.first_divergence
     tally = comparison.by_kind[kind]
     if first is None or not tally.differing:
@@ -302,5 +304,5 @@ def differ(
         (
             f"{tally.differing} of {tally.tensors} {things} differ; first divergence: {place}",
         ),
-        "mend the first divergence",
+        "fix the first divergence",
     )

@@ -1,6 +1,6 @@
-"""What the runs opened, as `code/opened-files`, `data/undeclared-reads` and `data/revisions` look
-at it: which of it is the program and its settings and which is data, and whether the probe lists
-all of it."""
+"""The files that the runs opened, for `code/opened-files`, `data/undeclared-reads` and
+`data/revisions`: which are source or settings and which are data, and whether the probe lists all
+of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from repro_gate.data.declared import data_path
 from repro_gate.runs.launch import RunResult
 from repro_gate.trace.fields import Imported, Opened
 
-# Outside the checkout these are source or settings, which `code/opened-files` judges; any other
-# file is data, for `data/undeclared-reads`.
+# Outside the checkout these suffixes are source or settings, which `code/opened-files` checks; any
+# other file is data, which `data/undeclared-reads` checks.
 SOURCE = (
     ".py",
     ".pyi",
@@ -34,18 +34,18 @@ SOURCE = (
     ".sh",
 )
 MOST_LINES = 20  # files that are named one by one
-IGNORED = "in the original checkout, and git ignores it: no workspace has it"
-COPY = "a copy that was installed, or another clone"
+IGNORED = "in the original checkout, but git ignores it, so no workspace has it"
+COPY = "an installed copy, or another clone"
 ORIGINAL = "in the original checkout, not in the run's own workspace"
-# the probe's note where a process opened more files than it lists
+# The probe's note if a process opened more files than it lists.
 NOT_ALL = "opened-not-all"
 
 
 def imported_from_elsewhere(
     evidence: Evidence, runs: Sequence[RunResult]
 ) -> dict[str, list[Imported]]:
-    """Return the modules of the checkout that these runs imported from elsewhere than their
-    workspaces, by what is wrong with that (COPY, ORIGINAL or IGNORED) and by name."""
+    """Return the modules of the checkout that these runs imported from outside their workspaces, by
+    the fault (COPY, ORIGINAL or IGNORED), sorted by name."""
     modules = defaultdict[str, list[Imported]](list)
     imports = {item for run in runs for trace in run.traces for item in trace.imports}
     for item in sorted(imports, key=lambda item: item.module):
@@ -55,8 +55,8 @@ def imported_from_elsewhere(
 
 
 def why_runs_are_unusable(evidence: Evidence, runs: Sequence[RunResult]) -> str:
-    """Return why the results of these runs are not those of the code in their workspaces; empty if
-    nothing says so."""
+    """Return why these runs do not show the behaviour of the code in their workspaces; empty if
+    they do."""
     elsewhere = imported_from_elsewhere(evidence, runs)
     for module in elsewhere[COPY] or elsewhere[ORIGINAL]:
         return f"training imported {module.module} from {module.path}, not from its own workspace"
@@ -66,8 +66,8 @@ def why_runs_are_unusable(evidence: Evidence, runs: Sequence[RunResult]) -> str:
 
 
 def left_over(runs: Sequence[RunResult]) -> dict[Opened, dict[str, None]]:
-    """Return the files that a run read and an earlier one had made or changed, with the names of
-    the runs that read each."""
+    """Return the files that a run read after an earlier run had made or changed them, with the
+    names of the runs that read each."""
     readers = defaultdict[Opened, dict[str, None]](dict)
     for run in runs:
         for item in (item for trace in run.traces for item in trace.opened):
@@ -77,8 +77,8 @@ def left_over(runs: Sequence[RunResult]) -> dict[Opened, dict[str, None]]:
 
 
 def opened(evidence: Evidence) -> dict[str, Opened]:
-    """Return each file that a run opened and no earlier run had made, by its path; one that a line
-    of the workspace opened says which."""
+    """Return each file that a run opened and no earlier run had made, by its path. It names the
+    line of the workspace that opened it, if there is one."""
     files: dict[str, Opened] = {}
     for item in (item for trace in evidence.traces for item in trace.opened):
         if not item.left and (item.path not in files or not files[item.path].by):
@@ -87,7 +87,7 @@ def opened(evidence: Evidence) -> dict[str, Opened]:
 
 
 def unlisted(evidence: Evidence) -> list[str]:
-    """Return what the probe says if it does not list every file that a process opened."""
+    """Return the probe's notes on processes that opened more files than it lists."""
     notes = {note for trace in evidence.traces for note in trace.notes}
     return sorted(text for name, text in notes if name == NOT_ALL)
 
@@ -95,9 +95,9 @@ def unlisted(evidence: Evidence) -> list[str]:
 def missing_files(
     evidence: Evidence, files: Sequence[tuple[Opened, str]], message: str, remedy: str
 ) -> Finding | None:
-    """Return the finding on files that are not in order, each with what is wrong, or on files of
-    which the probe does not list all; None if all is well. A line names each file, or if they are
-    many, each folder with its number of files."""
+    """Return the finding on faulty files, each with its fault, or on an incomplete list of opened
+    files; None if there is neither. A line names each file, or if there are many, each folder with
+    its number of files."""
     notes = unlisted(evidence)
     if not files and not notes:
         return None
@@ -120,21 +120,19 @@ def missing_files(
 
 
 def is_source(path: str) -> bool:
-    """Return whether a file outside the checkout is what a program is made of, not what it learns
-    from."""
+    """Return whether a file outside the checkout is source or settings, not data."""
     return path.lower().endswith(SOURCE)
 
 
 def declared_paths(evidence: Evidence) -> Iterator[str]:
-    """Yield declared data by its paths in the workspace, which are those relative to the checkout's
-    root."""
+    """Yield the paths of declared data relative to the checkout's root, as in a workspace."""
     for item in evidence.spec.data:
         yield os.path.relpath(data_path(item, evidence.folder), evidence.root)
 
 
 def misplaced(evidence: Evidence, path: str) -> str:
-    """Return what is wrong with where a file outside the workspace lies; empty if it lies outside
-    the original checkout as well."""
+    """Return the fault of a file that is outside the workspace but in the original checkout; empty
+    if it is outside both."""
     inside = os.path.relpath(path, evidence.root)
     tracked = evidence.tracked
     if inside.startswith(".."):

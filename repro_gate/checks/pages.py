@@ -1,6 +1,5 @@
-"""The docs behind an id, for `repro-gate explain`: the page of a check or of a cause, or the line
-on a reason. The wheel carries the docs beside this file; in a checkout they are read from
-`docs`."""
+"""Finds the docs for an id, for `repro-gate explain`: the page of a check or of a cause, or the
+line on a reason. The wheel has the docs next to this file; in a checkout they are in `docs`."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def cause_page(cause: Cause) -> str:
 
 
 def url(identifier: str) -> str | None:
-    """Return the address of an id's page on the web; None for an id that is none of ours."""
+    """Return the address of an id's page on the web; None if the id is unknown."""
     if page(identifier) is not None:
         return f"{DOCS_URL}/checks/{identifier}.md"
     return f"{DOCS_URL}/reasons.md" if identifier in reasons() else None
@@ -43,6 +42,6 @@ def url(identifier: str) -> str | None:
 
 @cache
 def reasons() -> Mapping[str, str]:
-    """Return what every other id of a report stands for, in the order of `docs/reasons.md`."""
+    """Return the explanation of every other id of a report, in the order of `docs/reasons.md`."""
     text = (_OTHERS / "reasons.md").read_text(encoding="utf-8")
     return dict(_LINE.findall(text))

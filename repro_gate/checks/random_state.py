@@ -1,5 +1,5 @@
-"""Checks of category `random-state`: were the flags effective, and does the seed, and nothing else,
-steer every draw?"""
+"""Checks of category `random-state`: were the flags effective, and does the seed alone decide every
+random draw?"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from repro_gate.trace.format import BY_LIBRARY
 ALGORITHMS = "torch.use_deterministic_algorithms"
 _Shared = tuple[str, Block, Block]
 _UNREAD = "that could not be read"
-_NO_CONTROL = "the reseeded control did not run to its end"
+_NO_CONTROL = "the reseeded control run did not end well"
 
 
 @check(
@@ -44,8 +44,8 @@ _NO_CONTROL = "the reseeded control did not run to its end"
     "set.",
 )
 def flags_effective(evidence: Evidence) -> Finding:
-    """Readings of all flags at the end of every step; a flag that was off for part of a step alone,
-    or too late for its library, is worth a notice."""
+    """Check the readings of all flags at the end of every step. A flag that was off only within a
+    step, or after its library had read it, is a notice."""
     traces = [trace for _, trace in evidence.deterministic]
     count = sum(len(trace.steps) for trace in traces)
     if not count:
@@ -55,8 +55,8 @@ def flags_effective(evidence: Evidence) -> Finding:
         return failed(
             "training code changed a determinism flag",
             [*changed["in force"]],
-            "remove the line; if the flag must stay as it is there, name it under "
-            "determinism.allow with a reason",
+            "remove the line; if the training needs it, name the flag under determinism.allow with "
+            "a reason",
         )
     if not any(settings for trace in traces for settings in trace.settings):
         return skipped(
@@ -70,14 +70,14 @@ def flags_effective(evidence: Evidence) -> Finding:
             "leave the flag alone, or name it under determinism.allow with a reason",
         )
     return passed(
-        f"every flag that counts here read back as set, at each of {count} steps",
+        f"every flag that matters here had the gate's value at each of {count} steps",
         [*changed["moot"]],
     )
 
 
 def _changed_flags(evidence: Evidence) -> Mapping[str, dict[EvidenceLine, None]]:
-    """Return a line for each flag that had another value, by what it matters: `in force` at the end
-    of a step, `moot` (its library was not used) or `without effect` (set back within a step, or
+    """Return a line for each flag that had a different value, by the consequence: `in force` at the
+    end of a step, `moot` (its library was not used) or `without effect` (restored within a step, or
     changed after its library had read it)."""
     changed = defaultdict[str, dict[EvidenceLine, None]](dict)
     for run, trace in evidence.deterministic:
@@ -99,7 +99,7 @@ def _changed_flags(evidence: Evidence) -> Mapping[str, dict[EvidenceLine, None]]
             why = moot(flag, trace.facts, trace.settings[mark.flags])
             text = (
                 f"{flag} is {'not set' if value is None else value} from step {mark.step} "
-                f"on, and the gate wants {expected_value(flag, arm)}{why and f'; {why}'}"
+                f"on, but the gate set {expected_value(flag, arm)}{why and f'; {why}'}"
             )
             changes = [item for item in trace.undone if flag.startswith(item.flag)]
             located = [at(item, text) for item in changes if item.file]
@@ -115,8 +115,8 @@ def _changed_flags(evidence: Evidence) -> Mapping[str, dict[EvidenceLine, None]]
     "The states of all generators were equal in both runs, from the start to the end.",
 )
 def generators_equal(evidence: Evidence) -> Finding:
-    """Digests of the states of Python's, NumPy's, torch's and every CUDA device's generator,
-    compared at every step."""
+    """Compare the digests of the states of Python's, NumPy's, torch's and every CUDA device's
+    generator at every step."""
     comparison = evidence.comparison
     tally = comparison and comparison.by_kind.get("rng")
     if comparison is None or tally is None:
@@ -125,11 +125,11 @@ def generators_equal(evidence: Evidence) -> Finding:
         return passed(
             f"{tally.tensors} generators were in the same state in both runs, at every step"
         )
-    remedy = "something draws a number of values, or seeds, that depends on more than the seed"
+    remedy = "find what seeds, or draws a number of values, that depends on more than the seed"
     states = reversed([*_generators(*evidence.pair[:2])])
     first = {name: step for name, step, is_same in states if not is_same}
     return differ(comparison, "rng", "generator states", remedy) or noticed(
-        "generators were in different states in the two runs, and no recorded number depends on it",
+        "generators were in different states in the two runs, but no recorded number depends on it",
         [
             f"{name}: differs from {'the start' if step < 0 else f'step {step} on'}"
             for name, step in first.items()
@@ -145,7 +145,7 @@ def generators_equal(evidence: Evidence) -> Finding:
 )
 def seed_reaches_all(evidence: Evidence) -> Finding:
     """Compare the first recorded state of each generator in the first run and in the reseeded
-    control; one that is equal was seeded by the code."""
+    control. If it is equal, the code seeded that generator with a constant."""
     control = evidence.control
     if control is None or not evidence.pair:
         return skipped(_NO_CONTROL)
@@ -153,7 +153,7 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     states = reversed([*_generators(first, control)])
     started = {name: is_same for name, _, is_same in states}
     if not started:
-        return skipped("no generator state was recorded in both")
+        return skipped("no generator state was recorded in both runs")
     fixed = [name for name in sorted(started) if started[name]]
     if fixed and reseeded_differs.look(evidence).kind == "missing":
         return skipped(
@@ -165,17 +165,17 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
             f"the same state under the seeds {first.request.arm.seed} and "
             f"{control.request.arm.seed}",
             fixed,
-            "the code seeds them with a number of its own: take the seed from the command line and "
-            "write `{seed}` into train.run",
+            "the code seeds them with a constant: take the seed from the command line, and write "
+            "`{seed}` into train.run",
         )
     return passed(
-        f"another seed gave each of {len(started)} generators another state",
+        f"another seed gave each of {len(started)} generators a different state",
         sorted(started),
     )
 
 
 def _generators(run: RunResult, control: RunResult) -> Iterator[tuple[str, int, bool]]:
-    """Yield (generator, step, whether it was in the same state) of each state that both runs
+    """Yield (generator, step, whether the states are equal) for each state that both runs
     recorded."""
     for label, ours, theirs in _shared(run, control):
         if ours.kind == "rng" and ours.rows == theirs.rows:
@@ -190,8 +190,8 @@ def _generators(run: RunResult, control: RunResult) -> Iterator[tuple[str, int, 
     "reaches it.",
 )
 def reseeded_differs(evidence: Evidence) -> Finding:
-    """Everything that both recorded but the generators' own states: for a training that ignores its
-    seed, one seed alone is shown."""
+    """Compare everything that both runs recorded except generator states. If nothing differs, the
+    training ignores the seed, and the gate has tested only one."""
     control = evidence.control
     if control is None or not control.good or not evidence.pair:
         return skipped(_NO_CONTROL)
@@ -200,7 +200,7 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     compared = [item for item in _shared(first, control) if item[1].kind != "rng"]
     if not compared:
         return skipped(
-            "the reseeded control recorded nothing that the first run recorded too"
+            "the reseeded control run and the first run recorded nothing in common"
         )
     differing = _differing(compared)
     noisy = _differing(_shared(*evidence.pair)) if len(evidence.pair) > 1 else set()
@@ -213,17 +213,17 @@ def reseeded_differs(evidence: Evidence) -> Finding:
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the "
             "training",
             lines,
-            "the script sets a seed of its own, or draws nothing at random: take the seed from the "
-            "command line and write `{seed}` into train.run, so that reproducing under one seed "
-            "says something about others",
+            "the script sets its own seed, or draws nothing at random: take the seed from the "
+            "command line, and write `{seed}` into train.run, so that the result holds for other "
+            "seeds too",
         )
     if differing <= noisy:
         return skipped(
-            "two runs with one seed differ in all that differs under another seed, so nothing "
+            "two runs with the same seed differ as much as two with different seeds, so nothing "
             "shows that the seed reaches the training",
             lines,
         )
-    return passed(f"another seed ({seed}) gave other bits, as it must", lines)
+    return passed(f"another seed ({seed}) gave different bits, as it must", lines)
 
 
 def _differing(shared: Iterable[_Shared]) -> set[tuple[str, Key]]:
@@ -236,10 +236,10 @@ def _differing(shared: Iterable[_Shared]) -> set[tuple[str, Key]]:
 
 
 def _shared(run: RunResult, control: RunResult) -> Iterator[_Shared]:
-    """Yield (process, block of the run, block of the control) of everything that both recorded in
-    the steps that both took: behind its last step a run records the state in which it ended. What
-    one lacks is no difference: the short control ends with digests that `capture.every` leaves out
-    of the long run."""
+    """Yield (process, block of the run, block of the control) for everything that both recorded in
+    their common steps. After its last step a run records its final state, so that step is left out
+    if the numbers of steps differ. A block that only one run has is no difference: the short
+    control ends with digests that `capture.every` leaves out of the long run."""
     others = processes(control.traces)
     for label, trace in processes(run.traces).items():
         if label not in others:
@@ -252,7 +252,7 @@ def _shared(run: RunResult, control: RunResult) -> Iterator[_Shared]:
 
 
 def _name(label: str, name: str) -> str:
-    """Return a name in a process that is not the only one with the process in front."""
+    """Return the name, with the process in front unless it is the main one."""
     return name if label == "main" else f"{label}: {name}"
 
 
@@ -262,8 +262,8 @@ def _name(label: str, name: str) -> str:
     PAIR,
 )
 def workers_seeded(evidence: Evidence) -> Finding:
-    """torch seeds worker N of a loader with base seed + N: Python's generator, NumPy's and
-    torch's."""
+    """Compare the base seeds: torch seeds the generators of worker N (Python's, NumPy's and
+    torch's) with base seed + N."""
     loaders = [(run.request.name, _loaders(run)) for run in evidence.pair[:2]]
     same = loaders[0][1]
     if not any(seeds for _, seeds in loaders):
@@ -282,7 +282,7 @@ def workers_seeded(evidence: Evidence) -> Finding:
             f"the base seed of {len(unread)} DataLoaders with workers could not be read",
             unread,
             "use torch.utils.data.DataLoader itself, or name the check under checklist.waive with "
-            "the reason why its workers draw nothing",
+            "the reason that its workers draw no random numbers",
         )
     return passed(
         f"the workers of {len(same)} DataLoaders had the same base seed in both runs",
@@ -291,8 +291,8 @@ def workers_seeded(evidence: Evidence) -> Finding:
 
 
 def _loaders(run: RunResult) -> dict[str, str]:
-    """Return how many workers each DataLoader of a run has, and from which seed, by its name:
-    `loader 0`, `rank1: loader 0`. One without workers is left out."""
+    """Return number of workers and base seed of each DataLoader of a run, by its name: `loader 0`,
+    `rank1: loader 0`. A loader without workers is left out."""
     return {
         _name(label, f"loader {number}"): f"{item.workers} workers from base seed "
         f"{_UNREAD if item.base_seed is None else item.base_seed}"
@@ -307,9 +307,9 @@ def _loaders(run: RunResult) -> dict[str, str]:
     "No line of the training drew from the operating system's entropy, which no seed steers.",
 )
 def no_os_entropy(evidence: Evidence) -> Finding:
-    """Draws by lines of the workspace in the deterministic runs: a suspect where the runs diverged,
-    a notice where they did not. What a library drew on a line's behalf is a suspect only. Where the
-    diagnosis knows which draws decide, it has the word."""
+    """Check the draws by lines of the workspace in the deterministic runs. They are suspects if the
+    runs diverged, else a notice. A library's draws on behalf of a line count only as suspects. If
+    the diagnosis knows which draws decide, only these count."""
     ran = evidence.deterministic
     if not any(trace.trained for _, trace in ran):
         return skipped("no run was traced")
@@ -333,13 +333,13 @@ def no_os_entropy(evidence: Evidence) -> Finding:
     own = [line for line in lines if BY_LIBRARY not in line.text]
     if own:
         return noticed(
-            "training code drew from the operating system's entropy, and nothing shows that a "
+            "training code drew from the operating system's entropy, but nothing shows that a "
             "recorded number depends on it",
             own,
             remedy,
         )
     return passed(
-        "no line of the training was seen to draw from the operating system's entropy by itself",
+        "no line of the training itself was seen to draw from the operating system's entropy",
         lines,
     )
 
@@ -350,13 +350,13 @@ def no_os_entropy(evidence: Evidence) -> Finding:
     "refused any other.",
 )
 def operators_deterministic(evidence: Evidence) -> Finding:
-    """With `torch.use_deterministic_algorithms` on, and not to warn alone, torch raises at such an
-    operator; readings say if it was."""
+    """Check that `torch.use_deterministic_algorithms` was on at every step, not only to warn: then
+    torch raises at an operator without a deterministic form."""
     ended = [run for run in evidence.runs if run.reason_id == NO_DETERMINISTIC]
     if ended:
         lines = lines_of(evidence.refused, ended)
         return failed(
-            f"torch refuses {len(lines)} operators: no deterministic form on this device"
+            f"torch refuses {len(lines)} operators without a deterministic form on this device"
             if len(lines) > 1
             else ended[0].problem,
             lines,
@@ -380,7 +380,7 @@ def operators_deterministic(evidence: Evidence) -> Finding:
             f"torch refused no operator at {len(off)} of {len(readings)} steps, so none was "
             "checked",
             (f"{ALGORITHMS} was off",),
-            "leave the flag on, and give what it refuses a deterministic form",
+            "leave the flag on, and replace the operators that torch refuses",
         )
     return passed(
         f"torch ran {len(readings)} steps and refused no operator", evidence.operators
@@ -393,8 +393,8 @@ def operators_deterministic(evidence: Evidence) -> Finding:
     "bits.",
 )
 def robust(evidence: Evidence) -> Finding:
-    """Compare the varied run: what differed in it stands in `robustness.vary`; the evidence says
-    what could not be varied."""
+    """Compare the varied run. `robustness.vary` lists what differed in it; the evidence names what
+    could not be varied."""
     names = evidence.spec.robustness.vary
     if not names:
         return skipped("the spec varies nothing (`robustness: {vary: false}`)")
@@ -404,16 +404,16 @@ def robust(evidence: Evidence) -> Finding:
     other = [item for item in evidence.varied.values() if not item.same]
     if not other:
         return passed(
-            f"the second run was the same with another {', '.join(names)}", unvaried
+            f"the second run was the same although these differed: {', '.join(names)}",
+            unvaried,
         )
     if all(item.by_chance for item in other):
         return skipped(
-            "two runs differ, or one of them fails, whether or not anything is varied: see the "
-            "reasons"
+            "two runs differ, or one of them fails, even if nothing is varied: see the reasons"
         )
     return evidence.not_robust or missing(
-        "repeatable, but not robust: a varied run is not the same",
+        "repeatable, but not robust: a varied run differs",
         [item.run.request.name for item in other],
-        "make numbers of what the checkout and the spec declare; or leave what has to matter out "
-        "of `robustness.vary`",
+        "let results depend only on the checkout and the spec; or take what may matter out of "
+        "`robustness.vary`",
     )

@@ -1,4 +1,5 @@
-"""Operators that torch refuses under the flag, a line each, and what to write instead."""
+"""Describes the operators that torch refuses under the flag, a line each, and what to write
+instead."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the files hold that a training wrote, and in which of their values two of them differ. Pure:
-`runs.artifacts` reads the files."""
+"""Compares the content of two files that a training wrote, value by value. Pure: `runs.artifacts`
+reads the files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from repro_gate.compare.model import Value
 
 # characters of a number: every float has fewer, and a report keeps integers of up to 30 digits
 MAX_NUMBER = 25
-# the name of the one leaf of a file that is compared by its bytes
+# the name of the only leaf of a file that is compared by its bytes
 WHOLE_FILE = "(file)"
-# what differs when every leaf is equal, yet containers or the types of keys are not
+# The difference if all leaves are equal, but containers or types of keys differ.
 _STRUCTURE = "(structure)"
 
 
@@ -71,7 +71,7 @@ class LeafDifference:
 def compare_artifacts(
     a: Artifact, b: Artifact, name: str
 ) -> tuple[LeafDifference, ...]:
-    """Return the leaves that differ in the order of `a`, then those that only `b` holds."""
+    """Return the differing leaves in the order of `a`, then those that only `b` has."""
     if a.digest == b.digest:
         return ()
     if a.format != b.format:
@@ -132,8 +132,8 @@ def _difference(artifact: str, name: str, a: Leaf, b: Leaf) -> LeafDifference:
 
 
 def _value(leaf: Leaf) -> Value | None:
-    """Return the value of a scalar by its type, as text where it is no number or a very long one;
-    None if it is not known."""
+    """Return the value of a scalar, as text if it is a very long number or none; None if the value
+    is unknown."""
     if leaf.value is None or leaf.shape is not None:
         return None
     if leaf.kind != "number" or len(leaf.value) > MAX_NUMBER:

@@ -33,14 +33,17 @@ from repro_gate.compare.traces import processes
 from repro_gate.trace.model import Trace
 
 RESOLUTION = 1e-6  # milliseconds, in which the trace states times
-# percent; outside, a mistake of measurement is likelier (shared/facts: what determinism costs)
+# percent; outside of this range a mistake of measurement is likelier (shared/facts: what
+# determinism costs)
 PLAUSIBLE = (-50.0, 300.0)
-NARROW = 3.0  # points to each side, or a quarter of the figure where that is more
-# how often an interval may miss the true cost: the last look's, and that of any look before it
+NARROW = (
+    3.0  # percentage points to each side, or a quarter of the figure if that is more
+)
+# how often an interval may miss the true cost: at the last look, and at each earlier look
 MISSED = 0.05
 MISSED_EARLY = 0.01
 STRETCHES = 40  # of a run, where it has as many timed steps
-FEWEST = 3  # timed steps of a run, below which no figure is given
+FEWEST = 3  # With fewer timed steps in a run no figure is given.
 
 Runs = Sequence[Sequence[Trace]]  # of one arm
 # pace of each run, in milliseconds
@@ -68,7 +71,9 @@ def measure_cost(
     memory_on = max(peaks_on)
     memory_off = max(peaks_off)
     memory_ci95 = None
-    if all(peaks_off):  # what pairs cost at least and at most: a run has one peak
+    if all(
+        peaks_off
+    ):  # A run has only one peak, so this is the range of the pairs' costs.
         figures = [*map(percent, peaks_on, peaks_off)]
         memory_ci95 = min(figures), max(figures)
     return Cost(
@@ -95,8 +100,8 @@ def needs_more_runs(
     off: Runs,
     warmup: int,
 ) -> bool:
-    """Return whether the interval of the cost is still too wide; False if these runs have no cost,
-    which more of them would not have."""
+    """Return whether the interval of the cost is still too wide. False if these runs are too short
+    for a cost, since further runs would be too short as well."""
     arms = paces(on, warmup), paces(off, warmup)
     return all(arms) and needs_another_pair(*arms)
 
@@ -105,9 +110,8 @@ def speed_changes(
     now: StepTimes,
     before: StepTimes,
 ) -> tuple[SpeedChange, ...]:
-    """Return how much slower a step of each arm that both sides timed at least twice is now. The
-    two sides ran one after the other, so a drift of the machine between them is part of the
-    figure."""
+    """Return how much slower a step is now, for each arm that both sides timed at least twice. The
+    sides ran one after the other, so the figure contains a drift of the machine between them."""
     return tuple(
         SpeedChange(
             arm=arm,
@@ -124,8 +128,8 @@ def paces(
     runs: Runs,
     warmup: int,
 ) -> tuple[float, ...]:
-    """Return the pace of each run of an arm, in milliseconds; none where there are too few runs for
-    a cost, or one has too few timed steps or steps of no length."""
+    """Return the pace of each run of an arm, in milliseconds. Empty if there are too few runs for a
+    cost, or if a run has too few timed steps or steps of zero length."""
     timed = [step_times(run, warmup) for run in runs]
     if len(timed) < 2 or min(map(len, timed)) < FEWEST:
         return ()
@@ -145,12 +149,12 @@ def interval(
     off: Paces,
     missed: float = MISSED,
 ) -> tuple[float, float]:
-    """Return the interval of the cost, in percent, from two runs or more of each arm: the true cost
-    lies outside it in `missed` of cases."""
+    """Return the interval of the cost, in percent, from at least two runs of each arm. The true
+    cost is outside of it in a share `missed` of cases."""
     freedom = len(on) + len(off) - 2
     logs = _logarithms(on), _logarithms(off)
     means = [*map(fmean, logs)]
-    # the variance of the runs about the mean of their arm, pooled over both
+    # the variance of runs around the mean of their arm, pooled over both arms
     squares = [
         (each - mean) ** 2
         for arm, mean in zip(logs, means, strict=True)
@@ -166,8 +170,8 @@ def cost_interval(
     on: Paces,
     off: Paces,
 ) -> tuple[float, float]:
-    """Return the interval to report: the strict one if the runs could end for its sake, else that
-    of 95 %."""
+    """Return the interval to report: the strict one if it was narrow enough to end the runs, else
+    the 95 % one."""
     missed = MISSED if needs_another_pair(on, off) else MISSED_EARLY
     return interval(on, off, missed)
 
@@ -222,7 +226,8 @@ def _typical(paces: Paces) -> float:
 
 
 def _logarithms(paces: Paces) -> list[float]:
-    """Return those of the paces, which are no less than what the clock can tell from nothing."""
+    """Return the logarithms of the paces. A pace below the clock's resolution counts as the
+    resolution."""
     return [math.log(max(each, RESOLUTION)) for each in paces]
 
 
@@ -230,8 +235,8 @@ def step_times(
     traces: Sequence[Trace],
     warmup: int,
 ) -> list[float]:
-    """Return milliseconds of each step after the warm-up; of several processes the slowest, since
-    steps wait for it."""
+    """Return the milliseconds of each step after the warm-up. Of several processes the slowest
+    counts, since the others wait for it."""
     trained = [trace.steps for trace in processes(traces).values() if trace.steps]
     steps = zip(*trained, strict=False)
     return [max(mark.ms for mark in marks) for marks in steps][warmup:]

@@ -1,5 +1,5 @@
-"""How far two runs are apart where they differ: the figures that the second run's probe measured,
-and the gaps of their losses. Pure."""
+"""Computes how far apart two runs are: from the distances that the second run's probe measured, and
+from their losses. Pure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def with_distance(
     divergence: Divergence,
     measured: Figures,
 ) -> Divergence:
-    """Return the divergence with the distance of its two values, if it has them, else with the
-    figures measured for it, if any were. An artifact's is known from reading it."""
+    """Return the divergence with the distance of its two values if it has them, else with the
+    measured distance, if there is one. An artifact's distance is known from reading it."""
     if divergence.measured or divergence.kind == "artifact":
         return divergence
     figures = measured.get(
@@ -59,12 +59,12 @@ def distance_of(figures: Measured) -> Distance:
 
 
 def finite(value: float | None) -> float | None:
-    """Return the value, None if it is too large for a float."""
+    """Return the value; None if it is too large for a float."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def key_of(block: Block) -> Key:
-    """Return what pairs a block with its counterpart in another trace."""
+    """Return the key by which blocks of two traces are paired."""
     return block.step, block.kind, block.at
 
 
@@ -98,7 +98,7 @@ def gap(
     a: float,
     b: float,
 ) -> float:
-    """Return |a - b|: zero for two NaNs or equal infinities, infinite where one alone is NaN."""
+    """Return |a - b|: zero for two NaNs or equal infinities, infinite if only one is NaN."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
     return abs(a - b) if not math.isnan(a - b) else math.inf
@@ -107,8 +107,8 @@ def gap(
 def measurements(
     second: Processes,
 ) -> Iterator[tuple[str, Measured, bool]]:
-    """Yield what the second run's probe measured: the process, the figures of one tensor, and
-    whether it was at the end of the run."""
+    """Yield the measurements of the second run's probe: the process, the distance of one tensor,
+    and whether it was measured at the end of the run."""
     for label, trace in second.items():
         for item in trace.distances:
             yield label, item, item.step == len(trace.steps) - 1
@@ -117,7 +117,8 @@ def measurements(
 def measured_differences(
     second: Processes,
 ) -> Iterator[tuple[Divergence, bool]]:
-    """Yield each tensor that was measured and differs, and whether it was at the end of the run."""
+    """Yield each measured tensor that differs, and whether it was measured at the end of the
+    run."""
     for label, item, at_end in measurements(second):
         if differs(item):
             yield (
@@ -135,8 +136,8 @@ def measured_differences(
 
 
 def weights(second: Processes) -> tuple[Divergence, ...]:
-    """Return what was measured at the end and differs: parameters before optimizer state, farthest
-    first (by relative L2, NaN before all)."""
+    """Return the tensors that differ at the end: parameters before optimizer state, the farthest
+    first (by relative L2, NaN first of all)."""
     found = [
         item
         for item, at_end in measured_differences(second)
@@ -151,8 +152,8 @@ def weights(second: Processes) -> tuple[Divergence, ...]:
 
 
 def growth(second: Processes) -> tuple[GrowthPoint, ...]:
-    """Return for each step that was measured ||a - b|| of all parameters as one vector, and the
-    largest ULP of anything."""
+    """Return for each measured step ||a - b|| of all parameters as one vector, and the largest ULP
+    of any tensor."""
     by_step: defaultdict[int, list[Measured]] = defaultdict(list)
     for _, item, _ in measurements(second):
         by_step[item.step].append(item)
@@ -167,8 +168,9 @@ def growth(second: Processes) -> tuple[GrowthPoint, ...]:
 
 
 def norm(parts: Iterable[float | None]) -> float | None:
-    """Return the norm of a vector from those of its parts; None without any, where one is not
-    known, or beyond any float. (`hypot`: a square may be no float.)"""
+    """Return the norm of a vector from the norms of its parts. None if there are no parts, if one
+    is unknown, or if the norm is too large for a float. `hypot` avoids squares that are too
+    large."""
     every = [*parts]
     known = [part for part in every if part is not None]
     return finite(math.hypot(*known)) if len(every) == len(known) > 0 else None
@@ -187,12 +189,12 @@ def distance_of_values(
         first = float(a)
         second = float(b)
         far = float(abs(a - b))
-    except OverflowError:  # an integer beyond any float
+    except OverflowError:  # an integer too large for a float
         return None
     if not (math.isfinite(first) and math.isfinite(second)):
         return None
     ulp = None
-    # a type that is no float, or a trace that states what its dtype cannot hold
+    # The dtype is no float, or the trace states a value that it cannot represent.
     with suppress(KeyError, OverflowError):
         packing = _PACKING[dtype or ""]
         ulp = abs(_place(first, packing) - _place(second, packing))
@@ -204,8 +206,8 @@ def _place(
     value: float,
     packing: str,
 ) -> int:
-    """Return the value's place among the representable values of its type: neighbours differ by 1.
-    Raises OverflowError beyond its range."""
+    """Return the index of the value among the representable values of its type: neighbours differ
+    by 1. Raises OverflowError outside of the type's range."""
     content = struct.pack("<" + packing, value)
     bits = int.from_bytes(content, "little", signed=True)
     top = 1 << (8 * len(content) - 1)

@@ -1,8 +1,8 @@
-"""Whether another way of training comes to the same: bit for bit, or within a measured tolerance.
+"""Decides whether another way of training is equivalent: bitwise, or within a measured tolerance.
 Pure.
 
-The tolerance is how far rounding alone carries each tensor at each step. One more run of the
-reference shows it, whose initial weights differ in their last bit (the idea of TTrace, arXiv
+The tolerance is how far rounding alone moves each tensor by each step. It is measured in an extra
+run of the reference whose initial weights differ in their last bit (the idea of TTrace, arXiv
 2506.09280). Adaptive optimizers hide a gradient of a wrong scale, so the first gradient is compared
 before all else.
 """
@@ -27,16 +27,22 @@ from repro_gate.trace.fields import Measured, Row
 from repro_gate.trace.format import unwrapped
 from repro_gate.trace.model import Trace
 
-ROUNDINGS = 30.0  # as many times what rounding alone does are still the same training
-KINDS = ("gradient", "parameter")  # what the probe measures of another way
+ROUNDINGS = (
+    30.0  # Up to so many times the effect of rounding count as the same training.
+)
+KINDS = ("gradient", "parameter")  # the kinds that the probe measures in another way
 _FIRST = (0, "gradient")  # its step and kind
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # bits
-_LEFT_OUT = 8  # of as many elements of a parameter, the largest difference is left out
-_MOST = 1 << 62  # elements: no tensor has more, whatever shape a trace names
-_EARLY = 32  # steps in which every difference counts
-# A difference of as many roundings when it first shows is no drift.
+_LEFT_OUT = (
+    8  # The largest difference is left out for each so many elements of a parameter.
+)
+_MOST = (
+    1 << 62
+)  # No tensor has more elements, whatever shape an untrusted trace states.
+_EARLY = 32  # In these first steps every difference counts.
+# A difference that begins with so many roundings is no drift.
 _JUMP = 300.0
-# Rounding that has grown as much since the first step says nothing any more.
+# If rounding has grown by this factor since the first step, comparing proves nothing any more.
 _AMPLIFIED = 100.0
 
 Moment = tuple[int, str]  # step, kind; kinds of a step come by the alphabet
@@ -60,9 +66,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Rounding:
-    """What rounding alone does: to each tensor, as the L2 norm of its difference; to the median
-    tensor of a step and kind, relative to its norm; and to the losses. `until`: the first step
-    that is not compared any more."""
+    """The effect of rounding alone: on each tensor, as the L2 norm of its difference; on the median
+    tensor of a step and kind, relative to its norm; and on the losses. `until` is the first step
+    that is no longer compared."""
 
     distances: Mapping[Place, float]
     relative: Mapping[Moment, float]
@@ -71,8 +77,8 @@ class Rounding:
 
 
 def steps_to_keep(steps: int, every: int, most: int) -> tuple[int, ...]:
-    """Return the steps at which tensors are measured: the first, the last, and powers of two
-    between them, of those that are recorded; `most` at most."""
+    """Return the steps at which tensors are measured, at most `most` of the recorded ones: the
+    first, the last, and powers of two in between."""
     recorded = range(0, steps, every)
     powers = [1 << power for power in range(steps.bit_length())]
     chosen = [step for step in (0, *powers) if step in recorded]
@@ -81,7 +87,7 @@ def steps_to_keep(steps: int, every: int, most: int) -> tuple[int, ...]:
 
 
 def unmatched(reference: Sequence[Trace], other: Sequence[Trace]) -> list[str]:
-    """Return the parameters of the reference that the other way has not, by name, type and
+    """Return the parameters of the reference that the other way lacks, compared by name, type and
     shape."""
     ours = dict.fromkeys(_parameters(reference))
     theirs = set(_parameters(other))
@@ -102,8 +108,8 @@ def equivalence_of(
     other: Sequence[Trace],
     perturbed: Sequence[Trace] | None = None,
 ) -> Equivalence:
-    """Return how another way of training compares with the reference: within the rounding that the
-    `perturbed` run shows, or bit for bit where there is none."""
+    """Compare another way of training with the reference: within the rounding that the `perturbed`
+    run shows, or bitwise if there is no such run."""
     ours = processes(reference)
     theirs = processes(other)
     until = math.inf
@@ -144,8 +150,8 @@ def _is_beyond(item: Apart) -> bool:
 
 
 def _drifts(first: Apart) -> bool:
-    """Return whether the first that is too far apart may be chance: late, and no jump. Rounding may
-    turn a ReLU on in one run and not in another, and training then amplifies that."""
+    """Return whether the first excessive difference may be chance: it is late and begins small.
+    Rounding may switch a ReLU on in only one run, and training then amplifies that."""
     if first.roundings is None or first.step < _EARLY:
         return False
     return first.roundings < _JUMP
@@ -157,8 +163,8 @@ def _unequal(
     end: float = math.inf,
 ) -> Iterator[Apart]:
     """Yield what differs in any bit before a step: parameters, the first gradient and losses.
-    Losses of another number of microbatches are left out: they cannot be the same bits. A process
-    of the other way is compared with that of its rank, else with the first."""
+    Losses are left out if the number of microbatches differs, since then they cannot be bitwise
+    identical. A process of the other way is compared with that of its rank, else with the first."""
     first = next(iter(ours.values()))
     for label, other in theirs.items():
         own = ours.get(label, first)
@@ -174,8 +180,7 @@ def _unequal(
 
 
 def _compared(trace: Trace, end: float) -> dict[Moment, Digests]:
-    """Return the digests of each step and kind that are compared, by name; of losses, with their
-    number."""
+    """Return the compared digests of each step and kind by name, and the number of losses."""
     found: dict[Moment, Digests] = defaultdict(dict)
     for block in trace.blocks:
         moment = block.step, block.kind
@@ -188,7 +193,7 @@ def _compared(trace: Trace, end: float) -> dict[Moment, Digests]:
 
 
 def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
-    """Yield how far the other way is from the reference, in multiples of what rounding does: the
+    """Yield the distances from the reference as multiples of the effect of rounding: first the
     first gradient, then losses and parameters by step."""
     limits = {
         place: limit
@@ -203,7 +208,7 @@ def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
     reference = _losses(ours, _mean)
     for step, limit in _limits_of_losses(reference, rounding).items():
         limits[Place(step, "loss", "loss")] = limit
-    # The losses of microbatches were divided by their number before, or were not.
+    # The training may or may not have divided the losses of microbatches by their number.
     means = _gaps_of_losses(reference, _losses(theirs, _mean), limits)
     sums = _gaps_of_losses(reference, _losses(theirs, _sum), limits)
     nearer = min(means, sums, key=lambda gaps: max(gaps.values(), default=0.0))
@@ -219,8 +224,8 @@ def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
 
 
 def _measured(traces: Traces) -> Iterator[Measured]:
-    """Yield the distances of the first gradient and of parameters, after each step that a process
-    took."""
+    """Yield the distances of the first gradient and of the parameters after each step of a
+    process."""
     for label, item, _ in measurements(traces):
         is_first = (item.step, item.kind) == _FIRST
         is_taken = item.step < len(traces[label].steps)
@@ -233,9 +238,9 @@ def _place(item: Measured) -> Place:
 
 
 def distance(item: Measured) -> float:
-    """Return the L2 norm of a tensor's difference; of a parameter's without its few largest
-    elements. Where a gradient is next to nothing rounding may turn its sign, and Adam then moves
-    that element by a whole step the other way."""
+    """Return the L2 norm of a tensor's difference. For a parameter its few largest elements are
+    left out: if a gradient is nearly zero, rounding may change its sign, and then Adam moves that
+    element by a whole step in the other direction."""
     if item.l2 is None or item.max_abs is None:
         return math.inf
     left_out = 0
@@ -249,11 +254,10 @@ def distance(item: Measured) -> float:
 
 
 def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
-    """Return what rounding does to each tensor, from the run that shows it.
-
-    It is half a unit in the last place of the tensor's largest number for each element at least,
-    and what it was at an earlier step. A tensor may be near by accident, above all one of few
-    elements: it is the median of all, relative to their norms, at least.
+    """Return the effect of rounding on each tensor, from the perturbed run. It is at least half a
+    unit in the last place of the tensor's largest number for each element, and never less than at
+    an earlier step. A tensor, above all a small one, may agree by accident, so it is at least the
+    median of all tensors, relative to their norms.
     """
     traces = processes(perturbed)
     norms: dict[Place, float] = {}
@@ -290,8 +294,8 @@ def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
 
 
 def _until(relative: Mapping[Moment, float]) -> float:
-    """Return the step from which on training has amplified rounding so much that nothing can be
-    said any more: by chance alone two sound ways may be far apart."""
+    """Return the step from which on training has amplified rounding too much to compare: by chance
+    alone two correct ways may be far apart."""
     first = None
     for step, kind in sorted(relative):
         if kind == "parameter":
@@ -303,7 +307,8 @@ def _until(relative: Mapping[Moment, float]) -> float:
 
 
 def half_ulp(dtype: str, value: float | None) -> float:
-    """Return half a unit in the last place of a number of a floating-point dtype; 0 of others."""
+    """Return half a unit in the last place of a number of a floating-point dtype; 0 for other
+    dtypes."""
     if dtype not in _MANTISSA or not value or not math.isfinite(value):
         return 0.0
     exponent = math.frexp(value)[1]
@@ -311,7 +316,7 @@ def half_ulp(dtype: str, value: float | None) -> float:
 
 
 def _limits_of_losses(reference: Losses, rounding: Rounding) -> dict[int, float]:
-    """Return how far rounding carries the loss of each step."""
+    """Return the effect of rounding on the loss of each step."""
     limits: dict[int, float] = {}
     limit = 0.0
     share = 0.0
@@ -330,8 +335,8 @@ def _gaps_of_losses(
     other: Losses,
     limits: Mapping[Place, float],
 ) -> dict[Place, float]:
-    """Return how far the losses of each step are apart. They may have another scale throughout,
-    for the gradient tells whether that matters."""
+    """Return how far the losses of each step are apart. A constant factor between them is ignored,
+    since the gradient shows whether it matters."""
     gaps: dict[Place, float] = {}
     factor = None
     for step in sorted(reference.keys() & other.keys()):

@@ -1,4 +1,4 @@
-"""Why another way of training is not the same, where the traces show it. Pure."""
+"""Finds the reason why another way of training differs, if the traces show it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from repro_gate.compare.resume import batches
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
-_SAME = 0.01  # two scales of a gradient that differ by less are one
+_SAME = 0.01  # Two scales of a gradient that differ by less count as equal.
 _OTHER_DRAWS = (
     "torch's random numbers were drawn differently in the first step: dropout, or another "
     "order of draws"
@@ -23,8 +23,8 @@ def reason_of(
     theirs: Mapping[str, Trace],
     first: Apart | None,
 ) -> str:
-    """Return the reason for a difference where the traces show it, else nothing. `first`: what is
-    first too far apart."""
+    """Return the reason for a difference; empty if the traces do not show it. `first` is the first
+    excessive difference."""
     own = next(iter(ours.values()))
     other = next(iter(theirs.values()))
     micro = len(list(_first_step(other, "loss"))) or 1
@@ -66,8 +66,8 @@ def _drawn(trace: Trace) -> bytes | None:
 
 
 def _factor(theirs: Mapping[str, Trace]) -> float | None:
-    """Return the one factor that all first gradients of the other way have; None if they have none,
-    or another direction."""
+    """Return the factor by which all first gradients of the other way differ; None if there is no
+    common factor, or if their directions differ."""
     shares = []
     for trace in theirs.values():
         for item in trace.distances:
@@ -86,7 +86,7 @@ def _factor(theirs: Mapping[str, Trace]) -> float | None:
 
 
 def _scale(factor: float, micro: int, ranks: int) -> str:
-    """Return what a factor of the gradient comes from."""
+    """Return the likely cause of a factor of the gradient."""
     is_smaller = factor < 1
     count = round(1 / factor if is_smaller else factor)
     size = f"1/{count} of" if is_smaller else f"{count} times"

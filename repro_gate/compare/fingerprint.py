@@ -21,8 +21,8 @@ def fingerprint(
     seed: int,
     leave_out: str = "",
 ) -> Fingerprint:
-    """Return digests over everything that all processes of a run recorded, in that order, but the
-    kind `leave_out`."""
+    """Return digests over everything that all processes of a run recorded, in this order, without
+    the kind `leave_out`."""
     by_step: defaultdict[int, Any] = defaultdict(hashlib.sha256)
     by_kind: defaultdict[str, Any] = defaultdict(hashlib.sha256)
     tables: dict[int, bytes] = {}  # digests of rows, which blocks of one table share

@@ -1,5 +1,5 @@
-"""Where two runs differ over the whole training: modules by steps, and how far apart they are where
-that was measured. Pure.
+"""Makes the map of where two runs differ over the whole training: modules by steps, with distances
+where they were measured. Pure.
 
 A cell is one character: blank where nothing was recorded, `.` bitwise identical, `?` different by a
 distance that is not known, else the place in LEVELS of floor(log2(ULP)): of the cell's tensors the
@@ -67,14 +67,14 @@ Place = tuple[str, Any, str]  # process, kind, module
 
 
 class Marks:
-    """Counts what was recorded and what differed, without touching each row of blocks that are
-    equal. Columns of the map are a bit for each."""
+    """Counts what was recorded and what differed, without visiting each row of equal blocks. Each
+    column of the map is a bit."""
 
     def __init__(
         self,
         steps: int,
     ) -> None:
-        # as few steps in a column as give at most COLUMNS
+        # as few steps for each column as give at most COLUMNS columns
         self.steps = steps
         self.width = max(1, -(-steps // COLUMNS))
         # table of rows -> its columns; the rows are held, so that no other has their id
@@ -119,7 +119,7 @@ class Marks:
             self.numbers[key, column] = max(farthest, number, key=_ulps)
 
     def recorded(self) -> dict[Key, int]:
-        """Return the columns of each quantity; those of the second run only come last."""
+        """Return the columns of each quantity; quantities of only the second run come last."""
         columns_of: Counter[Key] = Counter()
         for (label, kind, _), (rows, columns) in self._tables.items():
             for row in rows:
@@ -141,15 +141,15 @@ def column_of(
     step: int,
     columns: Marks | HeatMap,
 ) -> int:
-    """Return the column of a step: 0 is the state before the first; what comes after the last
-    counts as the last."""
+    """Return the column of a step: 0 is the state before the first step; a state after the last
+    step belongs to its column."""
     last = max(columns.steps - 1, 0)
     return 0 if step < 0 else 1 + min(step, last) // columns.width
 
 
 def worst(cells: str) -> str:
-    """Return the cell that stands for several: the farthest apart, then what differs, then what is
-    identical."""
+    """Return the cell that summarizes several: the largest distance, else an unknown difference,
+    else identical."""
     return max(cells, key=_FARTHEST_LAST.index)
 
 
@@ -157,8 +157,8 @@ def deepest_fitting(
     modules: Collection[tuple[str, ...]],
     most: int,
 ) -> int | None:
-    """Return to how many parts the paths of modules, each behind its process and kind, are cut so
-    that at most so many are left; None if even without them there are more."""
+    """Return to how many parts module paths are cut so that at most so many rows are left; None if
+    there are more rows even without module paths."""
     deepest = max(map(len, modules), default=2) - 2
     for parts in range(deepest, -1, -1):
         if len({module[: parts + 2] for module in modules}) <= most:
@@ -167,8 +167,8 @@ def deepest_fitting(
 
 
 def heat_map(marks: Marks) -> HeatMap:
-    """Return the map: rows in order of execution, module names cut to as many parts as give at most
-    ROWS rows. Of generators alone, what differs does not matter, and it is not identical either."""
+    """Return the map: rows in order of execution, with module paths cut so that there are at most
+    ROWS rows. A difference in generators alone counts neither as different nor as identical."""
     recorded = marks.recorded()
     if marks.differing and not marks.by_step:
         recorded = {key: recorded[key] for key in recorded if key[1] != "rng"}
@@ -208,7 +208,7 @@ def coloured(
     drawn: HeatMap,
     second: Processes,
 ) -> HeatMap:
-    """Return the map with what its second run measured beside the first in the colours."""
+    """Return the map with the distances that its second run measured."""
     return _with_levels(drawn, (item for item, _ in measured_differences(second)))
 
 
@@ -216,8 +216,8 @@ def _with_levels(
     drawn: HeatMap,
     items: Iterable[Divergence],
 ) -> HeatMap:
-    """Return the map with the largest ULP of these in each cell that differs; what does not differ
-    stays as it is."""
+    """Return the map with the largest of these ULP in each cell that differs; other cells are
+    unchanged."""
     cells = {(row.process, row.kind, row.module): list(row.cells) for row in drawn.rows}
     for item in items:
         place = place_of((item.process, item.kind, item.name), drawn.depth)
@@ -238,8 +238,7 @@ def state_size(
     traces: Iterable[Trace],
     kinds: Collection[str],
 ) -> tuple[int, int]:
-    """Return how many tensors of these kinds one step records at most, and how many bytes they
-    have."""
+    """Return the largest number of tensors of these kinds that a step records, and their bytes."""
     sizes: dict[tuple[int, str, str], int] = {}
     for number, trace in enumerate(traces):
         for kind, rows in trace.tables:
@@ -254,7 +253,7 @@ def place_of(
     key: Key,
     depth: int,
 ) -> Place:
-    """Return the row of a quantity where module names have at most `depth` parts."""
+    """Return the row of a quantity if module paths have at most `depth` parts."""
     label, kind, name = key
     return label, kind, ".".join(_module(kind, name)[:depth])
 
@@ -273,8 +272,8 @@ def _module(
 
 
 def _ulps(item: Divergence) -> int:
-    """Return how far two tensors are apart in ULP of their own scale, at least 1; 0 where that is
-    not known."""
+    """Return how far apart two tensors are, in ULP of their own scale and at least 1; 0 if that is
+    unknown."""
     epsilon = _EPSILON.get(item.dtype or "")
     if epsilon is None or item.relative_l2 is None:
         return item.max_ulp or 0

@@ -1,5 +1,5 @@
-"""Says which numbers of a training are not finite from its first steps to its end, and whether the
-memory fill made them so. Pure."""
+"""Finds the numbers of a training that are never finite from its first steps on, and whether the
+memory fill caused that. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from repro_gate.compare.traces import processes
 from repro_gate.escape import listed
 from repro_gate.trace.model import Trace
 
-# a loss that is finite until later has diverged, which is the training's own affair
+# A loss that becomes infinite later is a diverging training, which is no fault of determinism.
 FIRST_STEPS = 2
 _CAUSE = "memory was read before it was written (uninitialized-memory)"
 _FILL = "the flag fill_uninitialized_memory writes NaN there"
@@ -20,9 +20,9 @@ _FILL = "the flag fill_uninitialized_memory writes NaN there"
 def nonfinite(
     run: Sequence[Trace], default: Sequence[Trace] | None, filled: bool
 ) -> Iterator[str]:
-    """Yield one sentence for the parameters that hold NaN and one for the losses, for each process.
-    `default` is a run without the flags, where there is one; `filled`: the run had the flag that
-    fills uninitialized memory."""
+    """Yield for each process one sentence on parameters with NaN and one on the losses. `default`
+    is a run without the flags, if there is one; `filled`: the run had the flag that fills
+    uninitialized memory."""
     others = processes(default or ())
     for label, trace in processes(run).items():
         inside = "" if label == "main" else f" in process {label}"
@@ -43,7 +43,7 @@ def _parameters(
     compared = "" if other is None else "; without the flags it holds other values"
     names_of = defaultdict[str, list[str]](list)  # by what is said of them
     for kind, name, step, whole in trace.nonfinite:
-        # old memory may hold a NaN by chance, but not NaN alone
+        # Old memory may contain a NaN by chance, but hardly only NaN.
         only_here = other is not None and name not in default
         by_fill = only_here or (whole and not default.get(name))
         sentence = before

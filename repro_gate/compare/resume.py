@@ -1,9 +1,9 @@
-"""Whether a training that was stopped and went on is the same training: where each leg begins, what
-its checkpoint did not restore, and whether it then repeats the steps of the run that was never
-stopped. Pure.
+"""Decides whether a training that was stopped and resumed is the same training: at which step each
+leg begins, what its checkpoint did not restore, and whether it repeats the steps of the reference,
+the run that was never stopped. Pure.
 
-Steps are numbered as in that run, the reference. A leg counts from 0 by itself; its place among the
-steps of the reference is read from its parameters, never from a file's name.
+Steps are numbered as in the reference. A leg itself counts from 0; the step at which it begins is
+found by its parameters, never by a file's name.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ def leg_of(
     artifacts: Sequence[Divergence] = (),
     again: Sequence[Trace] = (),
 ) -> Leg:
-    """Return what one leg shows beside the reference.
+    """Compare one leg with the reference. `number` counts from 1; the first leg begins at step 0.
 
-    `number` counts from 1; the first leg begins at 0. `reached_end`: it went on to the end of the
-    training, so steps that it lacks, or has too many, are a difference; unless `is_cut`, where
-    `train.steps` stopped the reference: of a leg that goes further the rest is left out. Of one
-    that was stopped each process counts as far as it came. `expected`: the step at which the
-    checkpoint was first seen, taken if the parameters are those of no step. `again` is a repeat of
-    the reference.
+    `reached_end`: the leg ran to the end of the training, so missing or extra steps are a
+    difference. `is_cut`: `train.steps` stopped the reference, so extra steps are left out. In a leg
+    that was stopped, each process is compared as far as it came. `expected`: the step at which the
+    checkpoint was first seen, used if the parameters fit no step. `again` is a repeat of the
+    reference.
     """
     ours = processes(reference)
     theirs = processes(leg)
@@ -101,8 +100,8 @@ def leg_of(
 def _common(
     reference: Trace, leg: Trace | None, begins: int, reached_end: bool, is_cut: bool
 ) -> int | None:
-    """Return how many steps of a leg's process are compared; None: all, those of the reference that
-    are left too."""
+    """Return how many steps of a leg's process are compared; None: all, and all remaining steps of
+    the reference."""
     left = max(len(reference.steps) - begins, 0)
     count = 0 if leg is None else len(leg.steps)
     if count > left and not is_cut:
@@ -112,7 +111,7 @@ def _common(
 
 def _differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
     """Return the modules without an optimizer that differ at the end of two runs. Attributes of
-    modules do not count: a counter of calls or a time of day is no state of a training."""
+    modules do not count, since a call counter or a time of day is no state of the training."""
     runs = (
         [
             replace(trace, unmoved=[row for row in trace.unmoved if row[0] == "module"])
@@ -157,7 +156,7 @@ def _fitting(reference: Trace, leg: Trace) -> Iterator[int]:
 
 
 def boundary(leg: Trace, kind: str) -> Digests:
-    """Return what a leg has of one kind right before its first step changes anything, by name."""
+    """Return a leg's state of one kind right before its first step changes anything, by name."""
     first = list(takewhile(lambda block: block.step <= 0, leg.blocks))
     kinds = [block.kind for block in first]
     if "gradient" in kinds:
@@ -172,7 +171,7 @@ def boundary(leg: Trace, kind: str) -> Digests:
 
 
 def state_before(reference: Trace, step: int, kind: str) -> Digests:
-    """Return what the reference has of one kind before a step."""
+    """Return the reference's state of one kind before a step."""
     found: Digests = {}
     for block in reference.blocks:
         if block.kind == kind and block.step < step:
@@ -183,8 +182,8 @@ def state_before(reference: Trace, step: int, kind: str) -> Digests:
 def missing_at(
     reference: Mapping[str, Trace], leg: Mapping[str, Trace], begins: int
 ) -> list[NotRestored]:
-    """Return what a leg that begins at this step of the reference has not restored, each component
-    of a training once, as its first process shows it."""
+    """Return what a leg that begins at this step has not restored: each component once, as the
+    first process with it shows it."""
     found: dict[str, NotRestored] = {}
     for label in reference:
         if label in leg:
@@ -215,7 +214,8 @@ def _missing(
 
 
 def _optimizer(reference: Trace, leg: Trace, begins: int) -> Iterator[NotRestored]:
-    """Yield what the optimizer's state lacks: averages by parameter, and counts of steps."""
+    """Yield what is not restored of the optimizer's state: averages by parameter, and step
+    counts."""
     ours = _by_parameter(state_before(reference, begins, "optimizer"))
     theirs = _by_parameter(boundary(leg, "optimizer"))
     counters = {name for name in ours if name.endswith(".step")}
@@ -241,8 +241,8 @@ def _optimizer(reference: Trace, leg: Trace, begins: int) -> Iterator[NotRestore
 def _hyperparameters(
     reference: Trace, leg: Trace, begins: int
 ) -> Iterator[NotRestored]:
-    """Yield the parameter groups in which the first step differs from the reference's. A learning
-    rate that changes during the training is its scheduler's."""
+    """Yield the parameter groups whose hyperparameters differ in the first step. A learning rate
+    that changes during the training belongs to the scheduler."""
     ours = _numbers(reference, begins)
     theirs = _numbers(leg, 0)
     at_first = _numbers(reference, 0)

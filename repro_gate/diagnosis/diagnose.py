@@ -1,10 +1,10 @@
 """The diagnosis of one divergence: from the first divergent quantity to a cause, its line, and the
 runs that prove it.
 
-Watch a pair; pin what differed, the likeliest first, until the divergence is gone; where it only
-moves to a later place, keep what moved it and go on from there. Operators are asked where the
-factors say nothing. What came from outside can be pinned by nobody: where the divergence stays
-though all else is pinned, the line that received it is told as observed.
+Watch a pair; pin what differed, the likeliest first, until the divergence disappears. If it only
+moves to a later place, leave that pinned and continue from there. If no factor explains it, look at
+operators. Input from outside cannot be pinned: if the divergence remains with all else pinned, the
+line that received such input is reported as observed.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ from repro_gate.factors import BY_NAME, HANDED_OVER, LEFTOVERS, PINNED, Site
 from repro_gate.trace.format import ASKED, HANDED
 from repro_gate.trace.model import Undone
 
-# pairs that are watched before a divergence counts as one that does not come back; the last of them
-# under stress
+# If a divergence does not come back in this many watched pairs, the last of them under stress, the
+# search gives up.
 _WATCHED = 3
-_CAUSES = 4  # that are needed together, at most
-_AGREEING = 3  # pairs that must agree at most, however rarely the runs diverge
-# what operators made
+_CAUSES = 4  # the most causes that are found together
+_AGREEING = 3  # at most this many pairs must agree, however rarely the runs diverge
+# the kinds that operators compute
 _NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")
-# factors of which the watcher cannot see every use; fixing addresses also fixes what old memory
-# holds
+# Factors of which the watcher cannot see every use. Fixing addresses also fixes the content of old
+# memory.
 _UNSEEN = ("memory", "addresses", "threads")
 _EARLY = 19  # the last step up to which the operators of all steps are recorded
 _NOWHERE: Site = ("", 0)
-_NAMED = 200  # lines of which one decides, at most
+_NAMED = 200  # the most lines that are listed if any of them may decide
 _WHOLE = tuple(factor.name for factor in PINNED if factor.name != "flags")
 _FIRST_PAIR = Rate(diverged=1, pairs=1)  # the gate's own
 _UNKNOWN = Diagnosis(
     cause="unknown",
-    message="no factor or operator that the gate can hold fixed explains it",
+    message="nothing that the gate can hold fixed or replay explains it",
 )
 
 
 @dataclass
 class Search:
-    """The search for why two runs diverged: what was seen, found and ruled out so far."""
+    """The search for why two runs diverged, and what it has found and ruled out so far."""
 
-    target: Divergence  # that is to go
+    target: Divergence  # the divergence to explain
     experiments: Experiments
     _: KW_ONLY
     undone: Sequence[Undone] = ()  # flags that the training switched off
@@ -77,11 +77,11 @@ class Search:
     # the pair that showed the target
     last_pair: Pair = field(default_factory=Pair)
     pinned: frozenset[Unit] = frozenset()
-    # pinned sets, and how many pairs in a row agreed with them
+    # pinned set -> how many pairs in a row agreed with it
     agreed: Counter[frozenset[Unit]] = field(default_factory=Counter)
-    # whether it comes back under stress only, which all that follows is then under
+    # whether the divergence comes back only under stress, so that all later pairs need stress
     stress: bool = False
-    # whether it comes at the same step each time: else nothing follows from a later one
+    # whether the divergence is at the same step each time; otherwise a later step proves nothing
     stable: bool = True
     causes: list[Diagnosis] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
@@ -89,14 +89,12 @@ class Search:
     rate: Rate = _FIRST_PAIR
 
     def diagnosis(self) -> Diagnosis:
-        """Find causes until the runs agree, nothing more explains them, or the runs or the time are
-        used up. Return the first cause, with those that are needed besides."""
+        """Find causes until the runs agree, no further cause is found, or the runs or the time are
+        used up. Return the first cause with the further ones."""
         try:
             self._find_causes()
         except Exhausted:
-            self.evidence.append(
-                "the runs or the time that a diagnosis may take were used up"
-            )
+            self.evidence.append("the diagnosis used up its runs or its time")
         first, *others = self.causes or [self._handed_over() or _UNKNOWN]
         if self.pinned:
             last = (
@@ -129,8 +127,8 @@ class Search:
                 return
 
     def _watch(self) -> None:
-        """Do a pair that diverges, with every use of a factor noted: cut off after that step;
-        longer if it does not come back."""
+        """Do pairs that record every use of a factor, until one diverges. The first is cut off
+        after the divergence's step, later ones are longer."""
         for tried in range(_WATCHED):
             stress = tried == _WATCHED - 1
             steps = self.steps if tried else _cut(self.target)
@@ -148,8 +146,8 @@ class Search:
                 self.stress = stress
                 if stress:
                     self.evidence.append(
-                        "it came back under load, with threads, tasks and processes that begin at "
-                        "odd times"
+                        "it came back under load, with threads, tasks and processes that start at "
+                        "random times"
                     )
                 return
             if self._left_over():
@@ -159,22 +157,20 @@ class Search:
         )
 
     def _one_cause(self) -> bool:
-        """Find what makes the current divergence disappear, and keep that pinned from now on."""
+        """Find what makes the current divergence disappear, and pin it from now on."""
         suspected = self._suspects()
         flags = [Unit("flags", item.site) for item in self.undone]
         all_units = frozenset([*map(Unit, _WHOLE), *flags])
         is_outside = any(item.use.direct for item in outside(suspected))
         if is_outside and not self._sufficient(all_units):
-            self.ruled_out.append(
-                "every factor that can be held fixed, held, does not change it"
-            )
+            self.ruled_out.append("holding every factor fixed does not change it")
             return self._operator()
         inside = [item for item in suspected if not item.use.outside]
         direct = [item.unit for item in inside if item.use.direct and item.use.site[0]]
         others = [
             item.unit for item in inside if not item.use.direct and item.unit.site
         ]
-        # luck may hide a race from any other pair
+        # Try a race first: by luck it may not show in the pair that tests another factor.
         races = [Unit("threads")] if self._races() else []
         likeliest = flags + races + direct
         if not likeliest and self._operator():
@@ -184,21 +180,22 @@ class Search:
             return True
         if likeliest and self._operator():
             return True
-        # those that no watcher sees, then those that differed at no line of the workspace
+        # First the factors that no watcher sees, then those that differed without a line of the
+        # workspace.
         nowhere = sorted(item.unit.factor for item in inside if not item.unit.site)
         factors = [name for name in (*_UNSEEN, *nowhere, *_WHOLE) if name in _WHOLE]
         whole = [*map(Unit, factors)]
         return self._explained(whole, inside, "every factor as a whole", alone=2)
 
     def _suspects(self) -> list[Suspect]:
-        """Return what differed before the divergence in progress and is not pinned yet."""
+        """Return the suspects at or before the current divergence that are not pinned yet."""
         last = 1 << 62 if self.target.kind == "artifact" else self.target.step
         differing = suspects(*self.last_pair.uses, until=last)
         return [item for item in differing if item.unit not in self.pinned]
 
     def _left_over(self) -> bool:
-        """Tell whether lines of a pair that agrees read what an earlier run had left: the gate's
-        own first run found nothing there, and no later one begins like it."""
+        """Return whether lines of an agreeing pair read what an earlier run left behind. The gate's
+        first run found nothing there, and no later run can start like it."""
         read = [
             Suspect(unit=Unit(use.factor, use.site), use=use, other=None)
             for use in self.last_pair.uses[0]
@@ -207,7 +204,8 @@ class Search:
         return self._observe(outside(read))
 
     def _observe(self, differing: Sequence[Suspect]) -> bool:
-        """Tell of the likeliest line that received other bytes from outside, if there is one."""
+        """Report the likeliest line that received different bytes from outside. Return whether
+        there is one."""
         for item in differing[:1]:
             what = answers(item)
             if item.unit.factor == LEFTOVERS.name and item.other is None:
@@ -231,20 +229,20 @@ class Search:
         *,
         alone: int,
     ) -> bool:
-        """Tell whether one of these units, or all together, make the divergence go; what does is
-        held from here on."""
+        """Return whether pinning some of these units makes the divergence disappear. If so, pin
+        them from now on."""
         free = [unit for unit in dict.fromkeys(units) if unit not in self.pinned]
         chosen, known = smallest(free, self._sufficient, alone)
         if chosen:
             self._hold(chosen, differing, known=known)
         elif free:
-            self.ruled_out.append(f"{name}, held fixed, does not change it")
+            self.ruled_out.append(f"holding fixed {name} does not change it")
         return bool(chosen)
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
-        """Tell whether the divergence is gone with these pinned too, in as many pairs as it takes
-        to exclude luck. If it only moved later, it must be at the same later place in two pairs:
-        one that moves at random proves nothing."""
+        """Return whether the divergence disappears with these pinned too, in enough pairs to
+        exclude luck. If it only moved later, it must be at the same place in two pairs: a
+        divergence that moves at random proves nothing."""
         pinned = self.pinned | units
         places = set[object]()
         while self.agreed[pinned] < max(self._needed(), 2 if places - {None} else 1):
@@ -259,8 +257,8 @@ class Search:
         return True
 
     def _needed(self) -> int:
-        """Return how many pairs must agree: those that all agree by luck in less than one case of
-        ten, by how often pairs diverge; two for a race."""
+        """Return how many pairs must agree: so many that luck explains it in less than one of ten
+        cases, given how often pairs diverge; at least two for a race."""
         share = self.rate.diverged / self.rate.pairs
         needed = 2 if self._races() else 1
         if share < 1 and not self.stress:
@@ -268,21 +266,21 @@ class Search:
         return min(needed, _AGREEING)
 
     def _pair(self, pinned: frozenset[Unit], *, again: bool = False) -> Pair:
-        """Return a pair of runs with these held fixed."""
+        """Return a pair of runs with these units pinned."""
         setting = Setting(steps=self.steps, pinned=pinned, stress=self.stress)
         return self.experiments.pair(setting, again=again)
 
     def _races(self) -> bool:
-        """Tell whether the training's own code started threads or processes before the divergence.
-        A loader's workers hand over in order."""
+        """Return whether the training's own code started threads or processes before the
+        divergence. Workers of a DataLoader do not count: they deliver in order."""
         is_direct = any(
             use.direct for use in started(self.last_pair.uses[0], "threads")
         )
         return is_direct and Unit("threads") not in self.pinned
 
     def _handed_over(self) -> Diagnosis | None:
-        """Return the line that takes results as they come, as the likely cause where no runs were
-        left to prove or rule it out; None if no line does."""
+        """Return a line that takes results in the order of their arrival, as the likely cause if no
+        runs were left to prove or rule it out; None if there is none."""
         for use in (
             started(self.last_pair.uses[0], "threads") if not self.ruled_out else ()
         ):
@@ -294,8 +292,8 @@ class Search:
     def _hold(
         self, chosen: Sequence[Unit], differing: Sequence[Suspect], *, known: bool
     ) -> None:
-        """Tell of what is sufficient, and go on with it held. Where it is not `known` that all of
-        it is needed, any may be innocent."""
+        """Report the sufficient units and pin them from now on. Unless it is `known` that all are
+        needed, any of them may be innocent."""
         most = _CAUSES if known else _NAMED
         causes = [self._cause(unit, differing) for unit in chosen[:most]]
         if not known:
@@ -304,13 +302,15 @@ class Search:
             if len(lines) < 2:
                 lines = ()
             elif not likely.file:
-                message = "the runs were used up before it was known what decides"
+                message = (
+                    "the diagnosis used up its runs before it knew which line decides"
+                )
                 likely = replace(_UNKNOWN, message=message)
             causes = [replace(likely, confirmed=False, one_of=lines)]
             if lines:
                 names = ", ".join(dict.fromkeys(unit.factor for unit in chosen))
                 self.evidence.append(
-                    "the runs were used up before it was known whether fewer of these "
+                    "the diagnosis used up its runs before it knew whether fewer of these "
                     f"{len(chosen)} ({names}) are enough"
                 )
         self.causes += causes
@@ -318,18 +318,18 @@ class Search:
         self.last_pair = self._pair(self.pinned)
         if self.last_pair.first is not None:
             self.target = self.last_pair.first
-            self.agreed.clear()  # what agreed up to the divergence before
+            self.agreed.clear()  # these pairs agreed only up to the previous divergence
             self.evidence.append(
                 f"then the runs diverge only at step {self.target.step}, in {self.target.name}"
             )
 
     def _cause(self, unit: Unit, differing: Sequence[Suspect]) -> Diagnosis:
-        """Return the diagnosis that a unit decides, at the line that is known of it."""
+        """Return the diagnosis that this unit is a cause, with its line if one is known."""
         factor = BY_NAME[unit.factor]
         suspect = next((item for item in differing if item.unit == unit), None)
         use = suspect and suspect.use
         if not factor.by_line and not (use and use.site[0]):
-            # else single lines were ruled out before
+            # If the factor can be pinned by line, its single lines were ruled out before.
             use = next(iter(started(self.last_pair.uses[0], unit.factor)), use)
         site = unit.site or (use.site if use else _NOWHERE)
         call = (use.call or use.source) if use else ""
@@ -343,9 +343,9 @@ class Search:
         return located(factor, site, call, did, *evidence)
 
     def _place(self, unit: Unit) -> tuple[Site, str]:
-        """Return the line that a factor reached, where no use of it names one: the first line whose
-        values differ with every other factor held."""
-        # fixed addresses fix what old memory holds
+        """Return the line that a factor reached, if none of its uses names one: the first line
+        whose values differ with every other factor pinned."""
+        # Fixed addresses would fix the content of old memory too.
         free = {unit.factor, "addresses"} if unit.factor == "memory" else {unit.factor}
         setting = Setting(
             steps=_cut(self.target),
@@ -360,7 +360,7 @@ class Search:
         return (line.site, line.call) if line is not None else (_NOWHERE, "")
 
     def _recorded(self) -> tuple[Setting, Pair]:
-        """Return a pair with its operators recorded, those of the divergence's step; of one that
+        """Return a pair that records the operators of the divergence's step; if the divergence
         moves, those of all early steps."""
         step = self.target.step if self.stable else max(self.target.step, _EARLY)
         setting = Setting(
@@ -369,12 +369,12 @@ class Search:
         return setting, self.experiments.pair(setting)
 
     def _operator(self) -> bool:
-        """Look for an operator that got the same bits and gave others; where there is one, replay
-        it on its own inputs."""
+        """Look for an operator that returned different bits for the same input. If there is one,
+        replay it on its own inputs."""
         if self.target.kind not in _NUMERIC:
             return False
         setting, pair = self._recorded()
-        # it did not come this time: it may come at any step
+        # The divergence did not come back in this pair, so it may come at any step.
         if culprit(*pair.operators) is None and gone(pair, self.target):
             self.rate = replace(self.rate, pairs=self.rate.pairs + 1)
             if self.stable:
@@ -386,7 +386,7 @@ class Search:
                 count = len(pair.operators[0])
                 step = max(setting.step, 0)
                 self.ruled_out.append(
-                    f"{count:,} operators of step {step} agree, or are not there in both runs"
+                    f"{count:,} operators of step {step} agree, or only one run called them"
                 )
             return False
         record = shown.operator
@@ -404,7 +404,7 @@ class Search:
 
 
 def _cut(first: Divergence) -> int | None:
-    """Return how many steps a run makes that ends right after the divergence; None: all, where that
-    is at its end."""
+    """Return after how many steps a run can end so that it still shows the divergence; None if the
+    divergence is at the end."""
     at_end = first.kind == "artifact" or first.name == STEPS
     return None if at_end else max(first.step, 0) + 1

@@ -1,11 +1,9 @@
-"""What a diagnosis asks of a pair of runs, what it gets, and what it finds.
+"""The types of a diagnosis: how a pair of runs is done, what it showed, and the result. And
+`smallest`, the search for a cause, which asks for pairs of runs but starts none itself.
 
-The search for a cause (`smallest`) asks for pairs of runs and is told what they showed; it starts
-none itself.
-
-A set of units is *sufficient* where two runs no longer diverge, with all of it pinned, at the place
-where they did. The search looks for a smallest sufficient set: what a library draws for its own
-names is told apart because it is not in it. What is left out of it, half by half, follows Zeller's
+A set of units is *sufficient* if two runs with all of it pinned no longer diverge at the place
+where they did. The search looks for a smallest sufficient set, so it excludes what cannot be a
+cause, such as a library's draws for its own temporary names. It leaves out halves as in Zeller's
 and Hildebrandt's "Simplifying and Isolating Failure-Inducing Input" (2002).
 """
 
@@ -28,8 +26,7 @@ _Uses = tuple[Used, ...]  # of one run
 
 @dataclass(frozen=True, order=True)
 class Unit:
-    """What is pinned or not as a whole: one factor at one line, or (`site` None) in the whole
-    run."""
+    """What is pinned as one: a factor at one line, or (`site` None) in the whole run."""
 
     factor: str
     site: Site | None = None
@@ -37,9 +34,9 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How a pair of runs is done. `steps` is where both are cut off (None: where the spec says),
-    `step` the one whose operators, or up to which lines of the workspace, are recorded. `stress`:
-    under load, with threads, tasks and processes that begin at odd times."""
+    """How a pair of runs is done. Both end after `steps` (None: as the spec says). Operators are
+    recorded at `step`, lines of the workspace up to it. `stress`: under load, with threads, tasks
+    and processes that start at random times."""
 
     steps: int | None
     pinned: frozenset[Unit] = frozenset()
@@ -52,10 +49,10 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """What a pair of runs showed: where it diverged (None: it did not), and what was watched in
-    each run. `steps` is how many they made, `finite` whether their numbers were, `failed` says why
-    it could not be compared. A line is a use whose `source` digests the order of the sets among its
-    values."""
+    """The result of a pair of runs: where it diverged (None if it did not), and what was watched in
+    each run. `steps` is how many they made, `finite` whether their numbers were finite, `failed`
+    why they could not be compared. A line is a use whose `source` digests the order of the sets
+    among its values."""
 
     first: Divergence | None = None
     steps: int = 0
@@ -176,7 +173,7 @@ class Diagnosis:
 
 
 def use_of(cause: Diagnosis) -> ShownUse:
-    """Return the line of a cause, as one of several that may decide."""
+    """Return the line of a cause as an entry of `one_of`."""
     return ShownUse(
         factor=cause.factor or "", call=cause.call, file=cause.file, line=cause.line
     )
@@ -185,7 +182,8 @@ def use_of(cause: Diagnosis) -> ShownUse:
 def numbered(
     items: Iterable[Item], key: Callable[[Item], tuple[object, ...]]
 ) -> dict[tuple[object, ...], Item]:
-    """Return the items by their keys, each with which time it was: what pairs those of two runs."""
+    """Return the items by key and occurrence: the n-th item with a key gets (*key, n). This pairs
+    the items of two runs."""
     counts: Counter[tuple[object, ...]] = Counter()
     by_key: dict[tuple[object, ...], Item] = {}
     for item in items:
@@ -197,12 +195,12 @@ def numbered(
 
 
 class Exhausted(Exception):
-    """The runs or the time that a diagnosis may take are used up."""
+    """The diagnosis has used up its runs or its time."""
 
 
 class Experiments:
-    """Pairs of runs, done when asked for and remembered. `left` is how many more may be done; a
-    pair is two runs."""
+    """Does each pair of runs when it is first asked for, and remembers it. `left` is how many more
+    pairs may be done."""
 
     def __init__(self, run: Callable[[Setting], Pair], pairs: int) -> None:
         self._run = run
@@ -220,9 +218,9 @@ class Experiments:
 
 
 def gone(pair: Pair, target: Divergence) -> bool:
-    """Tell whether the divergence is not there any more in a pinned pair: it agrees as far as that
-    step, or diverges only later. Where the runs took different numbers of steps, it agrees however
-    many it took."""
+    """Return whether the divergence has disappeared in a pinned pair: the pair agrees beyond its
+    step, or diverges only later. If the divergence is in the number of steps, agreement after any
+    number is enough."""
     if pair.failed:
         return False
     if pair.first is None:
@@ -241,13 +239,13 @@ def _place(item: Divergence) -> tuple[int, int]:
 def smallest(
     units: Sequence[Item], sufficient: Callable[[frozenset[Item]], bool], alone: int = 1
 ) -> tuple[tuple[Item, ...], bool]:
-    """Return a smallest set of `units` that is sufficient: no unit of it can be left out; empty if
-    all of them are not. And whether that is known: False if the runs were used up before, and fewer
-    units may do. Raises Exhausted if they were used up before any set was sufficient.
+    """Return a smallest sufficient set of `units`, from which no unit can be left out; empty if not
+    even all together are sufficient. Return also whether it is known to be smallest: False if the
+    runs were used up first. Raises Exhausted if they were used up before any set was sufficient.
 
-    The likeliest stand first in `units`: the first of them, as many as `alone` says, are tried one
-    by one before all of them are; then two. Then halves are left out, the less likely first, then
-    quarters, down to single units.
+    The likeliest units come first in `units`. The first `alone` of them are tried one by one, then
+    all together, then the second. Then halves are left out, the less likely first, then quarters,
+    down to single units.
     """
     for unit in units[:alone]:
         if sufficient(frozenset({unit})):

@@ -1,4 +1,4 @@
-"""Which line reads memory that nothing had written, where two equal runs end in NaN."""
+"""Finds the line that reads unwritten memory if two equal runs end in NaN."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from repro_gate.trace.model import Used
 
 
 def diagnose_nan(experiments: Experiments, steps: int) -> Diagnosis | None:
-    """Return which line reads memory that nothing had written, where two equal runs have no finite
-    numbers: torch fills such memory with NaN, and with another fill they are finite. None if
-    they are not."""
+    """Return the line that reads unwritten memory if two equal runs have no finite numbers. Torch
+    fills such memory with NaN; if that is the cause, the numbers are finite with another fill. None
+    if they are not."""
 
     def is_finite(pinned: frozenset[Unit]) -> bool:
         pair = experiments.pair(Setting(steps=steps, pinned=pinned))

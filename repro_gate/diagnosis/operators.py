@@ -1,7 +1,7 @@
-"""Which operator it was: the first that got the same bits in both runs and gave other bits.
+"""Finds the first operator that got the same bits in both runs and returned different bits.
 
-Records are aligned by process, phase, line, operator and which time that was, never by position:
-one operator more in a run shifts nothing.
+Records are paired by process, phase, line, operator and how often it was called before, never by
+position, so that an extra operator in one run shifts nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from repro_gate.trace.model import OperatorLine
 from repro_gate.trace.notebook import place
 
 Operators = Sequence[OperatorLine]  # of one run
-# in flight: what a record holds may not be there yet
+# Collectives are asynchronous: their output may not be complete when it is recorded.
 _COLLECTIVES = (
     "c10d.",
     "_c10d_functional.",
@@ -32,8 +32,8 @@ _WAYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """What the records say. `operator` is None if something that torch does not dispatch wrote:
-    `between` says where."""
+    """The first explanation in the records. `operator` is None if code that torch does not dispatch
+    wrote to a tensor; `between` says where."""
 
     operator: OperatorLine | None
     equal_before: int
@@ -41,8 +41,8 @@ class Culprit:
 
 
 def culprit(first: Operators, second: Operators) -> Culprit | None:
-    """Return the first record that explains the divergence, in the order of the first run; None
-    where all that can be compared is equal."""
+    """Return the first record that explains the divergence, in the order of the first run; None if
+    all records that can be compared are equal."""
     equal = 0
     previous = None
     for record, twin in _paired(first, second):
@@ -53,8 +53,8 @@ def culprit(first: Operators, second: Operators) -> Culprit | None:
         ):
             after = "the beginning of the step" if previous is None else previous.op
             between = (
-                f"something that torch does not dispatch wrote between {after} and {record.op}; "
-                f"{equal:,} operators before it agree"
+                f"code that torch does not dispatch wrote to a tensor between {after} and "
+                f"{record.op}; {equal:,} operators before it agree"
             )
             return Culprit(operator=None, equal_before=equal, between=between)
         if record.outputs != twin.outputs:
@@ -91,8 +91,8 @@ def around(first: Operators, second: Operators) -> tuple[ShownOperator, ...]:
 def nondeterministic(
     record: OperatorLine, equal_before: int, distinct: Mapping[str, int]
 ) -> Diagnosis:
-    """Return the diagnosis of an operator; `distinct` says how many outputs its replays gave, by
-    how they were run (0: it raised)."""
+    """Return the diagnosis of an operator. `distinct` is how many different outputs its replays
+    returned, by how they were run (0: it raised)."""
     where = f", the {record.phase} of {place(*record.site)}," if record.site[0] else ""
     replayed = ", ".join(
         f"{_WAYS.get(name, name)} {count or 'it raises'}"
@@ -101,7 +101,7 @@ def nondeterministic(
     evidence = [f"{equal_before:,} operators before it agree in both runs"]
     if replayed:
         evidence.append(
-            f"distinct outputs of {REPLAYS} replays on its own inputs: {replayed}"
+            f"different outputs in {REPLAYS} replays on its own inputs: {replayed}"
         )
     return Diagnosis(
         cause="nondeterministic-op",
@@ -110,7 +110,7 @@ def nondeterministic(
         line=record.site[1],
         call=record.op,
         confirmed=distinct.get("as-trained", 0) > 1,
-        message=f"{record.op}{where} got the same bits in both runs and gave other bits",
+        message=f"{record.op}{where} got the same bits in both runs but returned different bits",
         evidence=tuple(evidence),
         remedy="use its deterministic form (torch.use_deterministic_algorithms), or an operator "
         "that adds in a fixed order",
@@ -120,8 +120,8 @@ def nondeterministic(
 def _paired(
     first: Operators, second: Operators
 ) -> list[tuple[OperatorLine, OperatorLine]]:
-    """Return the records of the first run, each with its twin in the second; one that has none is
-    left out. What pairs them is never their position alone."""
+    """Return the records of the first run, each with its twin in the second. Records without a twin
+    are left out."""
     one, other = (
         numbered(records, lambda it: (it.process, it.phase, it.node, it.site, it.op))
         for records in (first, second)

@@ -1,9 +1,9 @@
-"""Why a varied run is not the same as the first: which of what was varied decides, and which line
-was told of it.
+"""Finds why a varied run differs from the first: which varied thing decides, and which line read
+it.
 
-An experiment is one run that is varied in some of it, cut off where the varied run had diverged,
-and compared with the first run's traces. It starts none itself. What lines of the training were
-told otherwise before that is tried first, what nobody asked for last.
+An experiment is one run that varies some of the names, is cut off where the varied run diverged,
+and is compared with the first run's traces. This module starts no run itself. Names that gave lines
+of the training different answers are tried first, names that nobody read last.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from repro_gate.trace.notebook import place
 
 @dataclass(frozen=True)
 class Surrounding:
-    """What is varied by one name: the cause that it is, what a line "depends on", what to write
-    instead."""
+    """What one name of `robustness.vary` varies: its cause, the words after "depends on", and the
+    remedy."""
 
     cause: Cause
     what: str
@@ -32,7 +32,7 @@ class Surrounding:
 
 
 _RELATIVE = "use paths relative to the checkout, and make no number of one"
-# What decides most often first, where lines asked for several in the same way.
+# The most frequent cause first: this order decides if lines read several names equally directly.
 SURROUNDINGS = {
     "listing": Surrounding(
         "file-order",
@@ -94,7 +94,7 @@ _UNWATCHED = ("hash-seed", "path", "threads", "memory")
 _NOT_ROBUST = "repeatable, but not robust:"
 _HOST = ("os.uname", "socket.gethostname", "platform.node")
 _NAMED = 3  # names that a message holds
-_USED_UP = "the runs or the time of the search were used up before it was known which"
+_USED_UP = "the search used up its runs or its time before it knew which"
 _VARY_LESS = (
     "vary less under `robustness.vary` to find out, or "
     "let `repro-gate diagnose` take its time"
@@ -103,15 +103,16 @@ _VARY_LESS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one experiment showed: whether the run was another than the first, and what its lines
-    asked for, in order of execution."""
+    """The result of one experiment: whether the run differs from the first, and its uses in order
+    of execution."""
 
     differs: bool
     uses: tuple[Used, ...] = ()
 
 
 def called(name: str) -> str:
-    """Return what the uses of a varied name are called in a trace; empty if none are seen."""
+    """Return the name in a trace of the uses of a varied name; empty if its uses cannot be
+    watched."""
     return _CALLED.get(name, name)
 
 
@@ -121,22 +122,23 @@ def diagnose(
     where: str,
     run: Callable[[frozenset[str]], Outcome],
 ) -> Diagnosis | None:
-    """Return by which of `names` the varied run diverged, up to step `until`; None if it was
-    chance: varied in all of them again, a run is the same. `where` says where it did; `run` does
-    one experiment, and raises Exhausted if no more than two may be done."""
+    """Return which of `names` made the varied run diverge, up to step `until`. None if it was
+    chance: another run that varies all of them does not differ. `where` is the place of the
+    divergence. `run` does one experiment; it raises Exhausted if no more may be done, but never in
+    the first two."""
     outcome = functools.cache(run)
     unvaried = outcome(frozenset())
     if unvaried.differs:
         return _unknown(
-            "a run that is varied in nothing is another one too: the training is not repeatable"
+            "a run in which nothing is varied differs too: the training is not repeatable"
         )
     all_varied = outcome(frozenset(names))
     if not all_varied.differs:
         return None
 
     def rank(name: str) -> tuple[int, int]:
-        """Return first what a call of the training itself asked for, then a library on its behalf,
-        or what needs no call; what nobody asked for comes last."""
+        """Return a rank: names that the training's own calls read come first, then those that a
+        library read or that need no call, last those that nobody read."""
         uses = differing(unvaried.uses, all_varied.uses, called(name), until)
         nobody = 1 if name in _UNWATCHED else 3
         return min(map(remoteness, uses), default=nobody), _ORDER.index(name)
@@ -148,7 +150,7 @@ def diagnose(
         found = tuple(likeliest)
         is_smallest = False
     both = " and ".join(found)
-    proof = f"confirmed: varied in {both} alone, a run diverges from the first {where}"
+    proof = f"confirmed: with only {both} varied, a run diverges from the first {where}"
     varied = outcome(frozenset(found))
     causes = []
     for name in found:
@@ -171,8 +173,8 @@ def diagnose(
 
 
 def _one_of(causes: Sequence[Diagnosis]) -> Diagnosis:
-    """Return what is known if the search ended before: one of these, the likeliest first, or
-    several of them."""
+    """Return the diagnosis of a search that ended too early: one of these or several of them,
+    likeliest first."""
     lines = tuple(map(use_of, causes))
     names = []
     for item in lines:
@@ -191,8 +193,8 @@ def _one_of(causes: Sequence[Diagnosis]) -> Diagnosis:
 
 
 def at_line(cause: Diagnosis, name: str, line: Used | None) -> Diagnosis:
-    """Return what was found with the first line whose values differ when `name` is varied; as it
-    was if there is none."""
+    """Return the cause at `line`, the first line whose values differ when `name` is varied;
+    unchanged if there is no line."""
     if line is None:
         return cause
     call = line.call or line.source
@@ -205,16 +207,16 @@ def at_line(cause: Diagnosis, name: str, line: Used | None) -> Diagnosis:
 def differing(
     unvaried: Sequence[Used], varied: Sequence[Used], factor: str, until: int
 ) -> list[Used]:
-    """Return the uses of a factor that got another answer in the varied run, in order of
-    execution. Lines of the training that asked themselves come first, of those the ones that asked
-    another number of times: a loop that waits for a time."""
+    """Return the uses of a factor whose answers differ in the varied run. Direct uses by lines of
+    the training come first, among these the ones that were called a different number of times (a
+    loop that waits for a time); then in order of execution."""
     known = {_place(use): use for use in unvaried}
     found = []
     for use in varied:
         twin = known.get(_place(use))
         if use.factor != factor or use.step > until or not use.site[0]:
             continue
-        # a process number is another one in each run
+        # A process number differs in every run.
         if factor == "identity" and use.source not in _HOST:
             continue
         if twin is None or twin.digest != use.digest:

@@ -1,5 +1,5 @@
-"""Which uses of which factors differed between two watched runs before they diverged, likeliest
-first; and the first line that did."""
+"""Finds the uses of factors that differed between two watched runs before they diverged, likeliest
+first, and the first line whose values differed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """A line whose answers differed. `use` is its first differing one, `other` the other run's at
-    that place (None: it made none)."""
+    """A line whose answers differed. `use` is its first differing use, `other` the other run's use
+    at that place (None if it has none)."""
 
     unit: Unit
     use: Used
@@ -33,11 +33,11 @@ def suspects(
     second: Uses,
     until: int,
 ) -> list[Suspect]:
-    """Return the lines whose answers differed at or before step `until`: calls by the training's
-    own code first, those of libraries on its behalf, what is asked while a library is imported;
-    then by factor and time. A line that only asked if a file is there gives way to one that read
-    it."""
-    # what commands printed in both runs, whatever the order of its lines
+    """Return the lines whose answers differed at or before step `until`: first calls by the
+    training's own code, then calls by libraries on its behalf, then calls during an import; within
+    these by factor and time. A line that only asked whether a file exists is dropped if another
+    line read it."""
+    # what commands printed, compared without regard to the order of its lines
     printed = [
         {
             (use.process, use.site, use.source.removesuffix(ANY_ORDER), use.digest)
@@ -73,8 +73,8 @@ def line_uses(
     first: Uses,
     second: Uses,
 ) -> tuple[ShownUse, ...]:
-    """Return each line's uses of each factor, over all steps: those whose answers differed first,
-    then those of the training's own lines."""
+    """Return each line's uses of each factor, over all steps. Those whose answers differed come
+    first, then those with a line of the training."""
     differing = {_line_of(item.use) for item in suspects(first, second, until=1 << 62)}
     counts = Counter(dict.fromkeys(differing, 0))
     for use in first:
@@ -90,8 +90,8 @@ def line_uses(
 
 
 def remoteness(use: Used) -> int:
-    """Return how far a line is from what was asked for it: 0 it asked itself, 1 a library that it
-    called did, 2 a module that it imported did."""
+    """Return how directly a line used a factor: 0 by itself, 1 through a library that it called, 2
+    through a module that it imported."""
     return 2 if use.call.startswith(("import ", "from ")) else 0 if use.direct else 1
 
 
@@ -105,8 +105,9 @@ def started(
     uses: Uses,
     factor: str,
 ) -> list[Used]:
-    """Return the lines that used a factor at all, whatever came back: those that take results as
-    they come first, then calls by the training's own code, the nearest in time first."""
+    """Return the lines that used a factor, whether or not answers differed: first lines that take
+    results in the order of their arrival, then calls by the training's own code; the latest
+    first."""
     own = [use for use in uses if use.factor == factor and use.site[0]]
     return sorted(
         own,
@@ -123,8 +124,8 @@ def answers(suspect: Suspect) -> str:
     if other is None:
         return f"{called} in one run only"
     if other.count != use.count:
-        return f"{called} {use.count:,} times in one run and {other.count:,} times in the other"
-    return f"{when} {use.source} gave {use.digest} in one run and {other.digest} in the other"
+        return f"{called} {use.count:,} times in one run, {other.count:,} times in the other"
+    return f"{when} {use.source} returned {use.digest} in one run, {other.digest} in the other"
 
 
 def located(
@@ -134,8 +135,8 @@ def located(
     did: str,
     *evidence: str,
 ) -> Diagnosis:
-    """Return the diagnosis that a factor decides, at a line that did what completes the
-    sentence."""
+    """Return the diagnosis that a factor is the cause. `did` completes the sentence about its
+    line."""
     where = f" in {place(*site)}" if site[0] else ""
     return Diagnosis(
         cause=factor.cause,
@@ -151,8 +152,8 @@ def located(
 
 
 def outside(suspected: Sequence[Suspect]) -> list[Suspect]:
-    """Return the suspects whose answers came from outside at a line of the training, and not while
-    it imported something: those that nothing can pin."""
+    """Return the suspects that nothing can pin: lines of the training whose answers came from
+    outside, not during an import."""
     return [
         item
         for item in suspected
@@ -164,8 +165,8 @@ def first_difference(
     first: Uses,
     second: Uses,
 ) -> Used | None:
-    """Return the line after which two runs held different values for the first time, or took
-    different ways; None if none was seen.
+    """Return the first line after which two runs had different values or took different branches;
+    None if there is none.
 
     Each process is compared with its twin by position: up to the first difference both ran the same
     lines. A process that trains comes before its workers.
@@ -179,12 +180,12 @@ def first_difference(
         pairs = [*zip(ours, theirs, strict=False)]
         for index, (one, other) in enumerate(pairs):
             if one.site != other.site:
-                return ours[max(index - 1, 0)]  # the line before went two ways
+                return ours[max(index - 1, 0)]  # the line before branched differently
             if one.digest == other.digest:
                 continue
             if one.source == other.source:
                 return one
-            # a set that came in another order: the line that made it
+            # A set is in a different order: return the line that made it.
             made = one.source, other.source
             return next(x for x, y in pairs if (x.source, y.source) == made)
     return None
@@ -202,8 +203,8 @@ def _unit(
     use: Used,
     reordered: Collection[tuple[object, ...]],
 ) -> Unit:
-    """Return what pins a use; what a command printed in both runs, in another order, is that of
-    programs side by side."""
+    """Return the unit that pins a use. If a command printed the same lines in a different order,
+    its programs ran in parallel."""
     printed = (use.process, use.site, use.source)
     if use.factor == "commands" and printed in reordered:
         return Unit("parallel", use.site)
@@ -212,6 +213,6 @@ def _unit(
 
 
 def _later(use: Used) -> tuple[bool, int, bool]:
-    """Return what makes a use say less of its unit than another: it hands nothing over as it comes,
-    it came later, a library asked."""
+    """Return a sort key that puts the most telling use of a unit first: one that takes results in
+    the order of their arrival, an early one, a direct one."""
     return not use.source.endswith(HANDED), use.step, not use.direct

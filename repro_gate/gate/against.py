@@ -1,7 +1,8 @@
-"""`--against REF`: another ref's checkout, gated in the same call, and this one compared with it.
+"""`--against REF`: runs the training of another ref in the same gate run and compares this checkout
+with it.
 
-It answers for one change what a baseline answers over time: inputs changed and results did not (a
-harmless refactor), or both did, from which step and tensor on.
+A baseline shows changes over time; this shows one change: whether only inputs changed (a harmless
+refactor), or results too, and from which step and tensor on.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _INPUTS = 5  # changed inputs that the message names
 
 
 class _Undecided(Exception):
-    """Nothing can be said, and why."""
+    """The two refs cannot be compared; the message says why."""
 
 
 def compare_with_ref(
     job: Job, evidence: Evidence, here: Results, hashed: ConfigHash | None
 ) -> AgainstFinding | None:
     """Run the training of the ref that `--against` names, if any, and compare this gate run with
-    it. Whatever goes wrong on the way is the finding."""
+    it. If that fails, the finding says why."""
     other = job.other
     if other is None:
         return None
@@ -55,7 +56,7 @@ def compare_with_ref(
         _require_identical(here, evidence)
         if hashed is None:
             raise _Undecided(
-                "this checkout has no config hash, so no input can be compared"
+                "this checkout has no config hash, so its inputs cannot be compared"
             )
         there, data = _run(job, other, evidence, here)
         _require_identical(there, evidence, other.ref)
@@ -71,8 +72,8 @@ def compare_with_ref(
 
 
 def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> None:
-    """Raise _Undecided unless the runs are bitwise identical and trained their own code. `ref`: the
-    other ref, of which every run must end well; empty for this checkout."""
+    """Raise _Undecided unless the runs are bitwise identical and trained their own code. `ref` is
+    the other ref, empty for this checkout; every run of the other ref must end well."""
     comparison = results.comparison
     whose = f"two runs of {ref}" if ref else "the runs of this checkout"
     problems = [results.interrupted]
@@ -82,7 +83,7 @@ def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> N
         ]
     if comparison is None or not comparison.identical:
         problems.append(
-            f"{whose} are not bitwise identical, so a difference says nothing"
+            f"{whose} are not bitwise identical, so a difference proves nothing"
         )
     foreign = why_runs_are_unusable(evidence, results.runs)
     problems.append(foreign and f"{whose}: {foreign}")
@@ -93,7 +94,7 @@ def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> N
 def _run(
     job: Job, other: OtherRef, evidence: Evidence, here: Results
 ) -> tuple[Results, tuple[DataFinding, ...]]:
-    """Run the ref's training, and return its runs and its data as found."""
+    """Run the ref's training. Return its runs and its verified data."""
     options = job.options
     tell = job.watch.said
     copy = export(evidence.root, other.commit, here.folder.path / "against")
@@ -107,7 +108,7 @@ def _run(
         cache_root=options.cache_root,
         tell=tell,
     ) as outer:
-        # at the same paths as ours
+        # The runs have the same paths as ours, so paths cannot make them differ.
         folder = replace(here.folder, snapshot=copy, outer=outer)
         return do_runs(spec, folder, job.watch, of_other_ref(spec)), data
 
@@ -115,9 +116,9 @@ def _run(
 def _data_of(
     other: OtherRef, spec: Spec, copy: Snapshot
 ) -> tuple[Spec, tuple[DataFinding, ...]]:
-    """Return the ref's spec with the data to be linked, and all of its data as found: what git
-    holds of it is the ref's own, in its copy; the rest is what lies on this machine. Raises
-    _Undecided if either is not what the ref declares."""
+    """Return the ref's spec with the data to link, and all of its data, verified. Data that git
+    tracks is read from the ref's copy, other data from this machine. Raises _Undecided if data
+    differs from what the ref declares."""
     if other.problems:
         raise _Undecided(str(other.problems[0]))
     here = spec.path.parent
@@ -133,7 +134,7 @@ def _data_of(
     data = (*verify_data(own, folder), *verify_data(linked, here))
     if unsound := first_unsound(data):
         raise _Undecided(
-            f"the data is not what {other.ref} declares: {unsound.mismatches[0]}"
+            f"the data differs from what {other.ref} declares: {unsound.mismatches[0]}"
         )
     return replace(other.spec, data=linked), data
 
@@ -158,11 +159,11 @@ def _finding(
     recipe = "recipe (code, data, lockfile, seed, flags)"
     if not comparison.identical:
         status = "changed"
-        message = what if inputs else f"the same {recipe}"
+        message = what if inputs else f"same {recipe}"
         where = place_of(first, comparison.steps) if first else ""
         message += f", results diverge from those of {ref} {where}"
         if relation:
-            figure = "which has none" if times is None else f"{small(times)} times it"
+            figure = "which is zero" if times is None else f"{small(times)} times it"
             message += f"; {relation.replace('-', ' ')} floor of {ref} ({figure})"
     elif inputs:
         status = "no-op"

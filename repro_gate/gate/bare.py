@@ -1,6 +1,6 @@
-"""One more run if the planned ones came to nothing: without the gate, if the training crashed (does
-it crash without probe and flags too?); on behind each refusal, if torch refused an operator, so
-that every operator that it refuses is named.
+"""Does one more run if the planned runs failed. If the training crashed: a run without probe and
+flags, which shows whether it crashes without the gate too. If torch refused an operator: a run that
+continues after each refusal, so that all refused operators are named.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from repro_gate.runs.series import run
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Refused
 
-# nobody stops a bare run at train.steps: seconds that it gets at least, and how many times what the
-# crash took
+# Without the probe nothing stops the run at train.steps, so its time is limited: to the time until
+# the crash times _TIMES, and at least to _LEAST seconds.
 _LEAST = 30.0
 _TIMES = 3
-# steps after that of the first refusal: what an evaluation or another branch asks for comes later
+# Steps after the first refusal: an evaluation or another branch may call further operators later.
 _BEYOND = 10
 
 
 def bare_run(results: Results, watch: Watch) -> RunResult | None:
-    """Return the run without the gate; None if no crash asks for one, torch itself says why it
-    refused, it could not be done, or under `--fail-fast`."""
+    """Return the run without the gate. None if no run crashed, if torch itself named the operator
+    that it refused, if the run could not be done, or under `--fail-fast`."""
     runs = results.deterministic
     crashed = next((item for item in runs if item.log_matters), None)
     if (
@@ -48,7 +48,7 @@ def bare_run(results: Results, watch: Watch) -> RunResult | None:
     if not exited and (ended.signal is None or not crashed_by_itself(crashed)):
         return None
     watch.said(
-        "the training crashed: one more run, without probe and flags, tells whether it crashes "
+        "the training crashed: one more run, without probe and flags, shows whether it crashes "
         "without the gate too"
     )
     train = results.spec.train
@@ -63,15 +63,15 @@ def bare_run(results: Results, watch: Watch) -> RunResult | None:
 
 
 def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
-    """Return what torch refuses up to ten steps after the first refusal; nothing if no run ended by
-    one."""
+    """Return the operators that torch refuses up to ten steps after the first refusal; none if no
+    run ended by a refusal."""
     ended = next(
         (item for item in results.runs if item.reason_id == NO_DETERMINISTIC), None
     )
     if ended is None or results.interrupted:
         return ()
     watch.said(
-        "torch refused an operator: one more run, which goes on behind each, names all of them"
+        "torch refused an operator: one more run, which continues after each, names all of them"
     )
     until = ended.steps + 1 + _BEYOND
     arm = ended.arm
@@ -79,7 +79,7 @@ def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
     request = RunRequest(
         name="refused",
         arm=replace(arm, steps=steps),
-        # its numbers are of no interest
+        # Only refusals matter in this run, so no numbers are recorded.
         probe={"refused": steps, "every": steps + 1},
     )
     refused = _run(results.spec, results, request)
@@ -91,7 +91,7 @@ def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
 
 
 def _run(spec: Spec, results: Results, request: RunRequest) -> RunResult | None:
-    """Do the run; None if it could not be done: the report tells what the others came to."""
+    """Do the run. None if it could not be done: the report is made from the other runs."""
     with suppress(KeyboardInterrupt, Inconclusive, OSError):
         return run(spec, results.folder, request)
     return None

@@ -1,9 +1,9 @@
-"""The base ref: whose spec and baseline judge, and which checks the change weakens compared with
-it.
+"""Decides whose spec and baseline judge, and lists the checks that the change weakens compared with
+the base ref.
 
-Under `policy: base`, set in the base branch's own `repro.yml` (or asked for with `--policy base`),
-the base branch's spec and baseline judge the change's code, so that a change cannot lower the bar
-that it has to pass. Else its own spec judges. What it weakens is always listed.
+Under `policy: base`, set in the base branch's own `repro.yml` (or by `--policy base`), the base
+branch's spec and baseline judge the change's code, so that a change cannot lower the bar that it
+has to pass. Otherwise its own spec judges. Weakened checks are always listed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from repro_gate.trace.fields import Location
 
 @dataclass(frozen=True, kw_only=True)
 class EffectivePolicy(Resolved):
-    """The spec and the baseline that judge, and what is known of the base."""
+    """The spec and the baseline that judge, and the facts about the base."""
 
     baseline: Baseline | None
     base: BaseFinding | None = None
@@ -41,7 +41,7 @@ def effective_policy(
 ) -> EffectivePolicy:
     """Return the spec and the baseline that judge. Raises UsageError for a base that cannot be read
     if it has to judge, and for a baseline that cannot be used."""
-    # the base branch of the pull request that a GitHub job runs for
+    # GitHub sets this to the base branch of the job's pull request.
     implied = options.environment.get("GITHUB_BASE_REF", "")
     ref = options.base or (implied and f"origin/{implied}")
     if not ref:
@@ -59,7 +59,7 @@ def effective_policy(
             )
         root = outermost(checkout.root)
         try:
-            # the remote's branch, whatever a change calls a branch or a tag of its own
+            # The remote's branch first: a change may name a local branch or tag like it.
             tip = commit_of(root, f"refs/remotes/{ref}", "--base")
         except UsageError:
             tip = commit_of(root, ref, "--base")
@@ -107,9 +107,9 @@ def _own(
 
 
 def _name_in(root: Path, path: Path) -> str:
-    """Return the spec's path in the repository as it is written, links not followed: a change must
-    not choose by a link which of the base's files is read. Raises UsageError if a link of the
-    repository's stands in it."""
+    """Return the spec's path in the repository without following links: with a link, a change could
+    choose which file of the base is read. Raises UsageError if the path contains a link of the
+    repository."""
     home = next(
         (folder for folder in path.parents if os.path.realpath(folder) == str(root)),
         None,
@@ -129,13 +129,13 @@ def _name_in(root: Path, path: Path) -> str:
 def _weakened(
     base: CommitFiles, path: Path
 ) -> tuple[tuple[WeakenedCheck, ...], tuple[str, ...]]:
-    """Return the checks that the checkout's files weaken compared with the base's, and what could
-    not be compared."""
+    """Return the checks that the checkout's files weaken compared with the base's, and a note if
+    they could not be compared."""
     try:
         before = base.spec()
         if before is None:
             return (), (
-                f"the base has no {base.name}: nothing to compare this one with",
+                f"the base has no {base.name}, so weakened checks are not listed",
             )
         old_baseline = base.baseline()
     except GateError as error:
@@ -150,7 +150,7 @@ def _weakened(
             name, next((lines[key[:n]] for n in parts if key[:n] in lines), 0)
         )
 
-    # as the file says it, whatever the command line lays over it
+    # Read the file itself: the command line's overrides do not weaken the committed spec.
     head = resolve(load_spec(path)).spec
     baseline = read_baseline(path.parent / FILE_NAME)
     return weakened(before.spec, head, old_baseline, baseline, line_of), ()

@@ -1,5 +1,5 @@
 """The diagnosis of a gate run: does the pairs of short runs that the search asks for, and reads
-what they showed."""
+their results."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ from repro_gate.trace import notebook
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import OperatorLine, Trace, Undone, Used
 
-# what the probe calls a line of the workspace among the uses of factors
+# The factor under which the probe records a line of the workspace.
 LINES = ("line",)
-# lines before and behind that of a cause; bytes of its file
+# Lines shown before and after a cause's line, and the most bytes of its file.
 _AROUND = 2
 _SOURCE = 1 << 20
-_NAN_STEPS = 3  # after which a NaN that comes from memory shows
-# seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges
-# later is seen too
+_NAN_STEPS = 3  # A NaN that comes from unwritten memory appears within these steps.
+# Seconds. A shorter run is not cut off when something is pinned, so that later divergences are seen
+# too.
 _SHORT = 30.0
-# Seconds that a run may take, or times as long as the gate's own took: where it waits for a clock
-# that is pinned, it never ends.
+# A run may take this many seconds, or this many times the longest run of the gate. A training that
+# waits for a pinned clock never ends by itself.
 _LONGEST = 60.0
 _TIMES = 10.0
-# is told of each pair of runs: what it was for, how it was done, what it showed
+# Called after each pair of runs with its purpose, its setting and its result.
 OnPair = Callable[[str, Setting, Pair], None]
 
 
 def diagnosis_of(
     results: Results, watch: Watch, on_pair: OnPair = lambda *_: None
 ) -> Diagnosis | None:
-    """Return why the deterministic runs of the first seed that diverged did so; None if none did,
-    or only within the tolerance, and under `diagnosis: false`."""
+    """Return why the deterministic runs of the first diverged seed diverge. None if no seed
+    diverged, or only within the tolerance, or under `diagnosis: false`."""
     spec = results.spec
     bounds = spec.diagnosis
     diverged = (
@@ -106,8 +106,8 @@ def diagnosis_of(
 
 
 def blamed_lines(cause: Diagnosis | None) -> dict[Location, str] | None:
-    """Return the lines, each with its call, whose draws from the operating system a diagnosis
-    names; None if it proves no other cause."""
+    """Return the lines that a diagnosis blames for drawing from the operating system, each with its
+    call. None if it blames none and proves no other cause."""
     if cause is None:
         return None
     causes = (cause, *cause.also)
@@ -134,7 +134,7 @@ class _Pairs:
     seconds: float
     began: float = field(default_factory=monotonic)
     done: int = 0
-    # the pairs that show what the training asked for, and what torch did for it
+    # the pair with the uses of factors, and the pair with the operators
     watched: Pair = field(default_factory=Pair)
     dispatched: Pair = field(default_factory=Pair)
 
@@ -162,8 +162,8 @@ class _Pairs:
         return pair
 
     def _pair(self, setting: Setting) -> Pair:
-        # Names of one length: with addresses held fixed, what is allocated first decides where all
-        # else lies.
+        # Both names have one length: with fixed addresses, the first allocation decides the
+        # addresses of all later ones.
         first = _request(self.spec, self.seed, setting, f"diagnosis-{self.done}a")
         second = replace(first, name=f"diagnosis-{self.done}b", second_of=first.name)
         series = do_runs(self.spec, self.folder, Watch(), (first, second))
@@ -184,16 +184,16 @@ class _Pairs:
 
 
 def _purpose(setting: Setting) -> str:
-    """Return what a pair of runs is for, in a few words."""
+    """Return the purpose of a pair of runs, in a few words."""
     if setting.replay is not None:
         return f"{setting.replay[0]} again, {REPLAYS} times on its own inputs"
     if setting.operators:
-        return "two runs, every operator of the step recorded"
+        return "two runs that record every operator of the step"
     if setting.lines:
-        return "two runs, every line of the training's own code recorded"
+        return "two runs that record every line of the training's own code"
     load = " under load, with threads that begin at odd times" * setting.stress
     if not setting.pinned:
-        return f"two runs, every use of a factor watched{load}"
+        return f"two runs that watch every use of a factor{load}"
     names = sorted(
         f"{unit.factor} at {notebook.place(*unit.site)}" if unit.site else unit.factor
         for unit in setting.pinned
@@ -202,8 +202,8 @@ def _purpose(setting: Setting) -> str:
 
 
 def _request(spec: Spec, seed: int, setting: Setting, name: str) -> RunRequest:
-    """Return how the first run of a pair is started: a factor is pinned as a whole, or at the lines
-    that the setting names."""
+    """Return the request for the first run of a pair. A factor is pinned as a whole, or at the
+    lines that the setting names."""
     whole = {unit.factor for unit in setting.pinned if unit.site is None}
     pins: dict[str, list[list[object]] | None] = dict.fromkeys(whole)
     for site, factor in sorted(
@@ -218,7 +218,8 @@ def _request(spec: Spec, seed: int, setting: Setting, name: str) -> RunRequest:
         probe["operators"] = {"step": setting.step, "replay": replay}
     if setting.lines:
         probe["lines"] = setting.step
-    # else any line would look like the cause
+    # Change the environment only for factors that are pinned as a whole. Otherwise pinning any one
+    # line would remove the divergence.
     factors = [BY_NAME[name] for name in whole]
     return RunRequest(
         name=name,
@@ -232,7 +233,8 @@ def _request(spec: Spec, seed: int, setting: Setting, name: str) -> RunRequest:
 
 
 def uses_of(run: RunResult, factors: Collection[str]) -> tuple[Used, ...]:
-    """Return the uses of these factors in a run; what else its traces name is no factor."""
+    """Return the uses of these factors in a run. Traces are untrusted, so other names are
+    dropped."""
     return tuple(
         structs.replace(item, process=label)
         for label, trace in _labelled(run)
@@ -251,15 +253,15 @@ def _operators(run: RunResult) -> tuple[OperatorLine, ...]:
 
 
 def _labelled(run: RunResult) -> Iterator[tuple[str, Trace]]:
-    """Yield each process with a name that its twin in the other run has too."""
+    """Yield each process with a name that is the same in both runs."""
     traces = numbered(run.traces, lambda trace: (trace.key,))
     for (key, number), trace in traces.items():
         yield f"{key}#{number}".removesuffix("#1"), trace
 
 
 def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
-    """Return the line and those around it, as the commit has them; empty if the path names no text
-    file of the checkout."""
+    """Return the line and its neighbours as the commit has them; empty if the path is no text file
+    of the checkout."""
     path, cell = notebook.split(file)
     name = inside(path)
     if name is None or line < 1:

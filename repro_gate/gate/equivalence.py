@@ -1,5 +1,5 @@
-"""Trains by each of the other ways that the spec declares under `equivalent`, once, and compares it
-with the first deterministic run, which is their reference."""
+"""Trains once with each command under `equivalent` in the spec and compares it with the first
+deterministic run, the reference."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ KEEPING = "rounding-1"  # the run that keeps the reference's tensors
 PERTURBED = "rounding-2"  # the run whose initial weights differ in their last bit
 _PAGE = f"({DOCS_URL}/equivalence.md)"
 _NAMED = 3  # parameters that a sentence names
-# bits of float32 that are lost where operators compute in a shorter type
+# How many bits of a float32 an operator loses if it computes in this type.
 _LOST = {"bfloat16": 16, "float16": 13}
 
 
 @dataclass(frozen=True)
 class Equivalences:
-    """How the other ways compare, and why some could not be compared."""
+    """The result of each way that was compared, and a reason for each that was not."""
 
     found: tuple[Equivalence, ...] = ()
     unanswered: tuple[Reason, ...] = ()
 
 
 def equivalences_of(results: Results, watch: Watch) -> Equivalences:
-    """Train by each other way that the spec asks for; by none where the training is not the same
-    even as it stands."""
+    """Train with each other way of the spec; with none if the training itself is not
+    reproducible."""
     reference = results.reference
     if reference is None or not results.spec.equivalent:
         return Equivalences()
@@ -74,8 +74,8 @@ def equivalences_of(results: Results, watch: Watch) -> Equivalences:
 def next_way(
     results: Results, reference: RunResult, done: Mapping[str, RunResult]
 ) -> RunRequest | None:
-    """Return the next run: two that show what rounding does, where that is asked for, then each
-    other way. Pure."""
+    """Return the next run: first two that measure rounding, if the spec compares by rounding, then
+    each other way. Pure."""
     spec = results.spec
     ways = spec.equivalent
     first = replace(
@@ -94,7 +94,7 @@ def next_way(
                 first,
                 name=KEEPING,
                 probe={"keep": keep},
-                announcement="equivalent: a run whose tensors are kept",
+                announcement="equivalent: a run that saves its tensors",
             )
         if keeping.good and PERTURBED not in done:
             return replace(
@@ -125,8 +125,8 @@ def _steps(results: Results, reference: RunResult) -> tuple[int, ...]:
 
 
 def _stems(traces: tuple[Trace, ...]) -> dict[str, str]:
-    """Return where the tensors of each process lie, by its key; under no key, those of the first
-    for a process that has no counterpart."""
+    """Return the path of each process's tensors by its key. The empty key holds the first process's
+    path, for processes without a counterpart."""
     stems = {
         key: str(trace.path).removesuffix(SUFFIX)
         for key, trace in alone(traces).items()
@@ -136,7 +136,8 @@ def _stems(traces: tuple[Trace, ...]) -> dict[str, str]:
 
 
 def _lost_bits(results: Results) -> int:
-    """Return how many bits of float32 the operators do without, as the control run noted them."""
+    """Return the most bits of a float32 that an operator loses, by the types that the control run
+    recorded."""
     control = results.control
     traces = control.traces if control else ()
     used = {row[1] for trace in traces for row in trace.dispatched}
@@ -155,7 +156,7 @@ def _judged(
     done: Mapping[str, RunResult],
     problem: str,
 ) -> Equivalence | Reason:
-    """Return how another way compares, or why that cannot be said."""
+    """Return the comparison of another way, or the reason why there is none."""
     result = done.get(f"equivalent-{way.name}")
     is_rounding = way.compare == "rounding"
     perturbed = _rounding(done)
@@ -168,13 +169,13 @@ def _judged(
         return Reason(
             "equivalent/crashed",
             f"{way.name} could not be trained and compared: {problem}",
-            f"run it by itself: {way.run} {_PAGE}",
+            f"run it without the gate: {way.run} {_PAGE}",
         )
     missing = unmatched(reference.traces, result.traces)
     if missing:
         return Reason(
             "equivalent/not-compared",
-            f"{way.name} has no parameter of the name, type and shape of "
+            f"{way.name} has no parameter with the same name, type and shape as "
             f"{listed(missing, _NAMED)}",
             f"compare ways whose parameters have the same names and shapes {_PAGE}",
         )
@@ -183,8 +184,8 @@ def _judged(
     if is_rounding and found.worst is None and found.first is None:
         return Reason(
             "equivalent/not-compared",
-            f"nothing of {way.name} was measured",
-            f"see in the notes why tensors were not kept {_PAGE}",
+            f"no tensor of {way.name} was measured",
+            f"see the notes for why tensors were not saved {_PAGE}",
         )
     return found
 
@@ -202,7 +203,7 @@ def failures(found: Equivalences) -> Iterator[Reason]:
             parts.append(f"it differs {where}{count}")
         if item.likely:
             parts.append(item.likely)
-        limit = f" (at most {ROUNDINGS:g} count as the same)"
+        limit = f" (up to {ROUNDINGS:g} times counts as the same)"
         yield Reason(
             "equivalent/differs",
             f"{item.name} is not the same training: {'; '.join(parts)}"

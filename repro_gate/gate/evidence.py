@@ -1,6 +1,6 @@
-"""The evidence of a gate run: the checkout, declared data as found and this machine before any
-training (all that `repro-gate check` looks at); after it the runs, their config hash, and what a
-baseline records of them."""
+"""Gathers the evidence of a gate run. Before training: the checkout, the verified data and this
+machine, which is all that `repro-gate check` looks at. After it: the runs, their config hash and
+their baseline entry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from repro_gate.runs.environment import thread_count
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Spec
 
-# set by the container action: the image that the gate and its training run in, by digest
+# The container action sets this to the digest of the image in which gate and training run.
 IMAGE_VARIABLE = "REPRO_GATE_IMAGE"
 
 A_MOMENT = 0.25  # seconds for which the first run waits for the declared data
@@ -42,18 +42,17 @@ Progress = Callable[[int, int], None]  # bytes hashed so far, and in all
 
 @dataclass(frozen=True)
 class Ahead:
-    """Evidence that is gathered in a thread of its own, while the first run may already be
-    going."""
+    """Evidence that a thread gathers while the first run may already train."""
 
     gathered: Future[Evidence]
 
     def is_ready(self) -> bool:
-        """Return whether all is read, now or in a moment."""
+        """Return whether all evidence is gathered. Waits for A_MOMENT at most."""
         return bool(wait([self.gathered], A_MOMENT).done)
 
     def is_sound(self, *, waits: bool) -> bool:
-        """Return whether data has its declared digests. While it is still being hashed: True, or
-        with `waits`, what comes out."""
+        """Return whether data has its declared digests. While it is still being hashed, return
+        True, or with `waits` wait for the result."""
         is_known = waits or self.is_ready()
         return not is_known or first_unsound(self.evidence().data) is None
 
@@ -98,7 +97,7 @@ def gather(
     *,
     cached: bool,
 ) -> Evidence:
-    """Return what is known before any training."""
+    """Return the evidence that needs no training."""
     data, notes = verified(resolved.spec, progress, environment, cached=cached)
     return Evidence(
         spec=resolved.spec,
@@ -115,15 +114,15 @@ def gather(
 
 
 def first_unsound(data: Sequence[DataFinding]) -> DataFinding | None:
-    """Return the first item that is not there, or is other than declared."""
+    """Return the first item that is absent or differs from its declaration."""
     return next((item for item in data if item.mismatches), None)
 
 
 def verified(
     spec: Spec, progress: Progress, environment: Mapping[str, str], *, cached: bool
 ) -> tuple[tuple[DataFinding, ...], tuple[str, ...]]:
-    """Return declared data as found, hashed only if it has changed since, if the cache may be used;
-    and why that was not used."""
+    """Return the verified data, and a note if the cache could not be used. With the cache only
+    changed files are hashed."""
     path = default_cache_path(environment) if cached and spec.data else None
     cache = None if path is None else DataCache(path)
     data = verify_data(spec.data, spec.path.parent, progress=progress, cache=cache)
@@ -143,8 +142,8 @@ def check(
 
 
 def with_runs(evidence: Evidence, results: Results) -> Evidence:
-    """Return the evidence with what the runs came to. A varied run that plain ones do not
-    contradict is `not_robust`; any other that is not the same is chance."""
+    """Return the evidence with the results of the runs. If a varied run differs and the plain runs
+    agree, it is `not_robust`; any other varied run that differs does so by chance."""
     not_robust = results.not_robust
     return replace(
         evidence,
@@ -162,11 +161,10 @@ def with_runs(evidence: Evidence, results: Results) -> Evidence:
 
 
 def config_hash_of_runs(evidence: Evidence, results: Results) -> ConfigHash | None:
-    """Return the config hash of one series' runs; None if no deterministic run came to its end: the
-    platform is not known.
+    """Return the config hash of one series of runs. None if no deterministic run ended well, since
+        then the platform is unknown.
 
-    Of `evidence` are declared data as found, this machine and the image, which every series of a
-    gate run shares.
+    The data, the machine and the image come from `evidence`: all series of a gate run share them.
     """
     for trace in processes(results.pair()[0].traces).values() if results.pair() else ():
         return config_hash_of(
@@ -184,9 +182,9 @@ def config_hash_of_runs(evidence: Evidence, results: Results) -> ConfigHash | No
 def entry_of_runs(
     job: Job, evidence: Evidence, results: Results, hashed: ConfigHash | None
 ) -> Entry | None:
-    """Return what a baseline would record. None if any seed's two runs were not compared, are not
-    bitwise identical, or did not train the checkout's code; or if nobody asks for an entry, since
-    artifacts would have to be read."""
+    """Return the baseline entry. None if a seed's two runs were not compared, are not bitwise
+    identical, or did not train the checkout's code. None also if no entry is needed, since it would
+    require reading all artifacts."""
     seeds = results.spec.random_state.seeds
     compared = results.comparisons
     identical = all(seed in compared and compared[seed].identical for seed in seeds)

@@ -1,6 +1,5 @@
-"""The faults of a self-test: where each is put, chosen from what a clean run recorded, and the one
-that the gate puts in itself, into a file. The others are put in by the probe
-(`probe/faults.py`)."""
+"""The faults of a self-test. Chooses the place of each from what a clean run recorded, and damages
+a checkpoint; the probe causes all other faults (`probe/faults.py`)."""
 
 from __future__ import annotations
 
@@ -22,19 +21,18 @@ from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Row
 from repro_gate.trace.model import Trace
 
-# name on the command line -> what it is
+# name on the command line -> description
 FAULTS = {
     "weight": "one flipped last bit in a weight",
     "optimizer": "one flipped last bit in an optimizer state",
     "batch": "one flipped last bit in a batch",
     "buffer": "one flipped last bit in a buffer",
-    "generator": "one number more drawn from a generator",
+    "generator": "one extra number drawn from a generator",
     "race": "one racing operator",
     "flag": "the deterministic algorithms switched off in mid-training",
     "checkpoint": "one flipped bit in a checkpoint",
 }
-# (what the probe does, the kind that it looks for, why there is no such place) of those that it
-# puts in
+# fault -> (the probe's action, the kind of tensor, the sentence if a training has no such tensor)
 _PUT_IN = {
     "weight": (
         "flip",
@@ -64,14 +62,14 @@ _FLOATS = ("float64", "float32", "bfloat16", "float16", "complex64", "complex128
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 _GENERATORS = ("torch", "cuda:0", "numpy", "python")
 _CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
-# bytes: the lowest of one element, whatever size its kind of number has
+# In the last 8 bytes this is the lowest byte of an element, whatever the element's size.
 _FROM_THE_END = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a fault is put, and where it must be found. `key` is the process as the probe knows
-    it."""
+    """Where a fault is put in, and where the gate must find it. `key` is the probe's name of the
+    process."""
 
     step: int
     kind: str  # one of compare.model.KINDS, or `flag`
@@ -80,7 +78,7 @@ class Place:
     key: str = "main"
 
     def config(self, fault: str) -> dict[str, object]:
-        """Return what the probe is told."""
+        """Return the fault as the probe's configuration."""
         return {
             "what": _PUT_IN[fault][0],
             "kind": self.kind,
@@ -91,8 +89,8 @@ class Place:
 
 
 def place_of_fault(fault: str, clean: RunResult) -> Place | str:
-    """Return where the probe puts a fault: in the middle of what a clean run recorded. A sentence
-    if there is no such place."""
+    """Return where the probe puts a fault: at the middle one of the steps that a clean run
+    recorded. Return a sentence if there is no such place."""
     _, kind, why_not = _PUT_IN[fault]
     for label, trace in processes(clean.traces).items():
         place = _place_in(trace, fault, kind)
@@ -108,7 +106,7 @@ def _place_in(
     fault: str,
     kind: str,
 ) -> tuple[int, str] | None:
-    """Return the step and the name."""
+    """Return the step and the tensor's name; None if the process recorded no such tensor."""
     blocks = [
         block
         for block in trace.blocks
@@ -133,8 +131,8 @@ def _size(row: Row) -> int:
 
 
 def _eligible(rows: Sequence[Row], kind: str) -> Sequence[Row]:
-    """Return the rows that a fault can be put into. Of a batch or the buffers, whole numbers if
-    there are no others."""
+    """Return the rows that can hold a fault: tensors of floating-point numbers. In batches and
+    buffers without any, tensors of integers."""
     if kind == "rng":
         return rows
     filled = list(filter(_size, rows))
@@ -145,8 +143,8 @@ def _eligible(rows: Sequence[Row], kind: str) -> Sequence[Row]:
 
 
 def _drawn_from(blocks: Sequence[Block]) -> str:
-    """Return the first generator, torch's own before the others, that the training still draws
-    from; else the first."""
+    """Return the first generator, torch's before others, whose state still changes; if none does,
+    the first."""
     states = defaultdict[str, set[bytes]](set)
     for block in blocks:
         for place, row in enumerate(block.rows):
@@ -156,8 +154,8 @@ def _drawn_from(blocks: Sequence[Block]) -> str:
 
 
 def checkpoint_of(run: RunResult) -> str | None:
-    """Return the declared artifact to damage: a checkpoint before other files; None if there is
-    none."""
+    """Return the declared artifact to damage, a checkpoint if there is one; None if there is no
+    artifact."""
     items = [item for item in run.artifacts.values() if item.readable]
     names = [item.name for item in items if any(size for _, _, size in item.files)]
     return min(names, key=lambda name: not name.endswith(_CHECKPOINTS), default=None)
@@ -177,8 +175,8 @@ def damaged(run: RunResult, name: str) -> RunResult:
 
 
 def flip_in_file(path: Path) -> None:
-    """Flip one bit in a file, whose content is untrusted: of a number in an archive, else in the
-    last eight bytes. Raises OSError if it is empty."""
+    """Flip one bit of a file, whose content is untrusted: in a tensor of an archive, in any other
+    file in the last eight bytes. Raises OSError if the file is empty."""
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
         if not size:
@@ -191,8 +189,8 @@ def flip_in_file(path: Path) -> None:
 
 
 def _number_in(file: BinaryIO, size: int) -> int:
-    """Return the offset of a byte of a number; in an archive, of the largest tensor that is stored
-    as it is."""
+    """Return the offset of a number's byte: in an archive in the largest uncompressed tensor, else
+    8 bytes before the end."""
     entries = list[zipfile.ZipInfo]()
     with suppress(zipfile.BadZipFile, ValueError, OverflowError):
         entries = zipfile.ZipFile(file).infolist()

@@ -1,4 +1,4 @@
-"""What the caller of the gate asks for besides the spec. Built by `cli`, and held by the `Job`."""
+"""The options of a gate run that are not in the spec. `cli` builds them; the `Job` holds them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from repro_gate.sandbox.identity import Sandbox
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Every field has the default of a bare `repro-gate run`. `overrides`, `seed` and `steps` are
-    laid over whichever spec judges."""
+    """Every default is that of `repro-gate run` without options. `overrides`, `seed` and `steps`
+    override the spec that judges, the base's too."""
 
     spec_as_given: str = "repro.yml"
     overrides: tuple[str, ...] = ()  # `key=value`, as given on the command line
@@ -23,15 +23,15 @@ class Options:
     base: str | None = None
     # whose spec judges, `head` or `base`; None: what the base branch's spec says
     policy: str | None = None
-    against: str | None = None  # a ref that is gated in the same call
+    against: str | None = None  # a ref to run in the same gate run and compare with
     fail_fast: bool = False
-    only: str = ""  # the section of the spec that is looked at beside one pair of runs
+    only: str = ""  # the only section of the spec to run, after one pair of runs
     keep_traces: Path | None = None
-    # take the digests of data that has not changed since they were made
+    # reuse the digests of data files that have not changed
     cache: bool = True
-    # where the environments of `env.install` are kept; None: where this user's caches lie
+    # the folder for environments of `env.install`; None: this user's cache folder
     cache_root: Path | None = None
     record_baseline: bool = False  # write a baseline entry; the old one does not judge
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    # who the training runs as: what `sandbox.choosing.choose` said
+    # the user that the training runs as
     sandbox: Sandbox = field(default_factory=Sandbox)

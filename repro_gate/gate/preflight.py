@@ -1,7 +1,7 @@
-"""Looked at before anything long: is the GPU visible that the spec requires, and is /dev/shm large
-enough. Each with what to change where not.
+"""Checks two things before any long work: that the required GPUs are visible, and that /dev/shm is
+large enough. Each problem has a remedy.
 
-`look` alone touches the machine.
+Only `look` reads the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from repro_gate.report.model import Reason
 from repro_gate.spec.model import Spec
 
 MIB = 1 << 20
-_SHM = "/dev/shm"  # noqa: S108  looked at, and nothing is put there
+_SHM = "/dev/shm"  # noqa: S108  only read, never written
 # DataLoader workers hand each batch over in /dev/shm, two a worker (`prefetch_factor`): 4 workers
 # with batches of 64 pictures of 224 x 224 as float32 take 300 MiB, and NCCL takes some MiB for each
 # pair of GPUs. Docker's default is 64 MiB.
@@ -42,7 +42,7 @@ _PAGE = f"{DOCS_URL}/preflight.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What one look at this machine showed. None: it cannot be known."""
+    """Facts about this machine. None: unknown."""
 
     devices: tuple[str, ...] = ()  # as `machine.gpu_devices` names them
     shm_total: int | None = None  # bytes
@@ -50,7 +50,7 @@ class Facts:
 
 
 def look(root: Path = Path("/")) -> Facts:
-    """Return the facts. Raises nothing."""
+    """Read the facts. Raises nothing."""
     total = None
     free = None
     with suppress(OSError):
@@ -67,29 +67,30 @@ def preflight(
     environment: Mapping[str, str],
     facts: Facts,
 ) -> tuple[Reason, ...]:
-    """Return what is worth knowing though it ends nothing. `environment` is the one that the gate
-    was started in. Raises Inconclusive if a required GPU cannot be had."""
+    """Return notes about this machine. `environment` is that of the gate's own process. Raises
+    Inconclusive if a required GPU is not visible."""
     if spec.hardware.device == "cuda":
         _require_gpus(spec, {**environment, **spec.train.env}, facts)
     return _shared_memory(facts) if facts.devices else ()
 
 
 def explains(tail: Sequence[str], facts: Facts) -> tuple[Reason, ...]:
-    """Return what is worth knowing of /dev/shm if full shared memory causes what a log says."""
+    """Return the note about /dev/shm if the log shows a crash from full shared memory."""
     return _shared_memory(facts) if any(map(_SHM_CRASH.search, tail)) else ()
 
 
 def _shared_memory(facts: Facts) -> tuple[Reason, ...]:
-    """Return the note about too little of it; a training without DataLoader workers needs none."""
+    """Return a note if /dev/shm is small. It is no error: a training without DataLoader workers
+    needs none."""
     total = facts.shm_total
     free = facts.shm_free
     if total is None or free is None or (total >= SHM_TOTAL and free >= SHM_FREE):
         return ()
     message = (
-        f"{_SHM} has {free // MIB} MiB free of {total // MIB}; DataLoader workers pass batches "
-        "through it and end with a bus error where it is full"
+        f"{_SHM} has {free // MIB} of {total // MIB} MiB free; DataLoader workers pass batches "
+        "through it and die with a bus error if it is full"
     )
-    remedy = f"see what fills it, or give it more: `--shm-size=2g` ({_PAGE}#preflightshared-memory)"
+    remedy = f"see what fills it, or enlarge it: `--shm-size=2g` ({_PAGE}#preflightshared-memory)"
     return (Reason("preflight/shared-memory", message, remedy),)
 
 
@@ -114,9 +115,9 @@ def _require_gpus(spec: Spec, environment: Mapping[str, str], facts: Facts) -> N
         )
     elif visible is not None and visible < required:
         message = (
-            f"{required} GPUs are required (hardware.gpus), and {visible} can be seen"
+            f"{required} GPUs are required (hardware.gpus), but {visible} are visible"
         )
-        remedy = f"take a runner with {required} GPUs, or name them all in CUDA_VISIBLE_DEVICES"
+        remedy = f"use a runner with {required} GPUs, or name them all in CUDA_VISIBLE_DEVICES"
     else:
         return
     raise Inconclusive(
@@ -127,8 +128,7 @@ def _require_gpus(spec: Spec, environment: Mapping[str, str], facts: Facts) -> N
 
 
 def _visible(environment: Mapping[str, str], facts: Facts) -> int | None:
-    """Return how many GPUs CUDA would count; None if the device files do not tell (Windows'
-    subsystem, AMD).
+    """Return how many GPUs CUDA would count; None if the device files do not show it (WSL, AMD).
 
     CUDA reads CUDA_VISIBLE_DEVICES up to the first entry that is no GPU (CUDA C++ Programming
     Guide, "Environment Variables").

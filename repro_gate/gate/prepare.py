@@ -1,5 +1,5 @@
-"""What a gate run settles before anything is trained: whose spec judges, what this machine has,
-which ref it is compared with, and where its runs take place."""
+"""Prepares a gate run before any training: decides whose spec judges, reads this machine, resolves
+the ref of `--against`, and creates the folder of the runs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ class Job:
 
 
 def prepare(written: Spec, options: Options, watch: Watch) -> Job:
-    """Prepare a gate run. Raises GateError if it cannot even start; everything later is told by the
-    report."""
+    """Prepare a gate run. Raises GateError if it cannot start; later problems are in the report."""
     started = datetime.now(timezone.utc)
     clock = monotonic()
     checkout = inspect_checkout(written.path.parent)
@@ -68,8 +67,8 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
 
 
 def narrowed(spec: Spec, section: str) -> Spec:
-    """Return the spec with one pair of runs and this section alone: no cost, no surroundings that
-    vary. Raises UsageError if the spec does not have the section."""
+    """Return the spec reduced to one pair of runs and this section, without measuring cost and
+    without varying the second run. Raises UsageError if the spec lacks the section."""
     if not getattr(spec, section):
         raise UsageError(
             f"--only {section}: {spec.path.name} has no section `{section}`",
@@ -88,8 +87,8 @@ def narrowed(spec: Spec, section: str) -> Spec:
 
 @contextlib.contextmanager
 def gate_folder(job: Job) -> Iterator[GateFolder]:
-    """Open the place of the runs, with what the lockfile pins installed if the spec asks for it:
-    that runs untrusted code as well."""
+    """Open the folder of the runs. If the spec has `env.install`, install the lockfile first, which
+    runs untrusted code too."""
     spec = job.spec
     root = job.checkout.root
     options = job.options

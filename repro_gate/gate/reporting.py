@@ -1,5 +1,5 @@
 """Makes the Report of a gate run from its evidence and results: runs the checks, measures the cost,
-asks for the verdict."""
+decides the verdict."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def report_of(
     hashed: ConfigHash | None,
     notes: tuple[Reason, ...],
 ) -> Report:
-    """Return the whole report of one gate run: `findings` are what the runs came to, `entry` is
-    what a baseline would record, `notes` are those of this machine's catalog."""
+    """Return the report of one gate run. `findings` hold the results of the runs, `entry` is the
+    baseline entry, `notes` come from this machine's operator catalog."""
     options = job.options
     results = findings.results
     recorded = job.policy.baseline
@@ -105,7 +105,8 @@ def report_of(
 
 
 def _determinism(results: Results) -> Determinism | None:
-    """Return how the runs of all seeds compare, with the flags and odd losses of the first run."""
+    """Return the comparison of all seeds' runs, with the flags and non-finite losses of the first
+    run."""
     first = next(iter(results.pair()), None)
     return determinism(
         [
@@ -119,8 +120,8 @@ def _determinism(results: Results) -> Determinism | None:
 
 
 def _fingerprint(results: Results) -> Fingerprint | None:
-    """Return the fingerprint of the first run. Generators' states that alone differ between two
-    runs are in none."""
+    """Return the fingerprint of the first run. It leaves generator states out if only these differ
+    between two runs."""
     comparison = results.comparison
     rng = comparison.by_kind.get("rng") if comparison and comparison.identical else None
     unsteady = "rng" if rng and rng.differing else ""
@@ -130,7 +131,7 @@ def _fingerprint(results: Results) -> Fingerprint | None:
 
 
 def _subject(options: Options, evidence: Evidence) -> Subject:
-    """Return what was gated; the spec by its path in the checkout, however it was named."""
+    """Return the facts about what was gated. The spec is named by its path in the checkout."""
     spec = evidence.spec
     root = evidence.root
     path = Path(os.path.realpath(spec.path))
@@ -153,7 +154,7 @@ def _subject(options: Options, evidence: Evidence) -> Subject:
 
 
 def _settings(run: RunResult) -> dict[str, object]:
-    """Return the flags as last read back in a run."""
+    """Return the flags as read back at the last step of a run."""
     trace = next(iter(processes(run.traces).values()), None)
     return dict(trace.settings[trace.steps[-1].flags]) if trace and trace.steps else {}
 
@@ -170,7 +171,7 @@ def _non_finite(run: RunResult) -> tuple[tuple[int, str], ...]:
 
 
 def _summary(run: RunResult) -> RunSummary:
-    """Return one run as the report lists it; of its processes, the times are of the slowest."""
+    """Return one run as the report lists it. Its times are those of the slowest process."""
     times = [
         (
             sum(mark.ms for mark in trace.steps),
@@ -197,8 +198,8 @@ def _summary(run: RunResult) -> RunSummary:
 
 
 def _reproduce(options: Options, report: Report) -> str:
-    """Return one command that shows the finding again: the spec, and if runs diverge, just the seed
-    and the steps that it takes."""
+    """Return one command that reproduces the finding. If runs diverge, it is limited to one seed
+    and the steps up to the divergence."""
     command = ["repro-gate", "run", options.spec_as_given]
     for item in options.overrides:
         command += ["--set", item]
@@ -208,7 +209,7 @@ def _reproduce(options: Options, report: Report) -> str:
         command += ["--only", options.only]
     base = options.base
     if base is None and options.policy == "base" and report.base is not None:
-        # the job's own variable named it, and a person's machine has none
+        # A GitHub variable named the base; it is not set on a person's machine.
         base = report.base.ref
     for name, value in (
         ("--seed", options.seed),

@@ -1,5 +1,5 @@
-"""A spec resolved: its declared data expanded to the items that `.dvc` files stand for,
-by the checkout's files or by those of one commit."""
+"""Resolves a spec: replaces `.dvc` files in its data by the items that they list. Reads them from
+the checkout or from one commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from repro_gate.spec.model import Spec
 
 @dataclass(frozen=True)
 class Resolved:
-    """A spec with its data expanded, and what is wrong with the files that declare it."""
+    """A spec with its data expanded, and the problems of the `.dvc` files."""
 
     spec: Spec
     problems: tuple[DataProblem, ...] = ()
@@ -42,18 +42,17 @@ def resolve(
     folder: Path | None = None,
     root: Path | None = None,
 ) -> Resolved:
-    """Expand the spec's data by the declarations in `folder` (the spec's own), inside `root` (the
-    checkout's)."""
+    """Expand the spec's data with the `.dvc` files of `folder` (default: the spec's folder), within
+    `root` (default: the checkout)."""
     items, problems = expand_items(spec.data, folder or spec.path.parent, root)
     return Resolved(replace(spec, data=items), problems)
 
 
 def other_ref(spec: Spec, checkout: Checkout, options: Options) -> OtherRef | None:
-    """Return the ref that `--against` names, read before anything long runs. Raises UsageError: no
-    such commit, or a spec with mistakes.
+    """Return the ref that `--against` names, read before any long work. Raises UsageError if the
+        commit does not exist or its spec has mistakes.
 
-    What is recorded, and how long a run may take, is this checkout's spec's, so that the runs can
-    be compared with each other.
+    Timeout, warm-up, capture and cost come from this checkout's spec, so that both can be compared.
     """
     ref = options.against
     if ref is None:
@@ -76,8 +75,8 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> OtherRef | No
 
 @dataclass
 class CommitFiles:
-    """The spec and baseline of one commit, where the head has its own at `path`. `name` is the
-    spec's path in the repository."""
+    """The spec and baseline of one commit. `path` is the head's spec, `name` the spec's path in the
+    repository."""
 
     root: Path
     commit: str
@@ -90,8 +89,8 @@ class CommitFiles:
         return file_at(self.root, self.commit, self.name, MAX_BYTES)
 
     def spec(self, options: Options | None = None) -> Resolved | None:
-        """Return the spec, resolved with the declarations of this commit; None if there is none.
-        `options` are laid over it. Raises UsageError for one with mistakes."""
+        """Return the spec, resolved with the `.dvc` files of this commit; None if there is no spec.
+        `options` override its values. Raises UsageError if it has mistakes."""
         if self.raw is None:
             return None
         options = options or Options()
@@ -117,8 +116,7 @@ class CommitFiles:
             return resolve(spec, scratch / folder, scratch)
 
     def baseline(self) -> Baseline | None:
-        """Return the baseline of this commit, if any. Raises UsageError for one that cannot be
-        used."""
+        """Return the baseline of this commit, if any. Raises UsageError if it cannot be used."""
         name = os.path.join(os.path.dirname(self.name), FILE_NAME)
         raw = file_at(self.root, self.commit, name, MAX_BYTES)
         return (

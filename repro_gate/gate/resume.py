@@ -1,5 +1,5 @@
-"""Stops the training at a checkpoint, twice, and lets it go on: what a preempted job goes through.
-Each leg is compared with the first deterministic run, which was never stopped."""
+"""Stops the training at a checkpoint twice and resumes it, as a preempted job is. Compares each leg
+with the first deterministic run, which was never stopped."""
 
 from __future__ import annotations
 
@@ -27,22 +27,25 @@ from repro_gate.runs.series import run
 from repro_gate.trace.model import Trace
 
 LEGS = 3
-_GRACE = 30.0  # seconds between SIGTERM and SIGKILL, as Slurm and Kubernetes have it
+_GRACE = (
+    30.0  # seconds between SIGTERM and SIGKILL, the default of Slurm and Kubernetes
+)
 _PAGE = f"({DOCS_URL}/resume.md)"
-_REMEDY = "save in the checkpoint what is named, and load it before the first step that goes on"
+_REMEDY = (
+    "save the named state in the checkpoint, and load it before the first resumed step"
+)
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """The legs of a training that was stopped and went on, and the run that could be no leg of it,
-    where one ended badly."""
+    """The legs of a resumed training. `broken` is a run that ended badly and so became no leg."""
 
     legs: tuple[Leg, ...] = ()
     broken: RunResult | None = None
     problem: str = ""  # why not every leg could be run or compared
 
     def resumption(self) -> Resumption | None:
-        """Return what the report holds of it; None if it could not be seen."""
+        """Return the result for the report; None if it is unknown whether the training resumes."""
         alone = len(self.legs) == 1 and self.legs[0].identical
         if not self.legs or alone or self.broken or self.problem:
             return None
@@ -55,17 +58,17 @@ class Resumed:
 
 
 def resumed(results: Results, watch: Watch) -> Resumed | None:
-    """Run the legs that the spec asks for under `resume`. None if it does not, or if the training
-    is not the same even without being stopped. Raises UsageError if the training ends before it
-    could be stopped."""
+    """Run the legs that `resume` in the spec asks for. None if the spec has no `resume`, or if the
+    training is not reproducible even when it is not stopped. Raises UsageError if the training ends
+    before it could be stopped."""
     wanted = results.spec.resume
     reference = results.reference
     if wanted is None or reference is None:
         return None
     if wanted.after >= reference.steps:
         raise UsageError(
-            f"resume.after is {wanted.after}, and the training takes {reference.steps} steps",
-            remedy="stop it earlier, or let it train longer",
+            f"resume.after is {wanted.after}, but the training takes {reference.steps} steps",
+            remedy="lower resume.after, or train more steps",
             reason_id="usage/resume",
         )
     found = Resumed()
@@ -105,9 +108,9 @@ def next_leg(
     legs: Sequence[Leg],
     last: RunResult | None,
 ) -> RunRequest | None:
-    """Return the next leg to run: the first as the training begins, each later one from the
-    checkpoint at which the one before was stopped. None after the last, after one that went to its
-    end, and after one that was another training. Pure."""
+    """Return the next leg: the first starts from the beginning, each later one from the checkpoint
+    at which the leg before was stopped. None after the last leg, after a leg that ran to the end,
+    and after a leg that differs from the reference. Pure."""
     spec = results.spec
     number = len(legs) + 1
     wanted = spec.resume
@@ -140,34 +143,34 @@ def next_leg(
         command=command,
         goes_on=True,
         checkpoint=last.checkpoint,
-        announcement=f"resume: on from {last.checkpoint}, stopped after step {legs[-1].ends - 1}",
+        announcement=f"resume: a run from {last.checkpoint}, saved after step {legs[-1].ends - 1}",
     )
 
 
 def notes(legs: Sequence[Leg], last: RunResult, steps: int) -> Iterator[str]:
-    """Yield what a reader should know of the newest leg of a training of so many steps, and what
-    does not change the verdict. Pure."""
+    """Yield notes about the newest leg of a training of so many steps, which do not change the
+    verdict. Pure."""
     leg = legs[-1]
     if last.in_place:
         yield (
-            f"{last.request.checkpoint} was written over in place: a job that is killed meanwhile "
-            "loses it; write the checkpoint beside it, then rename it"
+            f"{last.request.checkpoint} was overwritten in place: a job that is killed meanwhile "
+            "loses it; write to another file, then rename that"
         )
     if last.read_beside:
         yield (
-            f"a training that goes on also reads {listed(last.read_beside, 3)}: a job that gets "
-            "the checkpoint alone would lack it"
+            f"the resumed training also reads {listed(last.read_beside, 3)}: a job that has only "
+            "the checkpoint would lack it"
         )
     if len(legs) > 1 and leg.begins < legs[-2].begins:
         yield (
-            f"{last.name} goes on from step {leg.begins}, though the leg before it began at step "
-            f"{legs[-2].begins}: not from the newest checkpoint"
+            f"{last.name} resumes at step {leg.begins}, though the leg before it began at step "
+            f"{legs[-2].begins}: it does not use the newest checkpoint"
         )
     went_to_its_end = last.outcome != PREEMPTED or leg.ends >= steps
     if len(legs) == 2 and leg.identical and went_to_its_end:
         yield (
-            "the training was stopped once only: it ended before another checkpoint came. Some "
-            "faults show from the second time on; lower resume.after"
+            "the training was stopped only once: it ended before it saved another checkpoint. "
+            "Some faults need a second stop; lower resume.after"
         )
 
 
@@ -191,7 +194,8 @@ def _torn(leg: RunResult) -> NotRestored:
 def _judged(
     results: Results, reference: RunResult, last: RunResult, legs: Sequence[Leg]
 ) -> Leg:
-    """Return what a leg shows. Raises Inconclusive if an artifact of it could not be compared."""
+    """Compare a leg with the reference. Raises Inconclusive if one of its artifacts could not be
+    compared."""
     ended = last.outcome != PREEMPTED
     artifacts: list[Divergence] = []
     if ended:
@@ -215,7 +219,7 @@ def _judged(
 
 
 class _Stop:
-    """Ends a leg at its checkpoint, or where `train.steps` stopped the reference."""
+    """Ends a leg at its checkpoint, or at the step at which `train.steps` stopped the reference."""
 
     def __init__(self, reference: RunResult, *, is_first: bool) -> None:
         self.reference = processes(reference.traces)
@@ -224,7 +228,7 @@ class _Stop:
         self.begins = 0 if is_first else None
 
     def tick(self, traces: Sequence[Trace]) -> str | None:
-        """Return why the leg has done enough; None if it has not."""
+        """Return the reason to end the leg now; None if it must continue."""
         if any(trace.preempted for trace in traces):
             return PREEMPTED
         trained = processes(traces)
@@ -238,14 +242,14 @@ class _Stop:
 
 
 def failures(found: Resumed | None) -> Iterator[Reason]:
-    """Yield why a resumed training is not the same."""
+    """Yield the reasons why a resumed training differs."""
     legs = found.legs if found else ()
     for before, leg in pairwise(legs):
         if leg.number > 2 and leg.begins == before.begins:
             yield Reason(
                 "resume/no-progress",
-                f"it goes back to step {leg.begins} each time it goes on: it never gets on",
-                f"let it save a newer checkpoint than the one that it went on from {_PAGE}",
+                f"it restarts at step {leg.begins} each time it resumes: it makes no progress",
+                f"let it save a newer checkpoint than the one that it resumed from {_PAGE}",
             )
         lost = [item.message for item in leg.not_restored]
         if any(item.component == "checkpoint" for item in leg.not_restored):
@@ -253,7 +257,7 @@ def failures(found: Resumed | None) -> Iterator[Reason]:
                 "resume/half-written",
                 f"after step {before.ends - 1} a preemption loses the checkpoint: "
                 f"{'; '.join(lost)}",
-                f"write the checkpoint beside the last one, then rename it {_PAGE}",
+                f"write the checkpoint to another file, then rename it {_PAGE}",
             )
         elif not leg.identical:
             first = leg.first_divergence
@@ -268,26 +272,26 @@ def failures(found: Resumed | None) -> Iterator[Reason]:
     if legs and not legs[0].identical:
         yield Reason(
             "resume/first-leg",
-            "the run that was to be stopped diverged before it was",
-            "run the gate again: two runs alone did not show it",
+            "the first leg diverged before it was stopped",
+            "run the gate again: the two runs before did not show this divergence",
         )
 
 
 def unanswered(found: Resumed, checkpoint: str) -> Iterator[Reason]:
-    """Yield why it could not be seen whether the training goes on as it should."""
+    """Yield the reasons why it is unknown whether the training resumes correctly."""
     if found.broken is not None:
         run = found.broken
         raised = last_exception(run.ended.tail)
         yield Reason(
             "resume/crashed",
             f"{run.request.name}: {run.problem}" + (f": {raised}" if raised else ""),
-            f"see whether {checkpoint} is whole, and whether the command reads it {_PAGE}",
+            f"check that {checkpoint} is complete, and that the command reads it {_PAGE}",
         )
     elif found.problem:
         yield Reason(
             "resume/crashed",
             f"not every leg could be run and compared: {found.problem}",
-            f"mend what it names, and run the gate again {_PAGE}",
+            f"fix that, and run the gate again {_PAGE}",
         )
     elif len(found.legs) == 1 and found.legs[0].identical:
         yield Reason(

@@ -1,5 +1,5 @@
-"""What a training that is repeatable but not robust depends on: does the runs that the search asks
-for, each compared with the first."""
+"""Finds what a training depends on that is repeatable but not robust: does the runs that the search
+asks for, and compares each with the first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Used
 
-# experiments that are always done: varied in nothing, and in all of it again
+# Two experiments are always done: one varies nothing, one varies everything again.
 _FOR_THE_VERDICT = 2
 _WATCH = {"watch": True, "surroundings": True}
 _USES = {called(name) for name in SURROUNDINGS}  # the names of those uses in a trace
@@ -45,9 +45,9 @@ _NOTHING = frozenset[str]()
 
 
 def robustness_of(results: Results, watch: Watch) -> tuple[Diagnosis | None, Results]:
-    """Return which of what was varied a run depends on, if the plain runs of its seed are the same
-    and the varied one is not; None if there is no such run. And the results: where a varied run
-    differs or fails by chance, its training is not repeatable after all."""
+    """Return a diagnosis of which varied thing a run depends on; None unless the plain runs of a
+    seed agree and its varied run differs. Return the results too: they change if a varied run
+    differed or failed by chance, since then the training is not repeatable."""
     diagnosis = None
     for broken in results.not_robust:
         if not results.interrupted:
@@ -72,8 +72,8 @@ def diagnose_alone(
     on_results: Callable[[Results], None],
     on_pair: OnPair,
 ) -> tuple[Results, Diagnosis | None]:
-    """Return the deterministic runs alone, of which `on_results` is told, and if they diverge, why.
-    Data is not verified, nothing is judged."""
+    """Do only the deterministic runs, and call `on_results` with them. If they diverge, return why.
+    Data is not verified, and there is no verdict."""
     job = prepare(written, options, watch)
     with gate_folder(job) as folder:
         requests = gate_runs(job.spec)
@@ -85,7 +85,7 @@ def diagnose_alone(
 
 
 def not_robust(dependence: Diagnosis | None) -> Finding | None:
-    """Return what the check says of a dependence."""
+    """Return the finding of `random-state/robust` about a dependence."""
     if dependence is None:
         return None
     causes = (dependence, *dependence.also)
@@ -100,15 +100,16 @@ def not_robust(dependence: Diagnosis | None) -> Finding | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Experiment(Outcome):
-    """With the run, and how it compares with the first of its seed; None if it ended badly and that
-    is not the training's own doing."""
+    """An outcome with its run and the comparison with the seed's first run. The comparison is None
+    if the run ended badly for a reason outside the training."""
 
     run: RunResult
     comparison: Comparison | None
 
 
 class _Search:
-    """The experiments about one varied run. A `brief` one only tells chance from dependence."""
+    """The experiments about one varied run. A `brief` search only decides whether it differs by
+    chance."""
 
     def __init__(
         self, results: Results, broken: Varied, watch: Watch, *, brief: bool
@@ -125,7 +126,7 @@ class _Search:
         self.tolerance = spec.determinism.tolerance
         self.first = results.by_name[request.second_of]
         self.until = 10**9  # the step at which the varied run diverged
-        # that an experiment needs; None: all, and what the training leaves at its end
+        # steps that an experiment needs; None: all, and the state and artifacts at the end
         self.steps = None
         self.place = f"in how it ends ({broken.run.problem})"
         compared = broken.comparison
@@ -142,7 +143,7 @@ class _Search:
             watch.said(f"robustness: what does {request.name} depend on?")
 
     def look_into(self) -> tuple[Diagnosis | None, Results]:
-        """Return what the run depends on, with the line that it reached, and the results."""
+        """Return what the run depends on, with the line that reads it, and the results."""
         results = self.results
         broken = self.broken.run
         names = sorted(self.varied, key=results.spec.robustness.vary.index)
@@ -161,17 +162,17 @@ class _Search:
         if diagnosis:
             seconds = round(monotonic() - self.began, 3)
             return replace(diagnosis, runs=self.done, seconds=seconds), results
-        # a failure is one next to the run that is varied in the same and comes through
+        # If the varied run failed, compare it with the run that varies the same and succeeded.
         again = self.experiments[self.varied].run
         proof = self.broken.comparison or compare_crashed(again, broken)
         return None, self.by_chance(broken, proof)
 
     def experiment(self, varied: frozenset[str]) -> Outcome:
-        """Do one run that is varied in these."""
+        """Do one run in which these are varied."""
         result = self.run(varied, {"factors": _WATCH}, self.seconds)
         comparison = self.compare(result)
         differs = not result.good
-        # a failure is explained by one that fails too
+        # If the varied run failed, only another failure explains it, not another result.
         if comparison and (self.broken.comparison or not varied):
             differs = differs or not self.results.same(comparison)
         self.experiments[varied] = _Experiment(
@@ -185,7 +186,7 @@ class _Search:
     def run(
         self, varied: frozenset[str], probe: Mapping[str, object], seconds: float
     ) -> RunResult:
-        """Do one run. Raises Exhausted if no more may be done."""
+        """Do one run. Raises Exhausted if the runs or the time are used up."""
         late = self.done >= self.most or monotonic() - self.began > seconds
         if late and self.done >= _FOR_THE_VERDICT:
             raise Exhausted
@@ -194,7 +195,7 @@ class _Search:
         self.watch.said(f"robustness: one run with {names} varied")
         arm = self.first.arm
         results = self.results
-        # which asks how far the final weights are apart
+        # The tolerance needs the distance of the final weights.
         final = self.tolerance is not None
         request = RunRequest(
             name=f"robustness-{arm.seed}-{self.done}",
@@ -208,7 +209,7 @@ class _Search:
         return run(results.spec, results.folder, request)
 
     def compare(self, result: RunResult) -> Comparison | None:
-        """Compare an experiment's run with the first, in the steps that both took."""
+        """Compare an experiment's run with the first run, in the steps that both made."""
         first = self.first
         steps = self.steps
         if not result.good:
@@ -218,13 +219,13 @@ class _Search:
         return compare_pair(first, result, self.results.reader)[0]
 
     def line_of(self, name: str) -> Used | None:
-        """Return the line that a varied name reached: the first whose values differ if no use of it
-        is seen; of those that read the clock, of which most only log, the one that decides if it
-        alone is varied."""
+        """Return the line that reads a varied name. If its uses cannot be watched, this is the
+        first line whose values differ. Many lines read the clock only to log it, so for the clock
+        it is the line that decides when it alone is varied."""
         alone = frozenset({name})
         plain, varied = (self.experiments.get(item) for item in (_NOTHING, alone))
         if not called(name):
-            # what decides is known, and a name without a line helps nobody: take the time
+            # The cause is known, and without its line it helps nobody: ignore the time limit.
             probe = {"factors": {}, "lines": self.until}
             first, second = (self.run(item, probe, inf) for item in (_NOTHING, alone))
             return first_difference(uses_of(first, LINES), uses_of(second, LINES))
@@ -240,9 +241,9 @@ class _Search:
         return None
 
     def by_chance(self, result: RunResult, proof: Comparison | None) -> Results:
-        """Return the results if `result`, compared in `proof`, shows that nothing which was varied
-        explains the varied run. A run that ended badly is one of the gate's runs from here on, so
-        that the report has its log."""
+        """Return the results after `result`, compared in `proof`, has shown that the varied run
+        differs by chance. A run that ended badly is added to the gate's runs, so that the report
+        has its log."""
         results = self.results
         broken = self.broken
         seed = self.first.arm.seed
@@ -258,7 +259,7 @@ class _Search:
 
 
 def _cut_off(run: RunResult, steps: int) -> RunResult:
-    """Return the run as it was after so many steps, when it had left no artifact."""
+    """Return the run cut off after so many steps, without artifacts."""
     traces = tuple(
         replace(
             trace,

@@ -44,8 +44,8 @@ def run_gate(spec: Spec, options: Options, watch: Watch) -> Report:
 
 
 def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry | None]:
-    """Gate one spec, as `run_gate` does: prepare, run, compare, diagnose, check, report. Return
-    what a baseline would record of bitwise identical runs as well."""
+    """Gate one spec: prepare, run, compare, diagnose, check, report. Return also the baseline
+    entry, if the runs are bitwise identical."""
     job = prepare(written, options, watch)
     with gather_ahead(job) as ahead, gate_folder(job) as folder:
         results = _run(job, folder, ahead)
@@ -93,7 +93,7 @@ def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:
         fail_fast=job.options.fail_fast,
         sound=ahead.is_sound,
     )
-    # Ctrl-C before the data was verified: a report would have to wait for it
+    # Ctrl-C before the data is verified ends at once: a report would have to wait for the data.
     if results.interrupted == INTERRUPTED and not ahead.is_ready():
         raise KeyboardInterrupt
     if job.options.keep_traces:

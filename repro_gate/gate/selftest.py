@@ -1,9 +1,9 @@
-"""`repro-gate selftest`: whether the gate, on this machine and with this training, finds a fault
-that is put in on purpose.
+"""`repro-gate selftest`: puts faults into this training on this machine, and shows whether the gate
+finds them.
 
-A clean pair first, which must be identical. Then one more run for each fault, compared with the
-first by the gate's own comparison, checks and verdict. A fault is caught where it was put in, or it
-is not caught.
+A clean pair runs first and must be identical. Then each fault gets one more run, which the gate's
+own comparison, checks and verdict compare with the first. A fault counts as caught only if the gate
+finds it at the place where it was put in.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from repro_gate.runs.workspaces import GateFolder
 from repro_gate.spec.model import Spec
 
 STEPS = 6  # of a run, unless the command line says otherwise
-_RACES = 4  # runs with a racing operator, which may give the same result twice
-_NOTE = "fault"  # id of the probe's note that says what it did
+_RACES = 4  # runs with a racing operator: two of them may agree by luck
+_NOTE = "fault"  # id of the note in which the probe describes the fault
 Outcome = Literal["caught", "not caught", "not applicable", "inconclusive"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One fault: where it was `put`, how the gate found it, and whether that is right. `why` says
-    what a person should know."""
+    """One fault: where it was `put` in, where the gate `found` it, and the outcome. `why` explains
+    the outcome."""
 
     fault: str = ""
     outcome: Outcome = "inconclusive"
@@ -53,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class SelfTest:
-    """What a self-test came to: one row for each fault that was asked for, of `steps` optimizer
+    """The result of a self-test: one row for each requested fault. Each run made `steps` optimizer
     steps with `seed`."""
 
     seed: int
@@ -63,8 +63,8 @@ class SelfTest:
 
     @property
     def exit_code(self) -> int:
-        """Return 0: all were caught that apply, the weight among them; 1: one was not; 3: one could
-        not be tried, or none applies."""
+        """Return 0 if every applicable fault was caught, the weight among them; 1 if one was not
+        caught; 3 if one could not be tried, or none applies."""
         outcomes = [row.outcome for row in self.rows]
         if "not caught" in outcomes:
             return 1
@@ -80,8 +80,8 @@ def selftest(
     faults: Sequence[str] = (),
     steps: int | None = None,
 ) -> SelfTest:
-    """Try these faults, all if none is named, in runs of `steps`. Raises Inconclusive if the clean
-    runs are not the same."""
+    """Try these faults, or all, in runs of `steps` steps. Raises Inconclusive if the clean runs
+    differ."""
     began = monotonic()
     job = prepare(written, options, watch)
     with gate_folder(job) as folder:
@@ -103,8 +103,8 @@ def selftest(
 
 
 def judge(put: Place, comparison: Comparison, clean: Results, faulty: RunResult) -> Row:
-    """Return whether the gate's verdict on a clean and a faulty run names the fault where it was
-    put in."""
+    """Compare a clean with a faulty run. The fault is caught if the gate names it at the place
+    where it was put in."""
     first = comparison.first_divergence
     pair = (clean.runs[0], faulty)
     evidence = Evidence(
@@ -118,7 +118,7 @@ def judge(put: Place, comparison: Comparison, clean: Results, faulty: RunResult)
     flags = flags_effective(evidence)
     generators = generators_equal(evidence)
     seed = clean.spec.seed
-    # what else the clean runs came to, a file that they did not write say, is not judged
+    # Judge this pair alone: other problems of the clean runs, such as a missing file, do not count.
     results = Results(
         spec=clean.spec,
         folder=clean.folder,
@@ -143,7 +143,7 @@ def judge(put: Place, comparison: Comparison, clean: Results, faulty: RunResult)
         return replace(row, why="the gate finds no difference")
     if "determinism/diverged" in ids and _there(put, first):
         return replace(row, outcome="caught")
-    return replace(row, why="the gate finds it in another place")
+    return replace(row, why="the gate finds a difference, but in another place")
 
 
 def _there(put: Place, first: Divergence) -> bool:
@@ -154,7 +154,7 @@ def _there(put: Place, first: Divergence) -> bool:
 
 
 def _by_check(row: Row, result: CheckResult, line: str) -> Row:
-    """Return the row of a fault that a check names in its evidence, if it fails or warns."""
+    """Return the row, as caught if the check fails or warns and its evidence has this line."""
     for item in result.evidence if result.status in ("fail", "warn") else ():
         if item.text.startswith(line):
             why = "; ".join(filter(None, (str(item), row.why)))
@@ -163,8 +163,8 @@ def _by_check(row: Row, result: CheckResult, line: str) -> Row:
 
 
 def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
-    """Return the clean pair. Raises Inconclusive if it cannot be compared, or diverges: no fault
-    would stand out."""
+    """Return the clean pair. Raises Inconclusive if it cannot be compared or diverges, since then
+    no fault could be recognized."""
     seed = spec.seed
     arm = arms.deterministic(seed, arms.allowed(spec), spec.train.steps)
     first = RunRequest(name="clean-1", arm=arm, collect=True)
@@ -178,9 +178,7 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     bad = next((item for item in clean.runs if not item.good), None)
     if comparison and comparison.first_divergence:
         place = sentence(comparison.first_divergence)
-        why = (
-            f"two clean runs diverge {place}, so that no fault of ours would stand out"
-        )
+        why = f"two clean runs diverge {place}, so no fault could be recognized"
         remedy = (
             "make the gate pass first: `repro-gate diagnose` says why the runs diverge"
         )
@@ -194,15 +192,14 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
 
 @dataclass(frozen=True)
 class _Trial:
-    """The runs of a self-test: `whole` is the spec as it stands, `clean` the pair of fewer
-    steps."""
+    """The runs of a self-test: `whole` is the unchanged spec, `clean` the pair with fewer steps."""
 
     whole: Spec
     watch: Watch
     clean: Results
 
     def row(self, fault: str) -> Row:
-        """Put one fault in, and see how it is found."""
+        """Put one fault in, and judge whether the gate finds it."""
         began = monotonic()
         self.watch.said(f"{fault}: {FAULTS[fault]}")
         row = self._checkpoint() if fault == "checkpoint" else self._by_probe(fault)
@@ -212,8 +209,8 @@ class _Trial:
         return replace(row, fault=fault, seconds=round(monotonic() - began, 3))
 
     def _by_probe(self, fault: str) -> Row:
-        """Compare a run with a fault with the clean one; of the race, two that came to other
-        results, for a run that does not race has no such operator."""
+        """Compare a faulty run with the clean one. For the race, compare two racing runs with
+        different results: the clean run lacks the racing operator."""
         put = place_of_fault(fault, self.clean.runs[0])
         if isinstance(put, str):
             return Row(outcome="not applicable", why=put)
@@ -224,28 +221,28 @@ class _Trial:
             if not faulty.good:
                 return _useless(faulty, put)
             if not _notes(faulty):
-                return Row(why="the probe did not come to put it in", put=put)
+                return Row(why="the probe could not put the fault in", put=put)
             if first is None:
                 first = faulty
             elif _notes(first) != _notes(faulty):
                 return self._judged(put, first, faulty)
-        why = f"the threads came to the same result in all of {_RACES} runs: nothing is shown"
+        why = f"the threads gave the same result in all {_RACES} runs, so nothing is shown"
         return Row(why=why, put=put)
 
     def _checkpoint(self) -> Row:
-        """Damage a file after its run; if the short runs write none, that takes two whole ones."""
+        """Damage an artifact after its run. If the short runs write none, do two full runs."""
         spec = self.clean.spec
         clean = self.clean.runs[0]
         name = checkpoint_of(clean)
         if not name and spec.capture.artifacts and spec.train != self.whole.train:
-            self.watch.said("  the short runs write no artifact: two whole runs")
+            self.watch.said("  the short runs write no artifact: two full runs follow")
             spec = self.whole
             clean = self._run(spec, "clean-whole", {})
             if not clean.good:
                 return _useless(clean)
             name = checkpoint_of(clean)
         if name is None:
-            why = "no file matches capture.artifacts after a run"
+            why = "no run wrote a file that matches capture.artifacts"
             return Row(outcome="not applicable", why=why)
         put = Place(step=clean.steps - 1, kind="artifact", name=name)
         faulty = self._run(spec, "selftest-checkpoint", {})
@@ -268,11 +265,11 @@ class _Trial:
 
 
 def _useless(faulty: RunResult, put: Place | None = None) -> Row:
-    """Return the row of a run that ended badly: that shows nothing of the gate."""
+    """Return the row for a run that ended badly, which proves nothing about the gate."""
     return Row(why=f"its run {faulty.outcome}: {faulty.problem}", put=put)
 
 
 def _notes(faulty: RunResult) -> list[str]:
-    """Return what the probe says of the fault that it put in."""
+    """Return the probe's notes about the fault that it put in."""
     notes = (note for trace in faulty.traces for note in trace.notes)
     return [message for identifier, message in notes if identifier == _NOTE]

@@ -1,8 +1,8 @@
-"""From what was found to the verdict: which reasons speak for `fail`, which for `inconclusive`, and
-what is worth knowing besides. Pure.
+"""Decides the verdict: which reasons lead to `fail` or `inconclusive`, and which notes change
+nothing. Pure.
 
-Proof that training is not reproducible outranks a run that could not be had: where both stand, the
-verdict is `fail` and both are said.
+Proof that training is not reproducible outranks a run that is missing: if a gate run has both, the
+verdict is `fail` and both reasons are reported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from repro_gate.runs.reading import Uncompared
 from repro_gate.runs.results import Results
 
 Reasons = Iterator[Reason]
-# notes of the probe that say the same of every run
+# The probe writes these notes for every run, so they do not name one.
 _OF_ALL_RUNS = ("steps", "whole-run")
 _SHOWN = 3  # lines of a check's evidence in its reason
 _CAUSES = f"({DOCS_URL}/causes/README.md)"
@@ -41,35 +41,35 @@ _NOT_COMPARED = Reason(
     "baseline/not-compared",
     "cannot compare this gate run with the baseline: its runs were not compared, are not bitwise "
     "identical, or did not train the checkout's code",
-    "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at `notice`",
+    "make the runs bitwise identical first, or leave `baseline.on-change` at `notice`",
 )
 _NONFINITE = (
-    "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: "
+    "initialize the named tensors (torch.empty only reserves memory), or allow it: `determinism: "
     "{allow-nonfinite: true}`"
 )
-# training elsewhere says nothing about the device that the spec requires
+# A training on another device proves nothing about the required one, so this is no `fail`.
 REQUIRED_DEVICE = "hardware/device"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What the verdict rests on: what the runs came to, the checks, and what was compared."""
+    """Everything that the verdict is decided from: the runs, the checks and the comparisons."""
 
     results: Results
     checklist: tuple[CheckResult, ...] = ()
     cost: Cost | None = None
-    bare: RunResult | None = None  # of a training that crashed, without the gate
-    # data that git ignores -> where a training that crashed names it
+    bare: RunResult | None = None  # the run without the gate, if the training crashed
+    # git-ignored data -> the place at which a crashed training names it
     ignored: Mapping[str, str] = field(default_factory=dict)
-    diagnosis: Diagnosis | None = None  # why the first seed that diverged did so
-    # None as well if the result is to be recorded
+    diagnosis: Diagnosis | None = None  # of the first seed that diverged
+    # None also if the gate run records a new baseline
     baseline: BaselineFinding | None = None
-    # a baseline that is there says nothing about this gate run
+    # there is a baseline, but this gate run cannot be compared with it
     not_compared: bool = False
     against: AgainstFinding | None = None
     resumed: Resumed | None = None  # None if the spec has no `resume`
     equivalences: Equivalences = field(default_factory=Equivalences)
-    # what the workspaces lack, what could not be read, and why
+    # what is missing in the workspaces, and what could not be read and why
     remarks: tuple[str, ...] = ()
 
 
@@ -112,7 +112,7 @@ def _of_check(item: CheckResult) -> Reason:
 
 
 def _diverged(findings: Findings) -> Reasons:
-    """Yield a reason for each seed whose runs are not the same."""
+    """Yield a reason for each seed whose runs differ."""
     results = findings.results
     settings = results.spec.determinism
     allowed = ", ".join(item.flag for item in settings.allow)
@@ -123,14 +123,14 @@ def _diverged(findings: Findings) -> Reasons:
         runs = f"two runs with seed {seed} and {flags}"
         if first is None:
             continue
-        # a crash in one of the runs, or in each at another step, is all that tells them apart
+        # The runs differ only in that one crashed, or that they crashed at different steps.
         crashes = map(crashed_by_itself, results.of_seed(seed))
         if (first.kind, first.name) == ("optimizer", STEPS) and any(crashes):
             yield Reason(
                 "determinism/crashed",
                 f"{runs} ended differently: {first.detail}",
-                "see the exception; up to it the runs are bitwise identical, so look at what it "
-                f"depends on {_CAUSES}",
+                "see the exception: the runs are bitwise identical up to it, so look for what "
+                f"raises it {_CAUSES}",
             )
         elif settings.tolerance is None:
             yield Reason(
@@ -150,8 +150,9 @@ def _diverged(findings: Findings) -> Reasons:
 
 
 def never_finite(results: Results) -> tuple[str, ...]:
-    """Return a sentence for each kind of number that was never finite in a deterministic run: it
-    repeats whatever the training does, so such a run shows nothing. None if the spec allows it."""
+    """Return a sentence for each kind of number that was never finite in a deterministic run. NaN
+    equals NaN whatever the training does, so such a run proves nothing. Empty if the spec allows
+    it."""
     default = next(iter(results.default_traces), None)
     sentences = dict[str, None]()
     if not results.spec.determinism.allow_nonfinite:
@@ -163,8 +164,8 @@ def never_finite(results: Results) -> tuple[str, ...]:
 
 
 def _too_slow(findings: Findings) -> Reasons:
-    """Yield a reason for each limit of the spec that the cost, or a change of it, is above with its
-    whole interval."""
+    """Yield a reason for each limit of the spec that the cost, or its change, exceeds. It exceeds a
+    limit if its whole interval lies above it."""
     limits = findings.results.spec.cost
     cost = findings.cost
     against = findings.against
@@ -180,22 +181,19 @@ def _too_slow(findings: Findings) -> Reasons:
         )
     for item in against.speed if against else ():
         if against and item.arm == "deterministic":
-            what = (
-                f"with the flags a step is slower than at {against.ref} by "
-                f"{item.slower_pct:.1f} %"
-            )
+            what = f"with the flags a step is {item.slower_pct:.1f} % slower than at {against.ref}"
             remedy = "make the change cheaper, or raise cost.max-regression-percent"
             limit = limits.max_regression_percent
             measured.append(("cost/regression", what, item.ci95, limit, remedy))
     for identifier, what, (low, high), limit, remedy in measured:
         if limit is not None and low > limit:
             interval = f"(95 % interval {low:+.1f} … {high:+.1f} %)"
-            message = f"{what} {interval}, {limit:g} % is allowed"
+            message = f"{what} {interval}; the limit is {limit:g} %"
             yield Reason(identifier, message, remedy)
 
 
 def _changed(findings: Findings) -> Reasons:
-    """Yield a reason for a result that is not the recorded one, or not the other ref's."""
+    """Yield a reason if the result differs from the baseline, or from the other ref's."""
     baseline = findings.baseline
     against = findings.against
     strict = findings.results.spec.baseline.on_change == "fail"
@@ -225,12 +223,13 @@ def _unanswered(findings: Findings) -> Reasons:
         yield Reason(
             "against/inconclusive",
             f"--against {against.ref}: {against.message}",
-            "that ref's own runs must be reproducible first; or drop --against",
+            "make the runs of that ref reproducible first, or drop --against",
         )
 
 
 def _not_run(findings: Findings, known: Sequence[Reason]) -> Reasons:
-    """Yield a reason for each thing that could not be had; `known` are the reasons until then."""
+    """Yield a reason for each thing that could not be measured or compared. `known` are the reasons
+    found before."""
     results = findings.results
     empty = _recorded_nothing(results)
     badly = _ended_badly(findings)
@@ -240,8 +239,8 @@ def _not_run(findings: Findings, known: Sequence[Reason]) -> Reasons:
     if empty or not (is_explained or results.comparisons or any(failed)):
         yield Reason(
             "run/nothing-compared",
-            "no two runs recorded anything but generator states that could be compared",
-            "record what is to be the same: repro_gate.record(name, value)",
+            "the runs recorded nothing that can be compared, except generator states",
+            "record the values that must be equal: repro_gate.record(name, value)",
         )
     elif results.runs and results.spec.cost.max_percent is not None:
         yield from _cost_not_measured(findings)
@@ -249,8 +248,8 @@ def _not_run(findings: Findings, known: Sequence[Reason]) -> Reasons:
         yield Reason(
             "artifact/missing",
             note,
-            "correct capture.artifacts, or leave train.steps out where the file is written at the "
-            "end",
+            "correct capture.artifacts, or leave train.steps out if the training writes the file "
+            "at its end",
         )
     yield from (
         _uncompared(item) for item in results.uncompared if empty or not item.same
@@ -269,8 +268,8 @@ def _uncompared(item: Uncompared) -> Reason:
 
 
 def _ended_badly(findings: Findings) -> list[Reason]:
-    """Return a reason for each way in which runs ended badly, but for those of which
-    `random-state/robust` tells, and one for git-ignored data that may explain a crash."""
+    """Return a reason for each way in which runs ended badly, except the runs that
+    `random-state/robust` reports, and one for git-ignored data that may explain a crash."""
     names = defaultdict[tuple[str, str, str], list[str]](list)
     for run in findings.results.runs:
         if run.log_matters and run.name not in findings.results.fragile:
@@ -297,33 +296,33 @@ def _ended_badly(findings: Findings) -> list[Reason]:
     crashes.append(
         Reason(
             "run/ignored-data",
-            "no workspace has what git ignores, the likeliest cause of the crash if the training "
-            f"needs it: {paths}",
-            f"declare what it reads in the spec: `data: [{items}]`",
+            "workspaces lack files that git ignores; if the training needs these, that is the "
+            f"likeliest cause of the crash: {paths}",
+            f"declare the data in the spec: `data: [{items}]`",
         )
     )
     return crashes
 
 
 def _without_gate(run: RunResult, bare: RunResult | None) -> tuple[str, str]:
-    """Return whether a crash shows without the gate too, as a clause, and what to do then; empty if
-    nobody knows."""
-    # the run without the gate has the seed of the deterministic ones
+    """Return a clause that says whether the training crashes without the gate too, and the remedy;
+    both empty if that is not known."""
+    # The run without the gate has the seed of the deterministic runs, not of the reseeded one.
     is_like_it = run.arm.name == "deterministic"
     if bare is None or not is_like_it or run.outcome not in ("crashed", "killed"):
         return "", ""
     if _crashes(bare):
         ours = last_exception(run.ended.tail)
         theirs = last_exception(bare.ended.tail)
-        other = f", there by {theirs}" if theirs and ours != theirs else ""
+        other = f", but with {theirs}" if theirs and ours != theirs else ""
         remedy = f"it crashes without the gate too{other}; {run.remedy}"
         return ", without the gate too", remedy
-    end = "it came to its end"
+    end = "it ran to its end"
     if bare.ended.timed_out:
         end = f"it was still running after {bare.ended.seconds:.0f} s"
     remedy = (
-        f"without the gate {end}: leave out one flag after another (`determinism.allow`); if it "
-        "crashes with all of them left out, the probe is to blame: please report the log's end at "
+        f"without the gate {end}: switch off one flag after another (`determinism.allow`); if it "
+        "crashes with all flags off, the probe is to blame: please report the end of the log at "
         f"{ISSUES_URL}"
     )
     return ", only with the gate", remedy
@@ -335,8 +334,7 @@ def _crashes(bare: RunResult) -> bool:
 
 
 def _recorded_nothing(results: Results) -> bool:
-    """Return whether the runs of a seed were compared in generator states alone, and no such states
-    differ."""
+    """Return whether the runs of a seed recorded only generator states, and these are equal."""
     empty = [
         item
         for item in results.comparisons.values()
@@ -348,29 +346,29 @@ def _recorded_nothing(results: Results) -> bool:
 
 
 def _cost_not_measured(findings: Findings) -> Reasons:
-    """Yield the reason if the cost was to be measured and could not be, though no run ended
-    badly."""
+    """Yield a reason if the spec asks for the cost and it could not be measured, though no run
+    ended badly."""
     results = findings.results
     is_whole = not (results.stopped_early or results.interrupted)
     is_lacking = findings.cost is None and results.spec.cost.measure
     if is_lacking and is_whole and all(run.good for run in results.runs):
         yield Reason(
             "cost/not-measured",
-            "the cost was not measured: each run needs 3 steps after the "
-            f"{results.spec.train.warmup} of its warm-up",
+            "the cost was not measured: each run needs 3 steps after its "
+            f"{results.spec.train.warmup} warm-up steps",
             "raise train.steps or lower train.warmup",
         )
 
 
 def _uncovered(checklist: Sequence[CheckResult]) -> Reasons:
-    """Yield a reason for each category without a check that passed: a waiver shows nothing, and a
-    failure is a reason of its own."""
+    """Yield a reason for each category in which no check passed or failed: a waived check proves
+    nothing, and a failed check has its own reason."""
     covered = {item.category for item in checklist if item.status in ("pass", "fail")}
     for category in CATEGORIES:
         if category not in covered:
             yield Reason(
                 "checklist/uncovered",
-                f"category {category} has no passing check; each needs at least one",
+                f"no check of category {category} passed; each category needs at least one",
                 "the checklist says what each of its checks needs",
             )
 
@@ -388,7 +386,9 @@ def _notes(findings: Findings) -> Reasons:
         yield Reason(name, *texts)
     for run in results.runs:
         if count := run.ended.left_running:
-            message = f"run {run.name} left {count} processes running; they were ended"
+            message = (
+                f"run {run.name} left {count} processes running; the gate ended them"
+            )
             yield Reason("run/left-running", message)
         for trace in run.traces:
             for identifier, message in trace.notes:
@@ -404,9 +404,7 @@ def _notes(findings: Findings) -> Reasons:
             )
     if results.stopped_early:
         unmeasured = ", so the cost was not measured" if findings.cost is None else ""
-        message = (
-            f"the runs after the divergence were left out (--fail-fast){unmeasured}"
-        )
+        message = f"no run was done after the divergence (--fail-fast){unmeasured}"
         yield Reason("run/fail-fast", message)
     if spec.cost.max_percent is None:
         yield from _cost_not_measured(findings)

@@ -1,9 +1,9 @@
-"""Which checks a change weakens compared with its base: in `repro.yml`, by one table, and in
+"""Lists the checks that a change weakens compared with its base, in `repro.yml` by one table and in
 `repro.baseline.yml`. Pure.
 
-What asks for more, and what asks for something else of the same weight (another seed, a newer image
-digest), is not listed. Listed without a direction are: what is run, its environment, the bytes of
-declared data, the lockfile and the GPUs; `python train.py` -> `true` is the simplest cheat.
+Stricter values are not listed, nor are values of equal strictness (another seed, a newer image
+digest). Any change is listed of the command, its environment, the declared data, the lockfile and
+the GPUs: `python train.py` -> `true` is the simplest cheat.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from repro_gate.spec.errors import KeyPath, escaped, shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 
-_MOST = 20  # names of one key that are listed, so that a flood of them hides nothing
-# of a seed, beside its artifacts
+_MOST = 20  # names listed for one key, so that a flood of them hides no other key
+# the recorded results of a seed, without its artifacts
 _OUTCOME = ("steps", "losses", "weights", "optimizer")
 _PARTS = 5  # parts of a recorded result in a sentence
 
 
 def _falls(*order: object) -> Callable[[Any, Any], bool]:
-    """Return the rule for values that ask for more the later they stand in this order."""
+    """Return the rule for values that are listed from lenient to strict."""
     return lambda before, after: order.index(after) < order.index(before)
 
 
 def _is_another(before: object, after: object) -> bool:
-    """Return whether what was asked for is gone or another."""
+    """Return whether a requirement was dropped or changed."""
     return before is not None and before != after
 
 
@@ -43,7 +43,7 @@ def _rises(before: Any, after: Any) -> bool:
 
 
 def _drops(before: Any, after: Any) -> bool:
-    """Return whether less of something is asked for; None asks for all."""
+    """Return whether less is required; None requires all."""
     return _rises(after, before)
 
 
@@ -52,23 +52,23 @@ def _is_granted(before: Any, after: Any) -> bool:
     return after is not None and (before is None or after > before)
 
 
-# (key of the spec, rule, sentence): who judges and how strictly, then what is run and recorded.
-# `{}` is the name of an item below the key.
+# (key of the spec, rule, sentence): first who judges and how strictly, then what is run and
+# recorded. `{}` is the name of an item below the key.
 _TABLE = (
     (
         "baseline.on-change",
         _falls("notice", "fail"),
-        "other results than recorded no longer fail",
+        "results that differ from the baseline no longer fail",
     ),
     ("policy", _falls("head", "base"), "a change would be judged by its own spec"),
     (
         "checklist.profile",
         _falls("basic", "strict"),
-        "what is missing warns and no longer fails",
+        "a missing thing only warns and no longer fails",
     ),
-    ("checklist.waive", _is_granted, "{} is waived, or for longer"),
+    ("checklist.waive", _is_granted, "{} is waived, or waived for longer"),
     ("checklist.severity", _falls("warn", None, "fail"), "{} has a lower severity"),
-    ("determinism.allow", _is_granted, "now leaves off {}"),
+    ("determinism.allow", _is_granted, "the flag {} is now off"),
     (
         "determinism.allow-nonfinite",
         _falls(True, False),
@@ -77,23 +77,23 @@ _TABLE = (
     ("determinism.repeat", _drops, "fewer deterministic runs are compared"),
     ("determinism.compare", _is_granted, "the tolerance for {} was raised"),
     ("robustness.vary", _is_another, "the second run is no longer varied in {}"),
-    ("train.run", ne, "what is run changed"),
-    ("train.snippet", ne, "what is run changed"),
+    ("train.run", ne, "the training command changed"),
+    ("train.snippet", ne, "the training code changed"),
     ("train.working-directory", ne, "training starts in another folder"),
     ("train.steps", _drops, "fewer optimizer steps are run and compared"),
     ("train.env", ne, "the training's environment changed in {}"),
     ("random-state.seeds", _drops, "fewer seeds are declared"),
-    ("capture.every", _rises, "compared steps are further apart"),
-    ("capture.artifacts", _is_another, "no longer compares every file of {}"),
-    ("resume", _is_another, "how training goes on is compared otherwise: {}"),
-    ("equivalent", _is_another, "the way {} is compared otherwise, or no more"),
+    ("capture.every", _rises, "fewer steps are compared"),
+    ("capture.artifacts", _is_another, "not every file of {} is compared any more"),
+    ("resume", _is_another, "the test of resuming changed in {}"),
+    ("equivalent", _is_another, "the way {} is compared differently, or no longer"),
     (
         "cost.measure",
         _falls(False, True),
-        "what determinism costs is no longer measured",
+        "the cost of determinism is no longer measured",
     ),
-    ("cost.max-percent", _rises, "the budget of determinism was raised"),
-    ("cost.max-regression-percent", _rises, "the budget of a regression was raised"),
+    ("cost.max-percent", _rises, "the limit for the cost was raised"),
+    ("cost.max-regression-percent", _rises, "the limit for a regression was raised"),
     ("env.lockfile", _is_another, "this lockfile is no longer required"),
     (
         "env.image",
@@ -121,7 +121,7 @@ def weakened(
     """Return every check that `head` weakens compared with `base`: the baseline, then the spec in
     the table's order.
 
-    `line_of` gives the line of a key of the change's spec as far as it is known.
+    `line_of` returns the line of a key in the change's spec, None if it is unknown.
     """
     found = list(_baseline(old_baseline, new_baseline or Baseline()))
     old = _demands(base)
@@ -147,13 +147,14 @@ def weakened(
 
 
 def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
-    """Return what a spec asks for under each key of the table, by name; '' if the key has none."""
+    """Return what a spec requires under each key of the table, by item name; the name is '' if the
+    key has no items."""
     tolerance = spec.determinism.tolerance
     image = spec.env.image
-    # the first counts
+    # Reversed, so that the first waiver of a check counts.
     waived = {item.check: item.until for item in reversed(spec.checklist.waive)}
     demands: dict[str, Mapping[str, object]] = {
-        # as text: words are greater than dates
+        # As text, since "for ever" sorts after every date.
         "checklist.waive": {
             check: str(until or "for ever") for check, until in waived.items()
         },
@@ -167,7 +168,7 @@ def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
         "equivalent": {it.name: f"{it.compare}: {it.run}" for it in spec.equivalent},
         "capture.artifacts": dict.fromkeys(spec.capture.artifacts, "compared"),
         "env.image": {"": image and ("by digest" if "@" in image else "by tag")},
-        # the strongest digest: where it stands, another one beside it may go
+        # Only the strongest digest counts: with it, a weaker one may be dropped.
         "data": {item.path: item.sha256 or item.md5 or item.size for item in spec.data},
     }
     return demands | {
@@ -178,16 +179,16 @@ def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
 
 
 def _baseline(base: Baseline | None, head: Baseline) -> Iterator[WeakenedCheck]:
-    """Yield each platform's entry that is gone, or holds other results than it did."""
+    """Yield each platform's entry that was removed, or whose results changed."""
     for platform, old in sorted(base.entries.items() if base else ()):
         new = head.entries.get(platform)
         lost = _results(old) - (_results(new) if new else set())
         if new is None:
-            how = "gone"
+            how = "removed"
         elif old.config_hash == new.config_hash:
-            how = "rewritten: the same config hash has other results"
+            how = "rewritten: the same config hash has different results"
         else:
-            how = "renewed: inputs changed and other results are recorded"
+            how = "renewed: inputs changed, and so did the recorded results"
         if lost:
             parts = listed(
                 [shortened(escaped(part)) for part, _ in sorted(lost)], _PARTS
@@ -197,7 +198,7 @@ def _baseline(base: Baseline | None, head: Baseline) -> Iterator[WeakenedCheck]:
 
 
 def _results(entry: Entry) -> set[tuple[str, str]]:
-    """Return the parts of what an entry records, with their names."""
+    """Return the recorded results of an entry as (name, digest)."""
     return {
         (f"{part} of seed {item.seed}", str(bits))
         for item in entry.outcomes
@@ -210,12 +211,12 @@ def _results(entry: Entry) -> set[tuple[str, str]]:
 
 
 def _change(before: object, after: object) -> str:
-    """Return two values with an arrow, both cut shortly before the first difference."""
+    """Return `before -> after`, both cut to begin shortly before the first difference."""
     values = ["none" if value is None else str(value) for value in (before, after)]
     cut = max(len(os.path.commonprefix(values)) - 20, 0)  # noqa: RUF071 - they are no paths
     return " -> ".join(_text(f"…{value[cut:]}" if cut else value) for value in values)
 
 
 def _text(value: str) -> str:
-    """Return text from the spec as a sentence holds it: on one line, in back quotes, cut short."""
+    """Return text of the spec for use in a sentence: on one line, in back quotes, shortened."""
     return f"`{shortened(escaped(value))}`"

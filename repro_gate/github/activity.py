@@ -1,10 +1,10 @@
-"""What an event asks of the action: `decide` and, for the action `comment`, `decide_comment`, pure
-functions over inputs and job. What is not to be done is raised: UsageError if it is refused,
-NothingToDo if nobody made a mistake.
+"""Decides what the action does for an event: `decide` and, for the action `comment`,
+`decide_comment`, pure functions of inputs and job. They raise UsageError to refuse, NothingToDo if
+nobody made a mistake.
 
-The refusals protect a workflow that was not meant for untrusted code. They cannot stop a fork's
-pull request that changes the workflow itself: who may start a workflow at all is GitHub's setting,
-"Approval for running fork pull request workflows".
+The refusals protect a workflow that was not written for untrusted code. They cannot stop a fork's
+pull request that changes the workflow itself: GitHub's setting "Approval for running fork pull
+request workflows" decides who may start a workflow.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ _NO_REPORT = ("skipped", "cancelled", "action_required", "stale", "startup_failu
 
 
 class NothingToDo(GateError):
-    """There is nothing to gate or to post, and nobody made a mistake: the step stays green."""
+    """There is nothing to gate or to post, and nobody made a mistake: the step succeeds."""
 
     exit_code = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What to do for one event. `pull` is the pull request if the event has it, `find_by` says how
-    to find it if not."""
+    """What to do for one event. `pull` is the pull request if the event contains it; otherwise
+    `find_by` is the way to find it."""
 
     pull: PullRequest | None = None
     # its number, or the commit that is an open pull request's head; None: there is none
     find_by: int | str | None = None
-    # that this job tests, by its event; empty: whatever is checked out
+    # the commit that this job tests, by its event; empty: the one that is checked out
     tested_sha: str = ""
     workflow_run: WorkflowRun | None = None
     only_posts: bool = False  # the report of another job
 
     @property
     def foreign(self) -> bool:
-        """Return whether code from elsewhere may have written the report: another workflow run's,
-        or that of a fork's pull request."""
+        """Return whether untrusted code may have written the report: in another workflow run, or in
+        a fork's pull request."""
         return self.workflow_run is not None or (
             self.pull is not None and self.pull.fork
         )
 
 
 def decide(inputs: Inputs, job: Job) -> Decision:
-    """Return what to gate and where to comment. Raises UsageError for what is refused, and for a
-    payload that lacks what its event always has; NothingToDo."""
+    """Return what to gate and where to comment. Raises UsageError if that is refused or the payload
+    lacks a field that its event always has; NothingToDo if there is nothing to do."""
     match job.event_name:
         case (
             "pull_request"
@@ -160,8 +160,8 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
 
 
 def decide_comment(inputs: Inputs, job: Job) -> Decision:
-    """Return what to post: the report of this workflow run; in a `workflow_run` job, that of the
-    run that has ended, whose pull request is asked of GitHub, never of the run's files. Raises as
+    """Return what to post: the report of this workflow run, or in a `workflow_run` job that of the
+    run that has ended. Its pull request is looked up at GitHub, never in the run's files. Raises as
     `decide` does."""
     if job.event_name != "workflow_run":
         # nothing of the pull request runs in this job
@@ -169,8 +169,8 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
         return replace(decide(inputs, job), only_posts=True)
     if inputs.pull_request is not None:
         raise _refused(
-            f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the "
-            "pull request of the run that it is from",
+            f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report is posted to "
+            "the pull request of its own run",
             "leave the input `pull_request` out",
         )
     event = payload_of(job.event, job.event_name, WorkflowRunEvent)
@@ -179,8 +179,8 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
         raise _nothing(f"run {run.id} has not ended yet, so there is no report")
     if run.event != "pull_request":
         raise _nothing(
-            f"run {run.id} was started by {_as_code(run.event)}, not by a pull request: there is "
-            "nothing to comment on"
+            f"run {run.id} was started by {_as_code(run.event)}, not by a pull request, so there "
+            "is nothing to comment on"
         )
     if run.conclusion is None or run.conclusion in _NO_REPORT:
         ending = _as_code(run.conclusion or "unknown")

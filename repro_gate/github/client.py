@@ -1,5 +1,5 @@
-"""GitHub's API, as far as the gate needs it: who the token is, pull requests, and their comments.
-Each method is one endpoint."""
+"""The part of GitHub's API that the gate needs: the token's login, pull requests, and their
+comments. Each method is one endpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from repro_gate.github.transport import ApiError, Call, Transport
 PER_PAGE = 100  # GitHub's most
 MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments
 _VIEWER = "query { viewer { login } }"
-# refusals that leave open who the token is
+# refusals after which the token's login is unknown
 _IDENTITY_UNKNOWN = (
     "github/api",
     "github/closed",
@@ -74,9 +74,9 @@ class Api:
         self._transport = Transport(token)
 
     def viewer(self) -> str | None:
-        """Return the login whose comments are ours, None if GitHub does not say. An app's ends in
-        `[bot]`, as REST spells it. A wrong token, a rate limit and trouble at GitHub's are raised:
-        not to know for now is not to know at all."""
+        """Return the login of the token, by which our comments are recognized; None if GitHub does
+        not tell it. An app's login ends in `[bot]`, as in REST. Raises ApiError for a wrong token,
+        a rate limit or a fault at GitHub, after which another try may know it."""
         call = Call("POST", self._graphql, body={"query": _VIEWER})
         try:
             data = self._ask(call, _Viewer).data or {}
@@ -88,8 +88,7 @@ class Api:
         return account.login if account else None
 
     def pull(self, number: int) -> PullRequest | None:
-        """Return a pull request by its number; None if there is none, or none that this token may
-        see."""
+        """Return a pull request by its number; None if there is none that this token may see."""
         call = Call("GET", f"{self._repository}/pulls/{number:d}")
         try:
             return self._ask(call, PullRequest)
@@ -99,8 +98,7 @@ class Api:
             return None
 
     def pulls_at(self, sha: str) -> list[PullRequest]:
-        """Return the pull requests that GitHub ties to a commit, whatever their state; none if it
-        has no such commit."""
+        """Return the pull requests of a commit, in any state; none if GitHub has no such commit."""
         if not is_commit(sha):  # `..` would name another endpoint
             return []
         url = f"{self._repository}/commits/{sha}/pulls"
@@ -112,8 +110,8 @@ class Api:
             return []
 
     def open_pulls(self, head: str) -> list[PullRequest]:
-        """Return the open pull requests from the branch `head`, `OWNER:BRANCH`. GitHub ignores
-        what is of another form, and would name every pull request."""
+        """Return the open pull requests from the branch `head`, `OWNER:BRANCH`. GitHub ignores a
+        value of another form and would return every pull request."""
         url = f"{self._repository}/pulls"
         return list(self._pages(url, PullRequest, state="open", head=head))
 
@@ -128,12 +126,13 @@ class Api:
         return self._ask(Call("POST", url, body={"body": body}), Comment)
 
     def update_comment(self, comment_id: int, body: str) -> Comment:
-        """Give a comment another text. ApiError with status 404: it is not there any more."""
+        """Replace a comment's text. Raises ApiError with status 404 if the comment no longer
+        exists."""
         url = f"{self._repository}/issues/comments/{comment_id:d}"
         return self._ask(Call("PATCH", url, body={"body": body}), Comment)
 
     def delete_comment(self, comment_id: int) -> None:
-        """Take a comment away. ApiError with status 404: it is away."""
+        """Delete a comment. Raises ApiError with status 404 if the comment no longer exists."""
         url = f"{self._repository}/issues/comments/{comment_id:d}"
         self._transport.send(Call("DELETE", url))
 
@@ -141,8 +140,8 @@ class Api:
         return _decoded(call, self._transport.send(call).body, kind)
 
     def _pages(self, url: str, kind: type[_T], **query: str) -> Iterator[_T]:
-        """Yield every item of every page, asked for by number: the token follows no link. Raises
-        ApiError for a list without end."""
+        """Yield every item of every page. Pages are requested by number, so that the token follows
+        no link. Raises ApiError for an endless list."""
         for number in range(1, MOST_PAGES + 1):
             call = Call("GET", url, {**query, "per_page": PER_PAGE, "page": number})
             answer = self._transport.send(call)
@@ -156,7 +155,7 @@ class Api:
 
 
 def _decoded(call: Call, body: bytes, kind: type[_T]) -> _T:
-    """Return the document in `body`. Raises ApiError for an answer that is none of GitHub's."""
+    """Return the document in `body`. Raises ApiError if it is no answer of GitHub's API."""
     try:
         return decode(body, kind)
     except Malformed as error:

@@ -25,8 +25,8 @@ from repro_gate.github.transport import ApiError, Uncertain
 
 # characters of a comment; GitHub's own limit is 65,536
 LIMIT = 65_000
-SETTLE = 1.0  # seconds between a write and the look that makes sure of it
-ROUNDS = 10  # looks at most; each but the first is one `SETTLE` later
+SETTLE = 1.0  # seconds between a write and the read that verifies it
+ROUNDS = 10  # the most reads; each but the first is one `SETTLE` later
 POSTS = 3  # new comments whose answer never came: GitHub may have made each of them
 ACTIONS_BOT = "github-actions[bot]"  # whose comments those of GITHUB_TOKEN are
 
@@ -38,8 +38,8 @@ Body = Callable[[int, Marker | None], str]
 
 @dataclass(frozen=True)
 class Posted:
-    """What came of a comment. `outcome`: `created`, `updated`, `unchanged`, `skipped` (with
-    `reason`) or `refused` (a read-only token)."""
+    """The result of posting a comment. `outcome`: `created`, `updated`, `unchanged`, `skipped`
+    (with `reason`) or `refused` (a read-only token)."""
 
     outcome: str
     reason: str = ""
@@ -47,7 +47,7 @@ class Posted:
 
     @classmethod
     def refused(cls, error: GateError) -> Posted:
-        """Return the outcome that an error is: nobody refused if nobody made a mistake."""
+        """Return the outcome for an error: `skipped` if nobody made a mistake, else `refused`."""
         if not error.exit_code:
             return cls("skipped", error.message)
         return cls("refused", "; ".join(filter(None, (error.message, error.remedy))))
@@ -55,7 +55,7 @@ class Posted:
 
 @dataclass(frozen=True, kw_only=True)
 class Desired:
-    """The comment that this run wants, and what has come of it so far."""
+    """The comment that this run wants to post, and its state so far."""
 
     marker: Marker
     when: str  # as `post`
@@ -101,7 +101,7 @@ def post(
     desired = Desired(marker=marker, when=when, news=news)
     unposted = Posted(
         "refused",
-        "other runs, or people, kept changing the comment while this one wrote",
+        "other runs or people kept changing the comment while this run wrote it",
     )
     try:
         desired = replace(desired, author=api.viewer() or ACTIONS_BOT)
@@ -131,7 +131,7 @@ def post(
             sleep(SETTLE)
     except ApiError as error:
         unposted = Posted.refused(error)
-    # It was posted: what could not be made sure of, the next run sets right.
+    # The comment was posted. If it could not be verified, the next run corrects it.
     return Posted(desired.written, url=desired.url) if desired.written else unposted
 
 
@@ -143,7 +143,7 @@ def decide(
     own = desired.marker
     if pull is None:
         return Posted(
-            "refused", "there is no such pull request, or the token may not read it"
+            "refused", "the pull request does not exist, or the token may not read it"
         )
     head = pull.head.sha
     late = "" if pull.state == "open" else "the pull request is closed"
@@ -155,7 +155,7 @@ def decide(
     if late and not desired.written:
         return Posted("skipped", late)
     if not existing:
-        # after a write: GitHub's list is behind, or a person took the comment away at once
+        # After a write: GitHub's list is not up to date yet, or a person deleted the comment.
         if desired.written:
             return Posted(desired.written, url=desired.url)
         expected = {"on-failure": True, "on-change": not desired.news}
@@ -169,7 +169,8 @@ def decide(
     keep, *others = sorted((comment for comment, _ in existing), key=lambda one: one.id)
     comment, newest = max(existing, key=lambda item: rank(item[1]))
     ahead = rank(newest) > rank(own)
-    # two jobs of one run under one key: the last to write stays, or they would write in turns
+    # If two jobs of one run share a key, the last one's text is final, or they would overwrite each
+    # other forever.
     is_needed = (
         rank(newest) != rank(own)
         if desired.written
@@ -181,25 +182,25 @@ def decide(
         )
     )
     text = desired.text if is_needed and not ahead and not late else comment.body
-    # line ends and blank ends may come back from GitHub in another form
+    # GitHub may change line ends and trailing blanks.
     stands = keep.body.strip().splitlines() == text.strip().splitlines()
     surplus = tuple(other.id for other in others)
     if surplus or not stands:
         return Write(keep.id, None if stands else text, surplus)
     if ahead:
         return Posted(
-            "skipped", "a newer run has posted on this pull request already", keep.url
+            "skipped", "a newer run has already posted on this pull request", keep.url
         )
     return Posted(desired.written or "unchanged", url=keep.url)
 
 
 def _act(api: Api, number: int, step: Write, desired: Desired) -> Desired:
-    """Do one step, and return what has come of the comment by it. Raises ApiError for a refusal
-    that another look would not change."""
+    """Do one step, and return the comment's new state. Raises ApiError for a refusal that a retry
+    would not change."""
     try:
         if step.keep is None:
             made = api.create_comment(number, desired.text)
-            # its author is the one sure way to know who we are
+            # The author of our own new comment is the only certain source of our login.
             return replace(desired, author=made.author, url=made.url, written="created")
         if step.text is not None:
             url = api.update_comment(step.keep, step.text).url

@@ -1,8 +1,6 @@
-"""The hidden first line of the sticky comment: whose it is, of which run, and what that run found,
-so that a later one sees what is new.
-
-`comment: on-change` goes by it: `is_news` says whether a report has something new to say,
-`state_of` what the marker remembers of it.
+"""The hidden first line of the sticky comment: its owner, its run and that run's result, so that a
+later run sees what is new. `comment: on-change` uses it: `is_news` returns whether a report has
+news, `state_of` what the marker remembers.
 """
 
 from __future__ import annotations
@@ -56,9 +54,9 @@ class Marker(
 
 
 def key_for(*known: str) -> str:
-    """Return the marker's key, 32 hex digits, of what the posting job knows: its workflow, its own
-    name, inputs. Never of a report's text: a forged report would choose whose comment it replaces,
-    and make as many as it likes."""
+    """Return the marker's key, 32 hex digits, made of facts that the posting job knows: its
+    workflow, its own name, its inputs. It never depends on a report's text: a forged report could
+    choose which comment it replaces, and create any number of comments."""
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
 
 
@@ -123,9 +121,9 @@ _NEWS = {"changed", "no-op", "drift"}
 
 
 def is_news(report: Report) -> bool:
-    """Return whether a pass says what a reviewer does not expect of it: other results than the
-    baseline's or the other ref's, or for other inputs the same ones; another step time; weakened
-    checks."""
+    """Return whether a pass contains something that a reviewer does not expect: results that differ
+    from the baseline or the other ref, equal results of changed inputs, a changed step time, or
+    weakened checks."""
     against = report.against
     compared = [item.status for item in (report.baseline, against) if item is not None]
     return bool(

@@ -50,10 +50,10 @@ _PLACE = re.compile(r"(?!/)([^:]+):([0-9]{1,7})(?::|\Z)")
 def read_report(
     inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]
 ) -> Report | GateError:
-    """Return the report that another process left in the report folder, or why there is none to be
-    published: the error that stands in its place, ReportError for a report that cannot be read,
-    Inconclusive if there is none, and UsageError for one that is not of the run that it came with.
-    `known`: the secrets that nothing published may hold."""
+    """Return the report that another process left in the report folder, or the error why there is
+    none to publish: the recorded error, ReportError if it cannot be read, Inconclusive if there is
+    none, UsageError if it belongs to another run. `known` are the secrets that must not be
+    published."""
     try:
         path = find_report(job.workspace, inputs.report)
         # another job has shown its own problem
@@ -62,7 +62,7 @@ def read_report(
             return redact(problem, known)
         if not path.exists():
             raise Inconclusive(
-                f"{inputs.report}: there is no report: the gate ended before it could leave one",
+                f"{inputs.report}: there is no report: the gate ended before it wrote one",
                 remedy="see the end of the gate's log; a machine that ran out of memory or disk is "
                 "the usual cause",
                 reason_id="action/no-report",
@@ -79,8 +79,8 @@ def read_report(
             or not earliest <= origin.run_attempt <= job.run_attempt
         ):
             raise Inconclusive(
-                f"{inputs.report}: the report there is not of this run",
-                remedy="take the folder out of the checkout, or name another with "
+                f"{inputs.report}: the report in it belongs to another run",
+                remedy="remove the folder from the checkout, or name another folder with "
                 "`with: {report: …}`",
                 reason_id="action/foreign-report",
             )
@@ -103,7 +103,7 @@ def publish_report(
     comment = f"comment {posted.outcome} {posted.url}".rstrip()
     line = f"repro-gate: {report.verdict}; {comment}; report: {inputs.report}"
     print(for_workflow_log(line), file=out)
-    # A fork's token cannot write, and a push's may not ask whether there is a pull request.
+    # A fork's token cannot write, and a push's token may not look up the pull request.
     expected = (
         posted.outcome == "skipped"
         or isinstance(decision.find_by, str)
@@ -141,8 +141,8 @@ _OF_THE_REPORT = {
 
 
 def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]:
-    """Return the action's outputs by name, as `docs/action.md` lists them. What was not measured is
-    empty."""
+    """Return the action's outputs by name, as `docs/action.md` lists them. A value that was not
+    measured is empty."""
     outputs = {}
     for name, path in _OF_THE_REPORT.items():
         value: Any = report
@@ -161,8 +161,8 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
 def _comment(
     report: Report, inputs: Inputs, job: Job, decision: Decision, view: View
 ) -> Posted:
-    """Post the comment, if one is asked for and possible. Errors of the API become what `Posted`
-    says."""
+    """Post the comment, if it is wanted and possible. Errors of the API become outcomes of
+    `Posted`."""
     if inputs.comment == "never":
         return Posted("skipped")
     if inputs.token is None:
@@ -185,7 +185,8 @@ def _comment(
             f"the checkout is at {commit[:7]}, which is not the pull request's head {tested[:7]}: "
             "check out `${{ github.event.pull_request.head.sha }}`",
         )
-    # the key of this gate: its job, and what tells steps and matrix cells of that job apart
+    # the key of this gate: its job, and the inputs that distinguish steps and matrix cells of that
+    # job
     whose = "foreign" if decision.foreign else "own"
     key = key_for(job.workflow, job.name, whose, inputs.spec, inputs.report)
     api = Api(inputs.token, job)
@@ -240,8 +241,8 @@ def view_of(job: Job, report: Report, foreign: bool) -> View:
 
 
 def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -> int:
-    """Say why there is no report, and return the step's exit code: in the log, in the summary, and
-    on the line of the spec if the message names one."""
+    """Report why there is no report, in the log, in the summary, and on the spec's line if the
+    message names one. Return the step's exit code."""
     location = None
     place = _PLACE.match(problem.message)
     # no file outside the checkout

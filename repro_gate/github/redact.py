@@ -23,7 +23,7 @@ from repro_gate.report.model import EXIT_CODES
 from repro_gate.sandbox.reexec import is_secret
 
 MARK = "[redacted]"
-# characters of a known secret: anything shorter stands in every other word
+# A known secret shorter than this is not replaced: it would occur in ordinary words.
 SHORTEST = 6
 # characters of its base64 that do not depend on what stands next to it
 _SHORTEST_BASE64 = 8

@@ -33,7 +33,7 @@ MARKDOWN = "report.md"
 HTML = "report.html"
 SARIF = "report.sarif"
 PROBLEM = "problem.json"
-# a problem first: the next step must not tell a committed one
+# The problem file first, so that the next step never reports one that the checkout has committed.
 FILES = (PROBLEM, REPORT, MARKDOWN, HTML, SARIF)
 _TEXT = 10_000  # characters of an error's text that are kept
 _PROBLEM_BYTES = 2**20
@@ -85,8 +85,8 @@ class Folder:
         self.write(PROBLEM, json.dumps(problem))
 
     def remove(self, *names: str) -> None:
-        """Remove files, so that nobody takes an earlier gate's, or the checkout's, for this
-        one's."""
+        """Remove files of an earlier gate run or of the checkout, which could be mistaken for this
+        run's."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self.descriptor)
@@ -161,7 +161,7 @@ def _unusable(kind: str, name: str, why: str) -> UsageError:
 
 
 def _chown(handle: int, owner: tuple[int, int]) -> None:
-    """Give what root has made in somebody's workspace to them: a root-owned file breaks the next
+    """Give a file that root made to the workspace's owner: a root-owned file breaks the next
     checkout."""
     if os.geteuid() == 0:
         os.fchown(handle, *owner)
@@ -180,8 +180,8 @@ def _chown_tree(folder: Path, owner: tuple[int, int]) -> None:
 
 
 def leave_error(workspace: Path, name: str, error: GateError) -> None:
-    """Leave why nothing was gated in the report folder, in place of a report that the checkout may
-    have brought: another job would post it. Raises UsageError as `open_folder` does."""
+    """Write into the report folder why nothing was gated. This replaces a report that the checkout
+    may contain, which another job would post. Raises UsageError as `open_folder` does."""
     with open_folder(workspace, name) as folder:
         if error.exit_code:
             folder.write_problem(error)

@@ -33,7 +33,7 @@ _Event = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
 _Reference = Annotated[str, Meta(pattern=r"^[^\s-]\S*\Z")]
 _Override = Annotated[str, Meta(pattern=r"^[^\s=]+\s*=")]
 _ADDRESS = "expected an address like https://github.example.com, and https for the API"
-# what a variable may be, where its type or what reads it says it less well
+# the allowed values of a variable, if an error from its type would be less clear
 _EXPECTED = {
     "INPUT_COMMENT": "expected `always`, `on-failure`, `on-change` or `never`",
     "INPUT_FAIL_ON": "expected `fail` and `inconclusive`, or `never` alone",

@@ -55,8 +55,8 @@ _LACKS_PERMISSION = re.compile(
 
 
 class ApiError(GateError):
-    """GitHub could not be asked, or refused. `status` is the HTTP status, None if no whole answer
-    came."""
+    """GitHub could not be reached, or refused. `status` is the HTTP status; None if no complete
+    answer came."""
 
     exit_code = 3
     reason_id = "github/api"
@@ -64,8 +64,8 @@ class ApiError(GateError):
 
 
 class Uncertain(ApiError):
-    """A write that must not be repeated may or may not have been made: its whole answer never came.
-    Look before trying again."""
+    """A write that must not be repeated may or may not have been made, since no complete answer
+    came. Check before trying again."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Call:
 
     @property
     def repeatable(self) -> bool:
-        """Return whether it may be sent again if it may have been done: GraphQL is only asked."""
+        """Return whether the call may be sent twice. GraphQL is only used for queries."""
         return self.method != "POST" or self.url.endswith("/graphql")
 
     @property
@@ -126,11 +126,10 @@ class Transport:
         self._until = time.monotonic() + PATIENCE
 
     def send(self, call: Call) -> Answer:
-        """Return the answer to `call`, of status 2xx.
-
-        A rate limit, which means that nothing was done, is waited for as `Retry-After` says; after
-        a fault, what may be repeated is sent again after a pause that doubles. Raises ApiError, and
-        Uncertain for what may have been done and must not be repeated.
+        """Return the answer to `call`, with status 2xx. At a rate limit nothing was done, so it
+        waits as `Retry-After` says and tries again. After a fault it repeats a repeatable call,
+        with a pause that doubles. Raises ApiError, or Uncertain if a call that must not be repeated
+        may have been done.
         """
         pauses = iter(PAUSES)
         while True:
@@ -204,7 +203,7 @@ class Transport:
 
 
 def refused(call: Call, answer: Answer, message: str) -> ApiError:
-    """Return the error that an answer is which is no success. `message` is GitHub's."""
+    """Return the error for an unsuccessful answer. `message` is GitHub's."""
     status = answer.status
     write = call.method != "GET"
     reason_id = ""

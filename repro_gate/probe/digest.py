@@ -28,17 +28,17 @@ from typing import Any, Callable, NamedTuple
 from ..trace.format import DIGEST_BYTES, MAX_NAME
 from ..trace.writer import Later, Row
 
-# types of tensors whose elements could not be read: their digests say nothing of them
+# types of tensors whose elements could not be read, so that their digests do not cover the elements
 UNREAD: dict[str, None] = {}
-# XXH3, 128 bits, of nothing: what a loaded extension must say
+# XXH3, 128 bits, of an empty text: a loaded extension must return this
 EMPTY = "99aa06d3014798d86001c324468d497f"
 _SHA256 = hashlib.sha256
 _DEPTH = 8  # of wrapper subclasses in one another
 _PARTS = 100  # of one of them
 _MANY, _NEW = 10_000, (None, None)  # headers that are remembered; of one that is not
-# the file of the gate's own xxhash extension, as the gate says; it need not fit this interpreter
+# the file of the gate's own xxhash extension, which may not fit this interpreter
 EXTENSION: list[str | None] = []
-# (dtype, shape) of a tensor that came before -> the ctypes type of its bytes, its prepared header
+# (dtype, shape) of an earlier tensor -> the ctypes type of its bytes, its prepared header
 _HEADERS: dict[tuple[Any, Any], tuple[Any, Any]] = {}
 _ROWS = ("crow_indices", "col_indices", "values")
 _COLUMNS = ("ccol_indices", "row_indices", "values")
@@ -52,8 +52,8 @@ _LAYOUTS = {  # methods of a sparse tensor that give its parts
 
 
 class Algorithm(NamedTuple):
-    """How the bytes of one tensor become 16: `digest(content, prepared)`, `prepared` made once of
-    its header by `prepare`."""
+    """Computes the 16 bytes of one tensor: `digest(content, prepared)`, where `prepare` makes
+    `prepared` once from the header."""
 
     name: str
     prepare: Callable[[bytes], Any]
@@ -75,8 +75,8 @@ def chosen() -> Algorithm:
 
 
 def _loaded(path: str) -> Any:
-    """Return the extension in a file, under no name in `sys.modules`; None if it is not there or
-    not what it should be."""
+    """Return the extension in a file, without a name in `sys.modules`; None if it is absent or
+    returns a wrong digest."""
     try:
         spec: Any = importlib.util.spec_from_file_location("_xxhash", path)
         module = importlib.util.module_from_spec(spec)
@@ -97,7 +97,7 @@ def _sha256(content: Any, header: Any) -> bytes:
 
 
 def header(tensor: Any) -> bytes:
-    """Return what a digest sees of a tensor beside its elements."""
+    """Return what a digest covers of a tensor besides its elements."""
     return f"repro-gate/digest/v2|{tensor.dtype}|{tuple(tensor.shape)}|".encode()
 
 
@@ -115,8 +115,8 @@ def local(tensor: Any) -> Any:
 
 
 def bare() -> Any:
-    """Return a context outside torch.func's transforms, in which a new tensor would be one of
-    theirs, without memory to read."""
+    """Return a context outside torch.func's transforms: inside them a new tensor would be wrapped
+    and have no memory to read."""
     import torch
 
     if torch._C._functorch.peek_interpreter_stack() is None:
@@ -127,9 +127,9 @@ def bare() -> Any:
 
 
 def in_memory(tensor: Any) -> bool:
-    """Return whether the elements lie in memory of the tensor's own (or in the parts of a sparse
-    one): not so for meta and fake tensors, and for wrapper subclasses (torchao's, nested ones),
-    which hold other tensors and whose own data pointer is null."""
+    """Return whether the tensor itself (or the parts of a sparse one) has its elements in memory.
+    False for meta and fake tensors, and for wrapper subclasses (torchao's, nested ones), which
+    contain other tensors and have a null data pointer."""
     import torch
 
     tensor = local(tensor)
@@ -171,8 +171,9 @@ def shapeless(tensor: Any) -> bool:
 
 
 def _composed(tensor: Any, depth: int) -> bytes:
-    """Return the digest of a tensor that others make up (wrapper subclasses, sparse and quantized
-    ones): its type, dtype and shape, and name and digest of each. Else that of its type alone."""
+    """Return the digest of a tensor that consists of others (wrapper subclasses, sparse and
+    quantized ones): of its type, dtype and shape, and the name and digest of each part. For any
+    other tensor, the digest of its type alone."""
     kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
     if shapeless(tensor):
         return _sha256(b"", _SHA256(kind.encode()))
@@ -191,13 +192,13 @@ def _composed(tensor: Any, depth: int) -> bytes:
 
 
 def _parts(tensor: Any) -> tuple[list[str], list[Any]]:
-    """Return what names the parts that make up a tensor (with a layout, or a scale and zero point),
-    and the parts."""
+    """Return a name for each part of a tensor (with a layout, or a scale and zero point), and the
+    parts."""
     import torch
 
     if hasattr(type(tensor), "__tensor_flatten__"):
         if hasattr(tensor, "trigger_wait"):
-            tensor.trigger_wait()  # the result of a collective that may still be on its way
+            tensor.trigger_wait()  # the result of a collective that may not have arrived yet
         names = list(type(tensor).__tensor_flatten__(tensor)[0])
         return names, [getattr(tensor, name) for name in names]
     if tensor.is_quantized:
@@ -223,14 +224,15 @@ def _shape(tensor: Any) -> tuple[int, ...]:
 
 
 class Digests(Later):
-    """Digests that may still be on their way from a device, 16 bytes for each tensor in order."""
+    """Digests, 16 bytes for each tensor in order, which a device may still be computing."""
 
     def __init__(self, digests: list[bytes], remote: Sequence[Any] = ()) -> None:
         self._digests, self._remote = digests, remote  # `device_digest.Sums`
         self._among: tuple[Sequence[int], list[bytes]] = (), []
 
     def among(self, places: Sequence[int], others: list[bytes]) -> Digests:
-        """Return these digests, put at their places among those of what is no tensor."""
+        """Return these digests merged, at their places, with those of values that are no
+        tensors."""
         self._among = places, others
         return self
 
@@ -331,8 +333,8 @@ def begin(
 
 
 def _read(tensor: Any) -> bytes:
-    """Return the digest of a contiguous tensor of the CPU. What the short way of `begin` may read
-    next time is remembered."""
+    """Return the digest of a contiguous tensor on the CPU, and remember how the fast path of
+    `begin` can read it next time."""
     _, prepare, digest = chosen()
     prepared = prepare(header(tensor))
     array = ctypes.c_char * (tensor.numel() * tensor.element_size())

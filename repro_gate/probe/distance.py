@@ -1,7 +1,6 @@
-"""How far tensors of two runs are apart, in float64 and in pieces of bounded size.
-
-The first run of a pair keeps tensors in files beside its trace; the second finds them
-by name and writes figures instead of tensors, so that a pair costs one copy on disk.
+"""Measures how far apart tensors of two runs are, in float64 and in pieces of bounded size. The
+first run of a pair saves tensors in files next to its trace; the second finds them by name and
+writes distances instead of tensors, so that a pair needs one copy on disk.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .session import Session
 
 # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
 PIECE = 128 * 1024
-_HEADROOM = 256 * 1024 * 1024  # bytes of the disk that are left alone
+_HEADROOM = 256 * 1024 * 1024  # bytes of the disk that must stay free
 Figures = tuple[
     Optional[float],
     Optional[int],
@@ -57,7 +56,7 @@ def measure(reference: Any, tensor: Any) -> Figures:
         norms += float((wide * wide).sum())
         if top == top and wide.numel():  # a NaN stays one
             top = max(float(wide.abs().max()), top)
-        if torch.equal(_bits(x), _bits(y)):  # no distance, NaN or not
+        if torch.equal(_bits(x), _bits(y)):  # equal bits are no distance, even of NaN
             continue
         other = y.to(torch.float64)
         gap = (other - wide).abs()
@@ -115,9 +114,9 @@ def keep(
 
 
 def perturb(items: Iterable[Item], lost: int) -> None:
-    """Change the last bit of about half of the elements of each floating-point tensor, by a fixed
-    pattern: what rounding alone may do. `lost`: the last bits of float32 that do not count, where
-    operators compute with fewer."""
+    """Change the last bit of about half of the elements of each floating-point tensor by a fixed
+    pattern, as rounding may. `lost` is the number of float32's last bits that operators drop if
+    they compute in a shorter type."""
     for _, whole in items:
         tensor = local(whole).data
         bits = ulp.integer(torch, tensor.dtype)
@@ -179,7 +178,7 @@ def _measured(
     for (name, dtype, shape), tensor in items:
         tensors.setdefault((unwrapped(name), dtype, shape), tensor)
     tensors.update(items)
-    # A file that was cut off says less.
+    # A truncated file has fewer tensors.
     with contextlib.suppress(Exception), open(path, "rb") as file:
         for line in file:
             name, dtype, shape, size = json.loads(line)

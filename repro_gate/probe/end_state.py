@@ -1,4 +1,4 @@
-"""What a training leaves behind, beside what its steps record.
+"""The state at the end of a training that its steps do not record.
 
 - What no optimizer updates, as it is when training ends: modules outside every optimizer's model
   (an EMA, a best snapshot), and plain attributes of modules (counters, cached tensors). It is

@@ -36,7 +36,7 @@ _DRIVERS = "/run/nvidia"  # /run/nvidia-persistenced, /run/nvidia-container-runt
 _MEMORY = "/dev/shm/"  # noqa: S108  nothing is made there: what others put there is data like any other
 _OF_A_VENV = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# paths remembered as dealt with; a training on a million files must not grow by them
+# the most remembered paths, so that a million files do not fill the memory
 _KNOWN = 50_000
 _EVENT = 1_000  # files in one event
 _AT_ONCE = 64  # files that a forked child, which may be killed at any time, writes as they come
@@ -67,8 +67,8 @@ class Opened:
         self._forked = False
 
     def read(self, path: Any) -> None:
-        """Note a file that is about to be opened for reading. `path` is what was given: text,
-        bytes, a path object, or a descriptor (left alone)."""
+        """Note a file that is about to be opened for reading. `path` is the argument of the call:
+        text, bytes, a path object, or a descriptor, which is ignored."""
         with contextlib.suppress(Exception):
             if path not in self._known and self._look(path, True):
                 if len(self._known) >= _KNOWN:
@@ -89,7 +89,7 @@ class Opened:
         return not (is_own or of_system(path) or installed(path))
 
     def folder_changed(self) -> None:
-        """Forget paths: the working directory changes, and what relative ones mean."""
+        """Forget all paths, since relative ones change their meaning with the working directory."""
         self._known.clear()
 
     def flush(self, current: session.Session, last: bool) -> None:
@@ -103,12 +103,12 @@ class Opened:
             current.event("opened", rows=part)
 
     def forked(self) -> None:
-        """Begin anew in a forked child: what its parent found is its parent's to write."""
+        """Start empty in a forked child, since the parent writes what it has found itself."""
         self._pending = []
         self._forked = True
 
     def _look(self, item: Any, reads: bool) -> bool:
-        """Note a file, and return whether it is dealt with once and for all."""
+        """Note a file, and return whether it never needs to be looked at again."""
         if isinstance(item, int):
             return False
         path = os.path.abspath(os.fsdecode(item))
@@ -184,8 +184,8 @@ def _system_folders() -> tuple[str, ...]:
 
 
 def _source_of(path: str) -> str:
-    """Return the source of a file of byte code, where there is one: it decides what the byte code
-    is."""
+    """Return the source of a byte-code file, if there is one, since the byte code is made from
+    it."""
     if not path.endswith(".pyc"):
         return path
     folder, name = os.path.split(path)

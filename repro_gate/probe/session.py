@@ -1,8 +1,7 @@
-"""Records the training of one process: the trace that is written, the step count and two clocks.
-
-Hooks call a session when something happens. It decides what is written, ends the training after
-`train.steps` and keeps the probe's own time apart from the training's. A further thread that trains
-has a session of its own; one lock lets in one thread of the process at a time.
+"""Records the training of one process: its trace, the step count and two clocks. Hooks call a
+session at each event. It decides what is written, ends the training after `train.steps`, and
+measures the probe's own time separately. Each further thread that trains has its own session; a
+lock admits one thread of the process at a time.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from .shared import PROCESS
 from .source_line import largest_loop
 from .step_time import Clock, mark
 
-_NOTICES = 10_000  # of all kinds that are told apart
+_NOTICES = 10_000  # all kinds of digested quantities
 _HELD = 1_000  # blocks before the first gradient or step
 # the exit status of a process whose trace could not be written (sysexits.h)
 EX_IOERR = 74
 _OS = frozen(os)
 _LEAVE = os._exit
 _SLEEP = time.sleep
-# seconds that a thread waits for another one's hook, which may wait for it
+# seconds that a thread waits for another thread's hook; longer may be a deadlock
 _PATIENCE = 60
 
 
 class StopTraining(SystemExit):
-    """Raised in the training after its last wanted step. It is a SystemExit, so `except Exception`
-    and interpreters let it through."""
+    """Raised in the training after its last step. It is a SystemExit, so `except Exception` and
+    interpreters let it pass."""
 
 
 class Session:
@@ -53,7 +52,7 @@ class Session:
         self.stem = "none"
         self.step = -1  # the step in progress; -1 until training starts
         self.stopped = False
-        self.explicit = False  # the script says itself what a step is
+        self.explicit = False  # the script itself marks its steps
         self.failed = False  # an exception that nothing caught ended the script
         self.introduced = False  # the process trains: what it is has been written
         self.broken = self._closed = self._finished = self._forked = False
@@ -68,13 +67,13 @@ class Session:
         self.renew()
         self._clock = Clock()
         self._failure = ""  # why the recording ended, if the trace does not say so yet
-        self._recorded = False  # something is recorded that no step has closed yet
+        self._recorded = False  # something was recorded after the last finished step
         self._noticed: set[tuple[Any, ...]] = set()
         self._counts: dict[str, int] = {}  # of what `LIMITS` limits
 
     def renew(self) -> None:
-        """Forget which thread is in a hook: it does not live on in a forked child. Each session has
-        a lock of its own: what one thread does in a hook may wait for another thread's training."""
+        """Make a new lock, since a forked child lacks the thread that held the old one. Each
+        session has its own lock: in a hook one thread may wait for the training of another."""
         self._lock: Any = _thread.RLock()
 
     def start(self, forked: bool = False) -> None:
@@ -87,12 +86,12 @@ class Session:
             self.stem = self._writer.stem
 
     def key(self) -> str:
-        """Return what names this process and thread in every run, to pair it with the other's."""
+        """Return the name of this process and thread, by which two runs are paired."""
         return f"{process_key()}/{self.thread}" if self.thread else process_key()
 
     def wants(self) -> bool:
-        """Return whether the tensors of the step in progress are to be digested: every n-th, and
-        the last wanted one."""
+        """Return whether the tensors of the current step must be digested: every n-th step, and the
+        last one."""
         return (
             self.step < 0
             or self.step % self.config["every"] == 0
@@ -111,14 +110,14 @@ class Session:
 
     @contextlib.contextmanager
     def own_time(self) -> Iterator[None]:
-        """Let one thread into a hook. Time spent in here is the probe's, not the training's; an
-        exception in here is noted and ends the recording; a signal's handler runs afterwards."""
+        """Admit one thread into a hook. Time in the block counts as the probe's; an exception in it
+        is noted and ends the recording; signal handlers run after it."""
         if self.at_work():
             yield
             return
         began = self._clock.step
         with self._guard():
-            began = mark()  # behind the work that the training has queued
+            began = mark()  # after the work that the training has queued
         if not self._acquire():
             with self._guard():
                 yield
@@ -154,9 +153,8 @@ class Session:
         digests: bytes | Later,
         values: list[str] | None = None,
     ) -> None:
-        """Write the digests of one kind at this moment. They are held until the process is known to
-        train; a batch that comes before training is one of the first step. Called inside
-        `own_time`."""
+        """Write the digests of one kind now. They are buffered until the process is known to train;
+        a batch before training belongs to the first step. Called inside `own_time`."""
         writer = self._open
         if not rows or writer is None:
             return
@@ -175,9 +173,9 @@ class Session:
         self.block("rng", *rng.states())
 
     def trains(self) -> None:
-        """Write what was held: a gradient, a step or something recorded says that this process
-        trains. A forward pass alone does not, since workers of every kind (a `Pool`'s, say) call
-        modules too."""
+        """Write what was buffered, since a gradient, a step or a recorded value shows that this
+        process trains. A forward pass alone does not show it: workers (of a `Pool`, for example)
+        call modules too."""
         writer = self._open
         if self.introduced or writer is None:
             return
@@ -194,7 +192,7 @@ class Session:
             self._held = []
 
     def recorded(self) -> None:
-        """Note that something is recorded beside an optimizer: a step that closes it is owed."""
+        """Note that the script recorded a value, so that a step must still close it."""
         self.trains()
         self._recorded = True
 
@@ -205,8 +203,8 @@ class Session:
             self._begin_step()
 
     def end_step(self, last: bool = True) -> None:
-        """Close the step in progress. Raises StopTraining after the last wanted one, if it may be
-        the `last`."""
+        """Close the current step. Raises StopTraining after the last step of `train.steps`, if this
+        call may be the step's `last`."""
         if not self.live:
             self.insist()
             return
@@ -225,8 +223,8 @@ class Session:
             self.insist()
 
     def insist(self) -> None:
-        """End a training that was stopped: by StopTraining, and if a framework catches that twice,
-        by leaving."""
+        """End a training that was stopped: raise StopTraining, and if a framework has caught that
+        twice, exit."""
         if self.stopped:
             self._stops += 1
             if self._stops > 2:
@@ -238,10 +236,10 @@ class Session:
             raise StopTraining(0)
 
     def _preempted(self) -> None:
-        """Write which checkpoint was made or changed since the first step of a leg that is to be
-        stopped, once it has done its steps; then wait to be killed. One from before that step, of
-        training that saves as it begins, would lead back to where the leg began. A leg that is to
-        be asked to end needs no checkpoint, and goes on."""
+        """Write which checkpoint was made or changed since the first step of a leg that must be
+        stopped, once it has done its steps; then wait to be killed. An earlier checkpoint, of a
+        training that saves at its start, would lead back to the beginning of the leg. A leg that
+        gets SIGTERM needs no checkpoint yet, and continues."""
         leg = self.config.get("preempt")
         if not leg or 1 < self._steps < leg["after"]:
             return
@@ -261,8 +259,8 @@ class Session:
                 _SLEEP(1.0)
 
     def note(self, identifier: str, message: str) -> None:
-        """Write what the probe could not do; an empty message is nothing. Leave room for one more
-        note: why the recording ended."""
+        """Write what the probe could not do; ignore an empty message. Leave room for one more note:
+        why the recording ended."""
         if message and self._counts.get("notes", 0) < LIMITS["notes"] - 1:
             self.notice("notes", rows=((identifier, message[:MAX_NAME]),))
 
@@ -275,8 +273,8 @@ class Session:
             self.event(name, **fields)
 
     def event(self, name: str, **fields: Any) -> bool:
-        """Write an event, as long as there are no more of its kind than LIMITS says. Return whether
-        the trace could be reached."""
+        """Write an event, unless LIMITS for its kind is reached. Return whether the trace could be
+        written."""
         if self._writer is None or self._closed or not self._acquire():
             return False
         try:
@@ -290,7 +288,7 @@ class Session:
         return True
 
     def close(self, reason: str) -> None:
-        """Write what is left to the end and the last line. Later calls do nothing."""
+        """Write the final state and the last line. Later calls do nothing."""
         if self._closed or self._writer is None:
             return
         if self.stopped:
@@ -300,7 +298,9 @@ class Session:
         elif self._recorded and reason != "exception":
             self._write_step()  # the last step of a script that only ever records
         self._finish()
-        with self.own_time():  # no step of another thread comes after the last line
+        with (
+            self.own_time()
+        ):  # Another thread must not write a step after the last line.
             with self._guard():
                 if self.introduced and self.hooks is not None:
                     self.hooks.at_close(reason)
@@ -312,7 +312,7 @@ class Session:
             self._closed = True
 
     def reopen(self) -> None:
-        """Go on after `close`: no other program could take this one's place."""
+        """Continue after `close`, since the `exec` of another program failed."""
         if self._closed and self._writer is not None and not self.broken:
             self._closed = False
             self.event("resumed", steps=self._steps)
@@ -325,7 +325,7 @@ class Session:
                     observer.flush(self, last)
 
     def fork(self) -> None:
-        """Let go of the parent's traces in a forked child, and open one of its own."""
+        """Drop the parent's traces in a forked child, and open its own trace."""
         for parent in PROCESS.sessions:
             parent.renew()
             if parent._writer is not None:
@@ -341,7 +341,7 @@ class Session:
             self.hooks.serve(child)
 
     def _finish(self) -> None:
-        """Write what is written once, when the last step is over."""
+        """Write the records that are written once, after the last step."""
         if not self._finished:
             if self.introduced and self.hooks is not None:
                 with self.own_time():
@@ -350,8 +350,8 @@ class Session:
             self._finished = True
 
     def _close_whole_run(self) -> None:
-        """Note in which loop a process that recorded nothing could have. It counts as one step if
-        the spec names artifacts: they are what is compared."""
+        """Note the loop in which a process without records could have recorded. The whole run
+        counts as one step if the spec names artifacts, since these are compared."""
         if self._forked or started_by_multiprocessing():
             return
         with self._guard():
@@ -387,7 +387,7 @@ class Session:
             self._clock.begin_step()
 
     def _write_facts(self) -> None:
-        """Write the facts, if they are no longer as they were written."""
+        """Write the facts, if they have changed since they were written."""
         now = facts.read({**facts.facts(), "process": self.key})
         if now != self._facts:
             self._facts = now

@@ -1,7 +1,5 @@
-"""Where the probe meets torch: optimizers and DataLoaders call `Hooks`, and `loss` does where a
-gradient is taken.
-
-What happens is recorded in the order in which it happens: a batch when the DataLoader hands it out;
+"""Connects the probe with torch: optimizers and DataLoaders call `Hooks`, and `loss` does when a
+gradient is computed. Events are recorded in their order: a batch when the DataLoader hands it out;
 generator states and the loss when `backward` is entered; gradients as the optimizer sees them when
 `step` is entered (after its closure, where it has one), in the order in which autograd finished
 them; parameters, optimizer state, buffers and generator states when `step` returns.
@@ -28,7 +26,7 @@ from .session import Session
 from .shared import PROCESS
 from .tensors import Tensors
 
-_RECENT = 64  # optimizers that are held
+_RECENT = 64  # the most optimizers that are held
 _FUNCTIONS = (
     types.FunctionType,
     types.MethodType,
@@ -38,7 +36,9 @@ _FUNCTIONS = (
 _DCP = "torch.distributed.checkpoint.state_dict"
 _CALLERS = 20  # between a hook and who called the optimizer
 _NAME = 1_000  # characters of a thread's name
-_THREADS = 200  # whose traces are open at once; of more, those of threads that ended are closed
+_THREADS = (
+    200  # the most open traces; if there are more, those of ended threads are closed
+)
 
 
 def install(session: Session) -> None:
@@ -70,8 +70,8 @@ def install(session: Session) -> None:
 
 
 class Hooks:
-    """The hooks of the main thread of a process, or of another thread that trains: it has a trace
-    of its own, since the order of steps of several threads is not the same in two runs."""
+    """The hooks of the main thread of a process, or of another thread that trains. Each has its own
+    trace, since the order of several threads' steps differs between runs."""
 
     def __init__(self, session: Session, thread: Any = None) -> None:
         self.thread = thread  # None: the main thread
@@ -81,9 +81,9 @@ class Hooks:
         self.serve(session)
 
     def of_thread(self) -> Hooks:
-        """Return the hooks of the calling thread. Another one than the main thread has its own, and
-        those of a thread of its name that has ended. What it makes and fetches (batches for others,
-        as early as it can) is not written before it trains. Autograd's threads work for the main
+        """Return the hooks of the calling thread. A thread other than the main one has its own
+        hooks, or continues those of an ended thread with its name. Its batches are not written
+        before it trains, since it may fetch them for others. Autograd's threads count as the main
         thread."""
         if _in_main_thread():
             return self
@@ -132,8 +132,8 @@ class Hooks:
     def optimizer_made(
         self, original: Any, optimizer: Any, *args: Any, **kwargs: Any
     ) -> None:
-        """Note a new optimizer, and wait for the first forward pass: the initial state is what it
-        finds."""
+        """Note a new optimizer, and wait for the first forward pass, at which the initial state is
+        recorded."""
         original(optimizer, *args, **kwargs)
         with self.session.own_time():
             self.tensors.made.add(optimizer, self.manual.calls)
@@ -171,8 +171,8 @@ class Hooks:
                     self._waiting.append(hook)
 
     def epoch(self, original: Any, iterator: Any, loader: Any) -> None:
-        """Record the generators' states before a DataLoader's iterator draws from them; and a
-        loader, with workers and seed, when its first iterator is made."""
+        """Record the generators' states before a DataLoader's iterator draws from them. At a
+        loader's first iterator, record also its workers and seed."""
         session = self.session
         if session.live and session.step >= 0:
             with session.own_time():
@@ -204,8 +204,8 @@ class Hooks:
     def before_step(
         self, optimizer: Any, args: Any, kwargs: Any
     ) -> tuple[Any, Any] | None:
-        """Record the gradients that an optimizer's step uses; if it has a closure, return its
-        arguments with one that does so."""
+        """Record the gradients that an optimizer's step uses. If the step has a closure, return its
+        arguments with a closure that records them."""
         if not self.session.live:
             self.session.insist()
             return None
@@ -247,10 +247,10 @@ class Hooks:
                     self.tensors.optimizer_state(optimizer)
 
     def _only_updates(self, optimizer: Any) -> bool:
-        """Return whether an optimizer was made between a gradient and its own first step. Trainings
-        that do so (Pyro) have one for each parameter, and step them in an order that nothing
-        depends on: the calls of `backward()` are their steps. One that steps twice after a gradient
-        is an optimizer like any other."""
+        """Return whether an optimizer was made between a gradient and its own first step. Such
+        trainings (Pyro) have one optimizer for each parameter and step them in any order, so the
+        calls of `backward()` count as their steps. An optimizer that steps twice after a gradient
+        is an ordinary one."""
         manual = self.manual
         calls = manual.calls
         updating = self.tensors.updating
@@ -278,7 +278,7 @@ class Hooks:
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         """Record what an optimizer's step has changed, and close the step. Raises StopTraining
-        after the last wanted one."""
+        after the last step of `train.steps`."""
         session = self.session
         tensors = self.tensors
         if not session.live:
@@ -309,8 +309,8 @@ class Hooks:
         return flags.read(torch, self.session.config["variables"])
 
     def at_stop(self) -> None:
-        """Record, for a notice, what no optimizer updates."""
-        # a module of a kind that was not foreseen: a notice is missing, nothing else
+        """Record the state that no optimizer updates, for a notice."""
+        # An unusual module may fail here; then only the notice is missing.
         with contextlib.suppress(Exception):
             rows, failed = end_state.look(self.tensors.names)
             message = f"modules that could not be looked at: {failed}"
@@ -318,8 +318,8 @@ class Hooks:
             self.session.event("unmoved", rows=rows)
 
     def at_close(self, reason: str) -> None:
-        """Record parameters, optimizer state and buffers as they stand at the end: digested, for
-        what changed after the last step; and kept."""
+        """Record parameters, optimizer state and buffers at the end: digests, since they may have
+        changed after the last step, and saved tensors."""
         session = self.session
         tensors = self.tensors
         session.event("nonfinite", rows=self._nonfinite.lasting())
@@ -345,8 +345,8 @@ class Hooks:
                 tensors.keep("optimizer", tensors.state_items(optimizer), "final")
 
     def _look_for_nan(self) -> None:
-        """Note which parameters that an optimizer updates, and which buffers, hold NaN now: before
-        the first step, and once after the second."""
+        """Note which updated parameters and which buffers contain NaN now. Called before the first
+        step, and once after the second."""
         known = self.tensors.names
         step = self.session.step
         updated = set[int]()
@@ -360,7 +360,7 @@ class Hooks:
         self._order.setdefault(id(parameter), len(self._order))
 
     def _release(self) -> None:
-        """Take hooks off: those on the first forward, and those on gradients once the order is
+        """Remove hooks: those on the first forward, and those on gradients once their order is
         known."""
         if self._order or not self._captured:
             while self._waiting:
@@ -368,8 +368,8 @@ class Hooks:
 
 
 def _makes_room() -> bool:
-    """Return whether the step in progress is torch's own, at a learning rate of 0, which makes the
-    state of an optimizer into which a checkpoint is loaded."""
+    """Return whether the current step is torch's own, with a learning rate of 0, which creates an
+    optimizer's state before a checkpoint is loaded into it."""
     if _DCP not in sys.modules:
         return False
     frame = sys._getframe(1)
@@ -387,8 +387,8 @@ def _in_main_thread() -> bool:
 
 
 def _closure(args: Any, kwargs: Any) -> Any:
-    """Return the closure that an optimizer's `step` is given; None if there is none, or what
-    stands in its place is something else (the model, say)."""
+    """Return the closure argument of an optimizer's `step`; None if there is none, or if the
+    argument is something else (the model, for example)."""
     if "closure" in kwargs:
         return kwargs["closure"]
     return args[1] if isinstance(args[1:] and args[1], _FUNCTIONS) else None

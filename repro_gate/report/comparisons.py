@@ -1,7 +1,6 @@
-"""What the report says about earlier answers (the config hash, the baseline, another ref, and which
-checks the change weakens) and about costs (of determinism, and where a gate run's time went).
-
-Phrases as in `wording`: the terminal and the Markdown share them.
+"""Phrases on comparisons (the config hash, the baseline, another ref, weakened checks) and on costs
+(of determinism, and of a gate run's time). As in `wording`, the terminal and the Markdown share
+them.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _DIGEST = re.compile(r"(sha256:)?[0-9a-f]{40,64}")
 
 
 def short(text: str) -> str:
-    """Return the beginning of a hash or a commit; any other text as it is."""
+    """Return the beginning of a hash or a commit; any other text unchanged."""
     return text[: text.find(":") + 1 + _SHORT] if _DIGEST.fullmatch(text) else text
 
 
 def config_hash(hashed: ConfigHash) -> Phrase:
-    """Return the config hash and its two roots, shortened, with what each is made of."""
+    """Return the config hash and its two halves, shortened, with what each covers."""
     recipe, platform = (
         short(root).removeprefix("sha256:") for root in (hashed.recipe, hashed.platform)
     )
@@ -43,14 +42,14 @@ def config_hash(hashed: ConfigHash) -> Phrase:
 
 
 def inputs(hashed: ConfigHash) -> Iterator[tuple[str, str, str]]:
-    """Yield root, name and value of each input; of a value that no person can read, that it is
-    one."""
+    """Yield root, name and value of each input. A value that is too large to show is replaced by a
+    note."""
     for root, _, values in hashed.roots():
         for name, value in sorted(values.items()):
             try:
                 text = input_text(value)
             except (ValueError, TypeError, RecursionError):
-                # an integer of thousands of digits, a bottomless list
+                # for example an integer of thousands of digits, or a list that contains itself
                 text = "too large to show"
             yield root, name, text
 
@@ -64,13 +63,13 @@ def move(item: ChangedInput) -> Phrase:
     if before is None:
         return phrase("{}: new, {name}", start, name=after or "")
     if after is None:
-        return phrase("{}: gone, was {name}", start, name=before)
+        return phrase("{}: removed, was {name}", start, name=before)
     return phrase("{}: {name} -> {name2}", start, name=before, name2=after)
 
 
 def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
-    """Return a baseline's status and what is behind it, most telling first; at most `most` inputs
-    and as many facts outside them."""
+    """Return a baseline's status and the details, most important first; at most `most` inputs and
+    as many facts outside them."""
     words = "{status}: {message}"
     line = phrase(words, status=baseline.status, message=baseline.message)
     if baseline.recorded:
@@ -78,7 +77,7 @@ def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
     names = wording.joined([say(part, "name") for part in baseline.unlike[:most]])
     more = say(and_more(len(baseline.unlike) - most))
     facts = baseline.outside
-    since = "{}; the machine may have had another load when that was recorded"
+    since = "{}; the machine's load may have been different when that was recorded"
     lines = (
         line,
         phrase("differs in {}", wording.joined([names, more], " ")) if names else (),
@@ -92,8 +91,8 @@ def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
 
 
 def against_lines(against: AgainstFinding, most: int) -> tuple[Phrase, ...]:
-    """Return the answer against another ref and what is behind it: the first tensor that differs,
-    how far losses did, and the inputs."""
+    """Return the comparison with another ref: the status, the first tensor that differs, the
+    distance of losses, and the inputs."""
     ref = at(against.ref, against.commit)
     words = "{}, {status}: {message}"
     first = wording.where(against.first_divergence)
@@ -109,7 +108,7 @@ def against_lines(against: AgainstFinding, most: int) -> tuple[Phrase, ...]:
 
 
 def speed(changes: Sequence[SpeedChange]) -> Iterator[Phrase]:
-    """Yield what a change does to the time of a step, one line for each arm."""
+    """Yield how a change affects the time of a step, one line for each arm."""
     for item in changes:
         flags = "with" if item.arm == "deterministic" else "without"
         interval = numbers.interval(item.ci95)
@@ -118,22 +117,22 @@ def speed(changes: Sequence[SpeedChange]) -> Iterator[Phrase]:
 
 
 def at(ref: str, commit: str) -> Phrase:
-    """Return a ref and the commit it stands for."""
+    """Return a ref and its commit."""
     return phrase("{name} at {name2}", name=ref, name2=short(commit))
 
 
 def base_policy(base: BaseFinding) -> Phrase:
-    """Return the base, what of it is weakened if anything is not, and whose spec judged."""
+    """Return the base, whether nothing of it is weakened, and whose spec judged."""
     judge = "the spec of the base"
     if base.policy == "head":
         judge = "the spec of this change itself"
     ref = at(base.ref, base.commit)
     words = "The base is {}" if base.weakened else "{}: no weakened checks"
-    return phrase(f"{words}; the verdict is by {judge}", ref)
+    return phrase(f"{words}; {judge} decides the verdict", ref)
 
 
 def weakening(item: WeakenedCheck) -> Phrase:
-    """Return where, which key, and what of it is less."""
+    """Return the key, what is weaker, and the location."""
     line = phrase("{name}: {message}", name=item.key, message=item.message)
     return phrase("{name} {}", line, name=str(item.location)) if item.location else line
 
@@ -153,8 +152,8 @@ def _left(left: int, one: str) -> Phrase:
 
 
 def cost(price: Cost | None) -> Phrase:
-    """Return what the flags cost in time, with the interval, however wide that is. A negative cost
-    is said as `faster`."""
+    """Return the cost of the flags in time, with its interval. A negative cost is shown as
+    `faster`."""
     if price is None:
         return say("not measured")
     figure = f"{_slower(price.determinism_cost_pct)} with the flags"
@@ -165,7 +164,7 @@ def cost(price: Cost | None) -> Phrase:
 
 
 def doubt(price: Cost | None) -> Phrase:
-    """Return what makes a cost suspicious; empty if nothing does."""
+    """Return why a cost is suspicious; empty if it is not."""
     if price is None or price.suspicious is None:
         return ()
     return phrase("{figure}: {message}", figure="suspicious", message=price.suspicious)
@@ -183,13 +182,12 @@ def _budget(price: Cost, budget: float) -> str:
         return f"over the {limit}"
     if high <= budget:
         return f"within the {limit}"
-    return f"the {limit} lies in between, which fails nothing"
+    return f"the interval contains the {limit}, so this does not fail"
 
 
 def times_spent(report: Report) -> str:
-    """Return where the wall time of a gate run went, in words; empty where nothing ran. `starts` is
-    what comes before and between the steps of runs: the start of Python and torch, loading,
-    evaluation."""
+    """Return how the wall time of a gate run was spent; empty if nothing ran. `starts` is the time
+    of runs outside their steps: starting Python and torch, loading, evaluation."""
     steps = sum(run.step_seconds for run in report.runs)
     probe = sum(run.probe_seconds for run in report.runs)
     runs = sum(run.seconds for run in report.runs)
@@ -211,7 +209,7 @@ def times_spent(report: Report) -> str:
 
 
 def memory(price: Cost | None) -> str:
-    """Return peak memory with and without the flags; empty where it was not measured."""
+    """Return peak memory with and without the flags; empty if it was not measured."""
     if (
         price is None
         or price.deterministic_peak_bytes is None

@@ -1,9 +1,9 @@
-"""What a report finds wrong, each finding with its line in the checkout: annotations and SARIF are
-made of them. And what a diagnosis says, in words that all renderers share: the cause, its line, the
-proof, what was ruled out and what to do.
+"""The findings of a report, each with its line in the checkout, for annotations and SARIF. And the
+sentences of a diagnosis that all renderers share: the cause, its line, the proof, what was ruled
+out and the remedy.
 
-Texts are as the report has them: whoever prints them escapes them. A path is taken only where it
-can name a file inside the checkout.
+Texts are not escaped here: whoever prints them does that. A path is used only if it can name a file
+inside the checkout.
 """
 
 from __future__ import annotations
@@ -40,41 +40,40 @@ DIVERGED = (
     "determinism/outside-tolerance",
     "determinism/nonfinite",
 )
-_POINTER = "random-state/os-entropy"  # a check that names lines which may be the cause
-LOCATIONS = 10  # lines of one check that are named one by one
-_ROWS = 1_000  # as many reasons, checks and weakened checks as a report.json holds
-# further causes, and lines of a list, that are shown; the JSON report has all
+_POINTER = "random-state/os-entropy"  # a check that names possible causes
+LOCATIONS = 10  # the most lines of one check that become findings of their own
+_ROWS = 1_000  # the most reasons, checks and weakened checks of a report.json
+# The most further causes and list entries shown; the JSON report has all.
 _ALSO = 3
 _LINES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One finding about the change. `level` is `error` or `warning`; `id` is a reason's or a
-    check's, or WEAKENED_ID."""
+    """One finding about the change. `level` is `error` or `warning`; `id` is that of a reason or a
+    check, or WEAKENED_ID."""
 
     level: str
     id: str
     message: str
     remedy: str = ""
     detail: str = ""  # what was seen on this line
-    # None: no line is known, so it is shown at the spec
+    # None: no line is known; then the finding is shown at the spec
     location: Location | None = None
 
     @property
     def lines(self) -> list[str]:
-        """Return what is wrong, what was seen and what to do."""
+        """Return the message, the detail and the remedy."""
         remedy = self.remedy and f"remedy: {self.remedy}"
         lines = (self.message, *self.detail.splitlines(), remedy)
         return [line for line in lines if line]
 
 
 def findings(report: Report) -> tuple[Finding, ...]:
-    """Return, most important first, the reasons, failed checks, what the change weakens, checks
-    that warn. Nothing of what passed.
+    """Return, most important first: the reasons, failed checks, weakened checks, checks that warn.
 
-    The first reason that is about the divergence stands on the line of its cause; no check says
-    it there again.
+    The first reason about the divergence is placed on the line of its cause; checks on that line
+    are left out.
     """
     cause = report.diagnosis
     line = _of_diagnosis(cause)
@@ -112,23 +111,23 @@ def findings(report: Report) -> tuple[Finding, ...]:
 
 
 def says_more(reason: Reason, cause: Diagnosis | None) -> bool:
-    """Return whether a reason says more than the headline and the cause do."""
+    """Return whether a reason adds something to the headline and the cause."""
     if reason.id == GENERAL or cause is None:
         return reason.id != GENERAL
-    # a proven cause says as much: it names the same line, or lines that would have been a cause
+    # A proven cause makes a reason redundant that names the same line, or that only lists suspects.
     names = cause.file != "" and Location(cause.file, cause.line) in reason.locations
     return not (cause.confirmed and (names or reason.id == _POINTER))
 
 
 def spec_location(report: Report) -> Location | None:
-    """Return the spec itself, where its path can name a file of the repository."""
+    """Return the spec as a location; None if its path can be no file of the repository."""
     file = inside(report.subject.spec)
     return None if file is None else Location(file)
 
 
 def inside(path: str, folder: str = "") -> str | None:
-    """Return `path` below `folder`, tidied; None for what is absolute, leads upwards, or holds
-    characters that are not seen."""
+    """Return `path` below `folder`, normalized; None if it is absolute, leads upwards, or contains
+    invisible characters."""
     if "\\" in path or len(path) > 400 or for_terminal(path) != path:
         return None
     joined = posixpath.normpath(posixpath.join(folder, path))
@@ -138,8 +137,8 @@ def inside(path: str, folder: str = "") -> str | None:
 
 
 def address(report: Report, view: View, diagnosis: Diagnosis) -> str:
-    """Return the address of the cause's line at the commit that was tested; empty where that commit
-    does not have the line, or is not known."""
+    """Return the address of the cause's line at the tested commit; empty if the commit is unknown
+    or does not have the line."""
     line = _of_diagnosis(diagnosis)
     origin = report.origin
     subject = report.subject
@@ -152,8 +151,8 @@ def address(report: Report, view: View, diagnosis: Diagnosis) -> str:
 
 
 def located(location: Location | None, folder: str = "") -> Location | None:
-    """Return the line with `folder` before its path; None for what can be no file of the checkout.
-    Of a notebook, whose lines are those of its JSON, it is the file as a whole."""
+    """Return the location with `folder` before its path; None if it can be no file of the checkout.
+    For a notebook it is the file without a line, since its lines would be those of its JSON."""
     if location is None:
         return None
     name, cell = notebook.split(location.file)
@@ -166,7 +165,8 @@ def _of_diagnosis(cause: Diagnosis | None) -> Location | None:
 
 
 def _of_check(item: CheckResult) -> list[Finding]:
-    """Return one for each line that the evidence names; one for the check where it names none."""
+    """Return a finding for each line in the evidence; a single one if the evidence names no
+    line."""
     every = [(str(entry), located(entry.location)) for entry in item.evidence]
     placed = [*filter(itemgetter(1), every)][:LOCATIONS]
     lines = [clip(line, 300) for line, _ in every[:3]]
@@ -185,7 +185,7 @@ def _of_check(item: CheckResult) -> list[Finding]:
 
 
 def _of_weakened(item: WeakenedCheck, spec: str) -> Finding:
-    """Return a weakened check as a finding. Its location counts from the spec's own folder."""
+    """Return a weakened check as a finding. Its location is relative to the spec's folder."""
     return Finding(
         level="warning",
         id=WEAKENED_ID,
@@ -198,15 +198,14 @@ def _of_weakened(item: WeakenedCheck, spec: str) -> Finding:
 
 
 def place(item: Diagnosis | ShownUse | ShownOperator) -> str:
-    """Return the line of a cause, a use or an operator, `src/train.py:41`; empty where none is
+    """Return the line of a cause, a use or an operator, `src/train.py:41`; empty if none is
     known."""
     return notebook.place(item.file, item.line) if item.file else ""
 
 
 def why(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
-    """Return what a diagnosis says, a sentence each: the cause, what it takes besides, and the
-    proof. A cause without one is called likely; if it may be another line as well, all are
-    named."""
+    """Return the sentences of a diagnosis: the cause, further causes, and the proof. A cause
+    without proof is called likely; if several lines may be the cause, all are named."""
     sentences = [_cause(diagnosis), *_one_of(diagnosis)]
     for item in diagnosis.also[:_ALSO]:
         together = phrase("{figure}: {}", _cause(item), figure="Together with")
@@ -225,13 +224,13 @@ def why(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
         )
     if diagnosis.rate is not None:
         pairs = numbers.of(diagnosis.rate.diverged, diagnosis.rate.pairs)
-        sentences.append(say(f"It shows in {pairs} pairs of runs"))
+        sentences.append(say(f"{pairs} pairs of runs diverge"))
     return tuple(sentences)
 
 
 def _one_of(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
-    """Return the lines of which one or several decide, in a sentence; none if the cause stands
-    alone."""
+    """Return a sentence that lists the lines of which one or several are the cause; none if there
+    is only one."""
     if not diagnosis.one_of:
         return ()
     names = []
@@ -250,16 +249,15 @@ def _one_of(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
 
 
 def _standing(diagnosis: Diagnosis) -> str:
-    """Return how far a cause is known: the word that begins the line of the evidence that speaks
-    for it."""
+    """Return how well a cause is proven: the word with which its line of evidence begins."""
     if diagnosis.confirmed:
         return "Confirmed"
     return "Observed" if diagnosis.observed else "Seen"
 
 
 def _proof(diagnosis: Diagnosis) -> str:
-    """Return the line of the evidence that proves the cause: the one that says so, else the last;
-    of a cause that is not proven, the one that speaks for it, if any."""
+    """Return the line of evidence that proves the cause: the one that begins with its standing. If
+    there is none, the last line for a proven cause, empty for any other."""
     start = f"{_standing(diagnosis).lower()}: "
     last = diagnosis.evidence[-1:] if diagnosis.confirmed else ()
     proofs = (line for line in diagnosis.evidence if line.startswith(start))
@@ -291,13 +289,13 @@ def page_of(cause: str) -> str:
 
 
 def remedy_of(diagnosis: Diagnosis) -> str:
-    """Return what to do about the cause, and where more stands."""
+    """Return the remedy for the cause, and the address of its page."""
     return f"{diagnosis.remedy or 'the page says what to try next'} ({page_of(diagnosis.cause)})"
 
 
 def background(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
-    """Return what was seen and ruled out on the way to a cause, and what it took; `why` tells the
-    proof."""
+    """Return what was seen and ruled out during the diagnosis, and its cost. The proof is in
+    `why`."""
     proof = _proof(diagnosis)
     evidence = [
         line
@@ -305,7 +303,7 @@ def background(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
         for line in item.evidence[:_LINES]
     ]
     lines = [say(line, "message") for line in evidence if line != proof]
-    if diagnosis.cause != "unknown":  # else `why` says it
+    if diagnosis.cause != "unknown":  # for an unknown cause `why` lists it
         lines += [
             phrase("ruled out: {message}", message=line)
             for line in diagnosis.ruled_out[:_LINES]

@@ -1,5 +1,5 @@
-"""What is seen first of a report, a row each: the terminal's screen, the table of a comment and two
-reports side by side show these rows, in this order."""
+"""The first rows of a report. The terminal's screen, the table of a comment and two reports side by
+side show them in this order."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from repro_gate.report import comparisons, findings, wording
 from repro_gate.report.model import Reason, Report
 from repro_gate.report.wording import Phrase, phrase, say
 
-_REASONS, _FEW = 4, 3  # reasons, and entries of another list, that are shown
+_REASONS, _FEW = 4, 3  # the most reasons shown, and the most entries of other lists
 _ROBUST = "random-state/robust"
 _DRIFT = "baseline/drift"
-_LINES_OF = {"drift": 5, "changed": 1}  # what is behind the status of a baseline
+_LINES_OF = {"drift": 5, "changed": 1}  # status of a baseline -> lines of detail
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Lines under one label. The larger the rank, the sooner the row goes where room is short.
+    """Lines under one label. If space is short, rows with the largest rank are dropped first.
 
-    `most`: lines on a screen. `form`: `fold` breaks long lines, `cut` ends them with an ellipsis
-    and keeps the last ones, `whole` leaves them as they are to be copied. `has_section`:
-    a section below the comment's table says it at length. `reason`: what the row tells whole.
+    `most`: lines on a screen. `form`: `fold` breaks long lines, `cut` shortens them and keeps the
+    last lines, `whole` leaves them unbroken to be copied. `has_section`: a section below the
+    comment's table has the details. `reason`: the reason that the row shows completely.
     """
 
     label: str
@@ -42,14 +42,14 @@ def row(label: str, rank: int, *lines: Phrase, **more: Any) -> Row:
 
 
 def glance(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
-    """Return all rows but those without a line. Reasons that are `known` stand in the heading."""
+    """Return all rows that have lines. Reasons in `known` are already in the heading."""
     further = further_rows(report, known)
     rows = *answer_rows(report, known), *further, checks_row(report)
     return [item for item in rows if item.lines]
 
 
 def telling(report: Report, known: Sequence[Reason] = ()) -> list[Reason]:
-    """Return the reasons that say more than the headline and the cause do."""
+    """Return the reasons that add something to the headline and the cause."""
     drifted = wording.drifted(report)
     return [
         item
@@ -61,13 +61,13 @@ def telling(report: Report, known: Sequence[Reason] = ()) -> list[Reason]:
 
 
 def answer_rows(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
-    """Return why the verdict is what it is, where the runs diverge, and what to do."""
+    """Return the rows on why the verdict is so, where the runs diverge, and what to do."""
     why = report.diagnosis
     reasons = telling(report, known)
     if why is not None:
         words = why.remedy or "its page says what to try next"
         remedy = phrase("{message} ({page})", message=words, page=why.cause)
-    else:  # of the first reason
+    else:  # the remedy of the first reason
         first = next(iter((*known, *reasons, *report.reasons)), None)
         remedy = say(first.remedy if first else "", "message")
     return [
@@ -100,7 +100,7 @@ def answer_rows(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
 
 
 def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
-    """Return what a reviewer must see besides, the figures, and what is worth knowing."""
+    """Return the rows on weakened checks, further reasons, figures and notes."""
     weakened = () if report.base is None else report.base.weakened
     lines = [comparisons.weakening(item) for item in weakened[:_FEW]]
     for line in (*lines, say(and_more(len(weakened) - _FEW), "figure")):
@@ -111,7 +111,7 @@ def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
         _REASONS - 1,
         rank=4,
     )
-    # no reason tells of a warning
+    # A warning is not among the reasons.
     robust = (
         item for item in report.checklist if (item.id, item.status) == (_ROBUST, "warn")
     )
@@ -161,7 +161,7 @@ def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
 
 
 def checks_row(report: Report) -> Row:
-    """Return how many checks passed, the ids of those that did not, and what was not declared."""
+    """Return the row on how many checks passed, the ids of the others, and what is not declared."""
     return row("checks", 2, wording.checks(report.checklist), most=3)
 
 
@@ -173,8 +173,8 @@ def _reasons(
     rank: int,
     remedies: bool = True,
 ) -> Iterator[Row]:
-    """Return a row for each of so many reasons, with its remedy unless a row of its own has that;
-    and how many more there are."""
+    """Return a row for each of the first `number` reasons, with its remedy if `remedies`, and a row
+    on how many more there are."""
     is_note = label == "note"
     for item in reasons[:number]:
         yield row(
@@ -197,7 +197,7 @@ def _divergence(report: Report) -> Iterator[Phrase]:
     if pair is None or pair.identical:
         return
     if (first := pair.first_divergence) is not None:
-        # both values, if they are short, and the largest distance of one element
+        # Show both values, if they are short, and the largest distance of one element.
         far = wording.how_far(replace(first, l2=None, relative_l2=None))
         yield phrase("{}: {}" if far else "{}", wording.where(first), far)
     yield wording.spread(pair)
@@ -206,7 +206,7 @@ def _divergence(report: Report) -> Iterator[Phrase]:
 
 
 def compared_with(report: Report) -> Iterator[Row]:
-    """Return the baseline and the other ref, with what differs from them."""
+    """Return the rows on the baseline and the other ref, with the differences."""
     if (baseline := report.baseline) is not None:
         lines = comparisons.baseline_lines(baseline, _FEW)
         lines = lines[: 1 + _LINES_OF.get(baseline.status, 0)]

@@ -1,5 +1,5 @@
-"""The report below its first lines, section by section. The terminal (`-v`), the comment and the
-summary of a job walk over the same blocks, so each of them says the same."""
+"""The sections of the report below its first lines. The terminal (`-v`), the comment and a job's
+summary render the same blocks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from repro_gate.report.model import Reason, Report, Subject
 from repro_gate.report.wording import Phrase, phrase, say
 
 WHOLE = 5  # sections of this rank or above are shown only in the whole report
-MAP = 4  # rank of the heat map: what a short report drops first
+MAP = 4  # rank of the heat map, which a short report drops first
 _EVIDENCE = 5  # lines of a check's evidence that a person sees
 _LINE = 200  # characters of a line of a log
-_COMMAND = 4_000  # characters of a command: half a command is none
+_COMMAND = 4_000  # characters of a command; a longer one is left out, not cut
 _FARTHEST = 4  # tensors that are farthest apart at the end
 _SEEN = 5  # weakened checks that a comment shows
 _SAME = {True: "same", False: "differ"}
@@ -56,7 +56,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Code:
-    """Text that stays as it is: `sh` is a command, to be copied."""
+    """Text that is shown unchanged: `sh` is a command to copy."""
 
     text: str
     language: str = "text"
@@ -68,9 +68,9 @@ _Row = tuple[str, int, str, Sequence[Block]]  # a section's title, rank, kind, b
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a title in our own words; without one they are part of what is seen first.
-    Sections with the largest rank are dropped first where room is short; rank 0 never is. The page
-    puts the kind `answer` first, has a drawing in place of `drawn`, and one beside `cost`."""
+    """Blocks under a title. Without a title they belong to the first lines. If space is short,
+    sections with the largest rank are dropped first, rank 0 never. The HTML page shows the kind
+    `answer` first, replaces `drawn` by a drawing, and adds a drawing to `cost`."""
 
     title: str
     rank: int
@@ -85,8 +85,8 @@ def sections(
     whole: bool = True,
     known: Sequence[Reason] = (),
 ) -> list[Section]:
-    """Return what there is to say, at most `rows` entries in a list; without `whole` what a
-    reviewer acts on. Reasons that are `known` stand above already."""
+    """Return the sections, with at most `rows` entries in a list; without `whole` only those that a
+    reviewer acts on. Reasons in `known` are shown above already."""
     reasons = [item for item in report.reasons if item not in known]
     found = []
     for title, rank, kind, blocks in (
@@ -102,7 +102,7 @@ def sections(
 def _on_divergence(
     report: Report, reasons: Sequence[Reason], rows: int, whole: bool
 ) -> Iterator[_Row]:
-    """Yield what a change weakens, what differs, and why."""
+    """Yield the sections on weakened checks, on what differs, and on the cause."""
     why = report.diagnosis
     floor = report.noise_floor
     title = "What was compared"
@@ -124,10 +124,10 @@ def _on_divergence(
 
 
 def _on_the_rest(report: Report, rows: int, whole: bool) -> Iterator[_Row]:
-    """Yield what else was compared, measured and checked, and what the runs were."""
+    """Yield the sections on other comparisons, measurements and checks, and on the runs."""
     yield "Resume", 3, "", [_legs(report.resume)]
     yield "Equivalent ways", 3, "", [_ways(report.equivalences)]
-    # Without `whole` the first line of either stands in the table above.
+    # Without `whole` the table above has the first line of each.
     above = 0 if whole else 1
     baseline = report.baseline
     if baseline is not None:
@@ -192,7 +192,7 @@ def _more(left: int) -> Phrase:
 
 
 def _weakened(report: Report, rows: int) -> list[Block]:
-    """Return what a reviewer must see: each thing that the change weakens."""
+    """Return each check that the change weakens."""
     base = report.base
     if base is None or not base.weakened:
         return []
@@ -206,7 +206,7 @@ def _weakened(report: Report, rows: int) -> list[Block]:
 
 
 def source_lines(diagnosis: Diagnosis | None) -> list[str]:
-    """Return the cause's line, marked, and those around it, with their numbers."""
+    """Return the cause's line, marked, and its neighbours, with line numbers."""
     excerpt = diagnosis.excerpt if diagnosis else ()
     line_numbers = [str(number) for number, _ in excerpt]
     digits = max(map(len, line_numbers), default=0)
@@ -233,7 +233,8 @@ def _logs(report: Report, rows: int, most: int) -> list[Block]:
 def reason_items(
     reasons: Sequence[Reason], rows: int, why: Diagnosis | None = None
 ) -> Items:
-    """Return id, message and remedy of each reason; the cause below the first that it explains."""
+    """Return id, message and remedy of each reason. The cause is below the first reason that it
+    explains."""
     entries: list[Sequence[Phrase]] = []
     for item in reasons[:rows]:
         cause: tuple[Phrase, ...] = ()
@@ -246,7 +247,7 @@ def reason_items(
 
 
 def _comparison(report: Report, rows: int) -> Facts:
-    """Return what two runs differ in and how far, or what equal runs were compared in."""
+    """Return in what and how far two runs differ; for equal runs, what was compared."""
     facts: list[tuple[str, Phrase]] = []
     pair = report.determinism
     if pair is not None and not pair.identical:
@@ -276,7 +277,7 @@ def _comparison(report: Report, rows: int) -> Facts:
 
 
 def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
-    """Return what was seen and ruled out on the way to the cause."""
+    """Return what was seen and ruled out during the diagnosis."""
     if diagnosis is None:
         return []
     operators = tuple(
@@ -315,10 +316,10 @@ def _map(pair: Comparison | NoiseFloor | None) -> Code:
 
 
 def _legs(resumption: Resumption | None) -> Items:
-    """Return each leg of a training that went on, and what it did not get back."""
+    """Return each leg of a resumed training, and what it did not restore."""
     entries = []
     for leg in resumption.legs if resumption else ():
-        words = "bitwise identical" if leg.identical else "another training"
+        words = "bitwise identical" if leg.identical else "different"
         steps = f"{leg.begins} to {leg.ends - 1}"
         line = phrase(
             f"leg {{figure}}, steps {{message}}: {words}",
@@ -337,10 +338,10 @@ def _legs(resumption: Resumption | None) -> Items:
 
 
 def _ways(ways: Sequence[Equivalence]) -> Items:
-    """Return each other way to the same training, how far it is apart at most, and why."""
+    """Return each equivalent way, its largest distance, and the likely cause of it."""
     entries = []
     for item in ways:
-        words = "the same training" if item.equivalent else "another training"
+        words = "the same training" if item.equivalent else "a different training"
         lines = [
             phrase(f"{{id}} {words}, compared {item.compare}", id=item.name),
             say(item.detail, "message"),
@@ -357,7 +358,7 @@ def _ways(ways: Sequence[Equivalence]) -> Items:
 
 
 def check_items(results: Iterable[CheckResult], left: int = 0) -> Items:
-    """Return each check with its message and evidence; of what warns or fails, what to do."""
+    """Return each check with its message and evidence, and the remedy if it warns or fails."""
     entries = []
     for item in results:
         line = phrase(
@@ -411,8 +412,8 @@ def _figures(report: Report) -> Facts:
         with_flags = numbers.milliseconds(cost.deterministic_step_ms)
         without = numbers.milliseconds(cost.default_step_ms)
         steps = numbers.count(cost.timed_steps, "step")
-        # of the fastest fortieth of each run
-        times = f"{with_flags} a step against {without} where runs are fastest, {steps} timed"
+        # These are the times of the fastest fortieth of each run's steps.
+        times = f"{with_flags} a step against {without} (fastest steps; {steps} timed)"
     return _facts(
         ("noise floor", wording.noise(report.noise_floor)),
         ("cost", comparisons.cost(cost)),
@@ -456,8 +457,8 @@ def _runs(report: Report, rows: int) -> Table:
 
 
 def _environment(subject: Subject) -> Mapping[str, object]:
-    """Return what was gated and on what. Names of ours are not taken over by what the training
-    reported."""
+    """Return what was gated and its environment. Facts that the training reports cannot replace
+    ours."""
     ours = {
         "spec": subject.spec,
         "command": subject.command,
@@ -470,7 +471,8 @@ def _environment(subject: Subject) -> Mapping[str, object]:
 
 
 def _settings(report: Report) -> Mapping[str, object]:
-    """Return the flags as read back; of runs that were not compared those of the first."""
+    """Return the flags as read back; if no runs were compared, those of the first run that ended
+    well."""
     ended_well = (
         run.settings
         for run in report.runs

@@ -1,9 +1,8 @@
-"""What the report says, in words that the terminal and the Markdown share, so that both tell one
-story.
+"""The report's sentences, which the terminal and the Markdown share.
 
-Each function returns a Phrase: parts of text with a role, our own words (`say`, `figure`) kept
-apart from what came out of the training (`name`), so that each renderer can style and escape them
-in its own way.
+Each function returns a Phrase: parts of text with a role. The role separates our own words (`say`,
+`figure`) from text of the training (`name`), so that each renderer can style and escape them in its
+own way.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from repro_gate.report import numbers
 from repro_gate.report.model import Determinism, Report, RunSummary
 from repro_gate.trace import notebook
 
-# (role, text): `say` and `figure` are our own words, `page` is a cause, whose page is named. From
+# (role, text): `say` and `figure` are our own words, `page` is a cause to link to its page. From
 # outside come `name` and `message`, `seen` (a line of evidence), `id` (of a reason or a check),
 # `status`, and `fault` (how a run ended badly)
 Part = tuple[str, str]
@@ -36,8 +35,8 @@ Phrase = tuple[Part, ...]
 
 
 def phrase(template: str, *phrases: Phrase, **texts: str) -> Phrase:
-    """Return our own words with a text in place of each `{role}` and a phrase in place of each
-    `{}`. Of two texts with one role the second is called `{role2}`."""
+    """Return a template of our own words with each `{role}` replaced by a text and each `{}` by a
+    phrase. If two texts have the same role, the second is `{role2}`."""
     parts: list[Part] = []
     following = iter(phrases)
     for words, key, _, _ in Formatter().parse(template):
@@ -51,8 +50,7 @@ def phrase(template: str, *phrases: Phrase, **texts: str) -> Phrase:
 
 
 def say(words: str, role: str = "say") -> Phrase:
-    """Return words of one role, our own if none is named, as a phrase; none where there are
-    none."""
+    """Return words of one role as a phrase; an empty phrase for no words."""
     return ((role, words),) if words else ()
 
 
@@ -61,13 +59,13 @@ def plain_text(line: Phrase) -> str:
     return "".join(words for _, words in line)
 
 
-# the others are called as they are
+# Other kinds are shown by their own names.
 _KIND_WORDS = {
     "rng": "random state",
     "gradient": "gradient of",
     "optimizer": "optimizer state of",
 }
-# what equal runs are compared in, by kind
+# kind -> the noun by which compared tensors are counted
 _COUNTED = {
     "parameter": "parameter",
     "gradient": "gradient",
@@ -84,11 +82,11 @@ _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
 def headline(report: Report) -> Phrase:
-    """Return the verdict's one sentence. The only texts from outside are a proven cause's line and
-    the name of what diverges without the flags."""
+    """Return the sentence behind the verdict. The only texts from outside are the line of a proven
+    cause and the name of the tensor that diverges without the flags."""
     pair = report.determinism
     if report.verdict == "inconclusive":
-        return say("the question could not be answered")
+        return say("the gate could not decide")
     if pair is None:
         return say("the runs were not compared")
     if not pair.identical:
@@ -101,10 +99,10 @@ def headline(report: Report) -> Phrase:
     same += f"seed {pair.seed}" if seeds <= 1 else numbers.count(seeds, "seed")
     if report.baseline is not None and drifted(report):
         names = joined([say(part, "name") for part in report.baseline.unlike[:3]])
-        drift = "two runs agree, but not with the baseline: same inputs, other results"
+        drift = "two runs agree but differ from the baseline: same inputs, different results"
         return phrase(f"{drift} in {{}}", names) if names else say(drift)
     if report.verdict == "fail":
-        return say(f"{same}; yet it fails, see why")
+        return say(f"{same}; but the gate fails, see why")
     floor = report.noise_floor
     if floor is None or floor.identical or floor.first_divergence is None:
         return say(same)
@@ -114,8 +112,8 @@ def headline(report: Report) -> Phrase:
 
 
 def drifted(report: Report) -> bool:
-    """Return whether two runs that agree are not what the baseline recorded for the same inputs,
-    and that is why it fails."""
+    """Return whether the gate fails because two runs agree but differ from the baseline of the same
+    inputs."""
     pair = report.determinism
     failed = report.verdict == "fail" and pair is not None and pair.identical
     return failed and report.baseline is not None and report.baseline.status == "drift"
@@ -146,15 +144,15 @@ def _diverging_headline(report: Report, pair: Determinism) -> Phrase:
     if why is None or not (why.confirmed or why.observed):
         return line
     if why.file:
-        because = "because of" if why.confirmed else "after other input at"
+        because = "because of" if why.confirmed else "after different input at"
         place = notebook.place(why.file, why.line)
         line = phrase(f"{{}} {because} {{name}}", line, name=place)
     return phrase(f"{{}} ({why.cause}{'' if why.confirmed else ', observed'})", line)
 
 
 def moment(divergence: Divergence, steps: int) -> str:
-    """Return when, in a run of `steps` steps: they count from 0, -1 is before them and `steps`
-    after them."""
+    """Return when a divergence happens in a run of `steps` steps. Steps count from 0; -1 is before
+    the first and `steps` after the last."""
     if divergence.step < 0:
         return "before the first step"
     if divergence.step >= steps:
@@ -163,8 +161,8 @@ def moment(divergence: Divergence, steps: int) -> str:
 
 
 def place_of(divergence: Divergence, steps: int) -> str:
-    """Return when and in what, as a clause: `at step 3 (gradient of fc.weight)`. The name is as the
-    training gave it: the printer escapes it."""
+    """Return step and tensor as a clause: `at step 3 (gradient of fc.weight)`. The name is
+    untrusted: the printer escapes it."""
     if divergence.kind == "artifact":
         return f"in artifact {divergence.name}"
     if _differs_in_length(divergence):
@@ -176,7 +174,7 @@ def place_of(divergence: Divergence, steps: int) -> str:
 
 
 def _differs_in_length(divergence: Divergence) -> bool:
-    """Return whether two runs are alike in all that both recorded, and took different numbers of
+    """Return whether two runs agree in all that both recorded but made different numbers of
     steps."""
     return (divergence.kind, divergence.name) == ("optimizer", STEPS)
 
@@ -198,7 +196,7 @@ def where(divergence: Divergence | None) -> Phrase:
 
 
 def how_far(divergence: Divergence | None) -> Phrase:
-    """Return type, shape and distances of a divergence; empty if nothing is known."""
+    """Return type, shape and distances of a divergence; empty if none is known."""
     if divergence is None:
         return ()
     parts: list[Phrase] = []
@@ -218,7 +216,7 @@ def how_far(divergence: Divergence | None) -> Phrase:
 
 
 def distances(divergence: Divergence) -> list[str]:
-    """Return the distances that exist, each with its name."""
+    """Return the known distances, each with its name."""
     small, ulps = numbers.small, numbers.ulps
     figures: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
         ("max abs ", divergence.max_abs, small),
@@ -230,7 +228,7 @@ def distances(divergence: Divergence) -> list[str]:
 
 
 def spread(comparison: Comparison) -> Phrase:
-    """Return how much of what was compared differs, and in how many steps."""
+    """Return how many of the compared tensors differ, and in how many steps."""
     few = 1 in (comparison.differing, comparison.tensors)
     text = f" tensor{'s' * (comparison.tensors != 1)} differ{'s' * few}"
     first = comparison.first_divergence
@@ -243,8 +241,8 @@ def spread(comparison: Comparison) -> Phrase:
 
 
 def kinds(comparison: Comparison) -> str:
-    """Return `gradient 14 of 20, loss 1 of 1`: the kinds that differ. Empty where the tallies are
-    not there."""
+    """Return `gradient 14 of 20, loss 1 of 1`: the kinds that differ. Empty if there are no
+    tallies."""
     tallies = ((kind, comparison.by_kind.get(kind)) for kind in KINDS)
     return ", ".join(
         f"{kind} {numbers.of(tally.differing, tally.tensors)}"
@@ -254,8 +252,8 @@ def kinds(comparison: Comparison) -> str:
 
 
 def compared(report: Report) -> str:
-    """Return `10 parameters, 10 gradients, 2 batches, 4 artifacts`: what equal runs were compared
-    in; empty where they differ."""
+    """Return `10 parameters, 10 gradients, 2 batches, 4 artifacts`: what was compared in equal
+    runs; empty if they differ."""
     pair = report.determinism
     if pair is None or not pair.identical:
         return ""
@@ -271,8 +269,8 @@ def compared(report: Report) -> str:
 
 
 def bound(report: Report) -> str:
-    """Return what equal runs exclude at 95 %, as `3 of 3 identical; …`, or how many ended badly;
-    empty where they differ."""
+    """Return `3 of 3 identical; …`: which rate of faults equal runs exclude at 95 %, or how many
+    runs ended badly. Empty if runs differ."""
     if (pair := report.determinism) is None or not pair.identical:
         return ""
     counted = f"{numbers.of(pair.runs, pair.runs + pair.failed)} identical"
@@ -291,8 +289,8 @@ def non_finite(report: Report) -> str:
 
 
 def seeds(report: Report) -> str:
-    """Return `1 same, 2 differs`: each seed, and whether its runs are bitwise identical; empty if
-    there is one."""
+    """Return `1 same, 2 differs`: whether the runs of each seed are bitwise identical; empty if
+    there is only one seed."""
     seeds = () if report.determinism is None else report.determinism.seeds
     if len(seeds) < 2:
         return ""
@@ -303,9 +301,11 @@ def seeds(report: Report) -> str:
 def noise(floor: NoiseFloor | None) -> Phrase:
     """Return what happens without the flags."""
     if floor is None:
-        return say("not measured (how far two runs without flags drift apart)")
+        return say("not measured (how far apart two runs without flags are)")
     if floor.identical:
-        return say("zero: this workload repeats its bits here without the flags")
+        return say(
+            "zero: here the training is bitwise identical even without the flags"
+        )
     first = floor.first_divergence
     step = floor.first_step
     when = ""
@@ -330,8 +330,8 @@ def noise(floor: NoiseFloor | None) -> Phrase:
 
 
 def coverage(checklist: Sequence[CheckResult]) -> list[tuple[str, int, int]]:
-    """Return (category, checks that passed, checks that were made) in the design's order. A skipped
-    check was not made."""
+    """Return (category, checks that passed, checks that were made). A skipped check was not
+    made."""
 
     rows = []
     for category in CATEGORIES:
@@ -345,8 +345,8 @@ def coverage(checklist: Sequence[CheckResult]) -> list[tuple[str, int, int]]:
 
 
 def checks(checklist: Sequence[CheckResult]) -> Phrase:
-    """Return how many checks passed, the ids of those that did not, and what was never declared;
-    empty if none was made."""
+    """Return how many checks passed, the ids of the others, and what the spec does not declare;
+    empty if no check was made."""
     statuses = Counter(item.status for item in checklist)
     made = statuses.total() - statuses["skip"]
     if not made:
@@ -362,38 +362,36 @@ def checks(checklist: Sequence[CheckResult]) -> Phrase:
 
 
 def undeclared(checklist: Sequence[CheckResult]) -> str:
-    """Return `not declared: image, lockfile (https://…)`; empty where everything is declared
-    that a check asks for."""
+    """Return `not declared: image, lockfile (https://…)`; empty if the spec declares both."""
     words = sorted(_UNDECLARED[item.id] for item in checklist if is_undeclared(item))
     page = f"{DOCS_URL}/checks/README.md"
     return f"not declared: {', '.join(words)} ({page})" if words else ""
 
 
 def is_undeclared(item: CheckResult) -> bool:
-    """Return whether a check had nothing to look at because the spec never mentions it."""
+    """Return whether a check was skipped because the spec does not declare its subject."""
     return item.status == "skip" and item.id in _UNDECLARED
 
 
 def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the results, what did not pass first, in an order that is the same in every renderer:
-    it must not be cut."""
+    """Return the results, the worst first. A list may be cut at its end, so failures must not be
+    there."""
     return sorted(checklist, key=lambda item: _WORST_FIRST.index(item.status))
 
 
 def ended_badly(run: RunSummary) -> bool:
-    """Return whether a run ended in another way than by finishing or by being stopped at
-    `train.steps`."""
+    """Return whether a run neither finished nor was stopped at `train.steps`."""
     return run.outcome not in _ENDED_WELL
 
 
 def outcome(run: RunSummary) -> str:
-    """Return how a run ended, with its exit code where it says more."""
+    """Return how a run ended, with its exit code if that adds something."""
     is_code = run.exit_code not in (0, None) and ended_badly(run)
     return f"{run.outcome} (exit {run.exit_code})" if is_code else run.outcome
 
 
 def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:
-    """Return phrases in a row, without the empty ones."""
+    """Return the phrases joined by `separator`, without empty ones."""
     parts: list[Part] = []
     for phrase in filter(None, phrases):
         parts.extend([("say", separator), *phrase] if parts else phrase)
@@ -401,8 +399,7 @@ def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:
 
 
 def resume(pair: Resumption | None) -> str:
-    """Return how a training that was stopped went on, in a line; empty if that was not looked
-    at."""
+    """Return one line on a training that was stopped and resumed; empty if that was not tested."""
     if pair is None:
         return ""
     stops = " and ".join(str(leg.ends) for leg in pair.legs[:-1])
@@ -410,13 +407,13 @@ def resume(pair: Resumption | None) -> str:
 
 
 def roundings(count: float) -> str:
-    """Return a distance in multiples of what rounding alone does."""
+    """Return a distance as a multiple of the effect of rounding."""
     number = f"{count:.1f}" if count < 100 else f"{count:,.0f}"
-    return f"{number if count < 1e9 else f'{count:.1e}'} times what rounding does"
+    return f"{number if count < 1e9 else f'{count:.1e}'} times the effect of rounding"
 
 
 def equivalent(report: Report) -> str:
-    """Return the other ways to the same training, in a line; empty if there are none."""
+    """Return one line on the equivalent ways; empty if there are none."""
     words = []
     steps = report.determinism.steps if report.determinism else 0
     for item in report.equivalences:

@@ -1,2 +1,2 @@
-"""Runs of the training: their arms and workspaces, their order, how one is started, watched and
-ended, and what is kept of it."""
+"""Runs of the training: their arms, workspaces and order, and how one is started, watched, ended
+and recorded."""

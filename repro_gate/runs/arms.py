@@ -1,5 +1,5 @@
-"""The arms: under which flags, environment and seed a run is started, and which flags were not
-effective when read back. Pure."""
+"""The arms: the flags, environment and seed of a run. Also finds flags that were not effective when
+read back. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from repro_gate.spec.model import Spec
 
 @dataclass(frozen=True)
 class Arm:
-    """What a run is started under. `flags` are set in the process, `environment` before it; `steps`
-    overrides the spec's where set."""
+    """The settings of a run. `flags` are set inside the process, `environment` before it starts.
+    `steps`, if set, overrides the spec's."""
 
     name: str  # `deterministic`, `default`, `reseeded`
     seed: int
@@ -35,7 +35,7 @@ def deterministic(
     allow: frozenset[str],
     steps: int | None,
 ) -> Arm:
-    """Return the arm with every flag on, but those that the spec leaves off."""
+    """Return the arm with all flags on, except those that the spec leaves off."""
     if ONLY_READ in allow:
         allow |= {"TORCHINDUCTOR_DETERMINISTIC"}
     flags = {name: value for name, value in IN_PROCESS.items() if name not in allow}
@@ -60,7 +60,7 @@ def reseeded(
 ) -> Arm:
     """Return the arm with the flags on and another seed, for a few steps: the control that must
     differ."""
-    # one that fits wherever the first did (a C `int`, say)
+    # The other seed must fit the same types as the first (a C `int`, for example).
     other = seed + 1 if seed < 2**31 - 1 else seed - 1
     return replace(deterministic(other, allow, steps), name="reseeded")
 
@@ -74,11 +74,9 @@ def not_effective(
     settings: Mapping[str, object],
     arm: Arm,
 ) -> dict[str, object]:
-    """Return the flags of the arm that a reading (`settings`) shows at another value: {flag: value
-    as read}.
-
-    A flag that the reading lacks is one that this torch does not have. `warn_only` keeps
-    nondeterministic kernels, so it counts as off.
+    """Return the arm's flags that had a different value when they were read back: {flag: value as
+    read}. A flag that is absent from the reading (`settings`) does not exist in this torch.
+    `warn_only` permits nondeterministic kernels, so it counts as off.
     """
     wrong = {}
     for name, expected in _expected(arm).items():

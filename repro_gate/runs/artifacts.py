@@ -1,5 +1,5 @@
-"""A run's declared artifacts: found by globs in the workspace, which is untrusted, and copied out
-of it with a digest of their bytes."""
+"""Finds a run's declared artifacts by globs in the workspace, which is untrusted, and copies them
+out of it with a digest of their bytes."""
 
 from __future__ import annotations
 
@@ -45,10 +45,8 @@ AsOwner = Callable[[], AbstractContextManager[None]]
 @dataclass(frozen=True, kw_only=True)
 class Collected:
     """What a glob matched: one file, or one folder of torch.distributed.checkpoint, by its name
-    below the root.
-
-    Only a FILE has content. What is of another `kind` (a FIFO, a link to what must not be read) has
-    no copy at `path`, nor has what could not be copied, of which `problem` says why.
+    below the root. Only a FILE has content. Any other `kind` (a FIFO, a link to a forbidden target)
+    has no copy at `path`. If copying failed there is no copy either, and `problem` says why.
     """
 
     name: str
@@ -67,8 +65,8 @@ class Collected:
 
 
 class _Search:
-    """One search: the root with its links resolved, how many folder entries may still be looked at,
-    and how many bytes copied."""
+    """One search: the root with links resolved, and how many folder entries may still be visited
+    and bytes copied."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.realpath(root))
@@ -76,8 +74,8 @@ class _Search:
         self.bytes = MAX_BYTES
 
     def copy(self, source: Path, target: Path, as_owner: AsOwner) -> None:
-        """Copy a file. Raises Inconclusive where the run's artifacts would be too large with it,
-        before any of it is copied."""
+        """Copy a file. Raises Inconclusive before copying if the run's artifacts would become too
+        large."""
         with as_owner():
             size = os.lstat(source).st_size
         if size <= self.bytes:

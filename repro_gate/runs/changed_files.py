@@ -1,8 +1,8 @@
-"""Reads what a run made or changed in its workspace: a digest of each file, under limits on their
-number, their bytes and the time.
+"""Reads the files that a run made or changed in its workspace, and digests each, within limits on
+number, bytes and time.
 
-The files are untrusted: no link is followed, only regular files are opened, with the training's own
-rights to files.
+The files are untrusted: no link is followed, and only regular files are opened, with the rights of
+the training's user.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ def changed_files(
     declared: Collection[str],
     older: int = 0,
 ) -> tuple[dict[str, Written], str]:
-    """Return what a run made or changed below `workspace`, by path, without `declared`; and why not
-    all of it, if so.
-
-    A file that has the size and the time of its original in `snapshot`, made `older` by so many ns,
-    was not changed. To be called when nothing of the run is left.
+    """Return the files that a run made or changed below `workspace`, by path, without `declared`;
+    and if not all, why. A file is unchanged if it has the size and the time of its original in
+    `snapshot`, minus `older` ns. Call this only after all processes of the run have ended.
     """
     until = time.monotonic() + MAX_SECONDS
     with as_training_user(sandbox):
@@ -72,7 +70,7 @@ def changed_files(
 
 
 def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], bool]:
-    """Return the regular files below `root`, no link followed; and whether those are all."""
+    """Return the regular files below `root` without following links, and whether these are all."""
     files: list[tuple[str, os.stat_result]] = []
     waiting = [""]
     left = MAX_VISITED
@@ -102,7 +100,7 @@ def _unchanged(original: Path, state: os.stat_result, older: int) -> bool:
 
 
 def _read(path: Path, sandbox: Sandbox, size: int, most: int, until: float) -> Written:
-    """Return one file's digest, of its beginning only where the time is over. Raises OSError."""
+    """Return one file's digest, only of its beginning if the time is over. Raises OSError."""
     digest = hashlib.sha256()
     suffix = path.suffix.lower()
     is_text = 0 < size <= most and suffix in TEXTS
@@ -114,8 +112,8 @@ def _read(path: Path, sandbox: Sandbox, size: int, most: int, until: float) -> W
                 end = (end + chunk)[-_MAX_DIRECTORY:]
     if is_text:
         return Written(digest.hexdigest(), end[-most:])
-    # numpy writes the time into it: what counts is what its directory, at its end, says of each
-    # array. What is no zip file counts by its bytes.
+    # numpy writes the time into an .npz file, so digest the arrays' entries in its directory, which
+    # is at the file's end. Digest the bytes if it is no zip file.
     with suppress(Exception), zipfile.ZipFile(io.BytesIO(end)) as archive:
         entries = archive.infolist()
         arrays = sorted((item.filename, item.CRC, item.file_size) for item in entries)

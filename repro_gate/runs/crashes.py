@@ -1,8 +1,8 @@
-"""A crash in one of two runs that should be the same: what their traces show up to it, and whether
-they ended differently. Pure.
+"""Compares two runs of one seed of which at least one crashed: their traces up to the crash, and
+whether they ended differently. Pure.
 
-A crash that the machine brought about (memory, disk, a GPU, the network, a signal from outside)
-says nothing about the training.
+A crash that the machine caused (memory, disk, a GPU, the network, a signal from outside) says
+nothing about the training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from repro_gate.runs.ending import CANNOT_START, NO_DETERMINISTIC, last_exceptio
 from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
 
-# raised by what a process does itself
+# signals that a process causes itself
 _OWN_SIGNALS = (
     signal.SIGSEGV,
     signal.SIGABRT,
@@ -41,12 +41,12 @@ _MACHINE = re.compile(
     r"service not known|timed? ?out",
     re.IGNORECASE,
 )
-_LOG_END = 5  # lines that tell of a crash without a traceback
+_LOG_END = 5  # lines that show a crash without a traceback
 
 
 def crashed_by_itself(run: RunResult) -> bool:
-    """Return whether the training's own code ended the run badly: what a race or an unseeded draw
-    can do to one run and not to another."""
+    """Return whether the training's own code crashed the run, as a race or an unseeded draw can in
+    one run and not in another."""
     if run.reason_id == "run/killed":
         return run.ended.signal in _OWN_SIGNALS
     if (
@@ -59,8 +59,8 @@ def crashed_by_itself(run: RunResult) -> bool:
 
 
 def compare_crashed(first: RunResult, second: RunResult) -> Comparison | None:
-    """Compare two runs of one seed of which at least one did not come to its end: their traces up
-    to there, and how they ended. None if neither tells that the training is not reproducible."""
+    """Compare two runs of one seed of which at least one ended badly: their traces up to there, and
+    how they ended. None if neither shows that the training is not reproducible."""
     a, b = _up_to_crash(first.traces, second.traces)
     found = compare_runs(a, b)
     ending = _ending(first, second)
@@ -75,7 +75,7 @@ def compare_crashed(first: RunResult, second: RunResult) -> Comparison | None:
 
 
 def _ending(first: RunResult, second: RunResult) -> Divergence | None:
-    """Return how the runs ended differently, if the training itself made that difference."""
+    """Return how the runs ended differently; None if the training itself did not cause that."""
     if not all(run.good or crashed_by_itself(run) for run in (first, second)):
         return None
     a = _last(first)
@@ -95,8 +95,8 @@ def _ended(run: RunResult, steps: int) -> str:
 
 
 def _last(run: RunResult) -> int:
-    """Return the steps that the run took. Of several processes, those that an exception ended tell:
-    a launcher ends the others at any time."""
+    """Return the steps that the run made. Of several processes, only those that an exception ended
+    count: a launcher may end the others at any time."""
     trained = [trace for trace in run.traces if trace.trained]
     raised = [len(trace.steps) for trace in trained if trace.end == "exception"]
     return min(raised) if raised else run.steps
@@ -106,7 +106,7 @@ def _up_to_crash(
     first: Sequence[Trace], second: Sequence[Trace]
 ) -> tuple[list[Trace], list[Trace]]:
     """Return the traces of the processes that trained in both runs, up to the step in which the
-    shorter one ended; of that step, what both had recorded by then."""
+    shorter run ended; in that step, only what both recorded."""
     ours = processes(first)
     theirs = with_valid_distances(ours, processes(second))
     a = list[Trace]()

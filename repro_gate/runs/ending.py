@@ -1,8 +1,8 @@
-"""How a run ended, from its process, its traces and the end of its log: finished, stopped, or the
-problem and its remedy.
+"""Decides how a run ended from its process, its traces and the end of its log: finished, stopped,
+or the problem and its remedy.
 
-The log and the traces are untrusted, so what comes back is short and is escaped by whoever prints
-it.
+The log and the traces are untrusted, so texts from them are cut short here and escaped by whoever
+prints them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from repro_gate.trace.model import Trace
 from repro_gate.trace.notebook import place
 
 PREEMPTED = "preempted"  # why a leg of a resumed training was ended
-# the reason of a run that torch ended for want of one
+# The reason if torch ended a run because an operator has no deterministic implementation.
 NO_DETERMINISTIC = "run/no-deterministic-implementation"
 CANNOT_START = (126, 127)  # exit statuses of a shell
 _SEE_LOG = "see the log's end"
@@ -35,15 +35,15 @@ _RANK = re.compile(r"^(?:\[[\w.: -]{1,40}\]:? ?)+")
 _FRAME = re.compile(r'\s+File "(?P<path>[^"]{1,1000})", line (?P<line>\d{1,9})')
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,200}(?:: .*)?$")
 _LIBRARY = re.compile(r"^<|/(?:site|dist)-packages/|/lib/python3|/bin/[^/]+$")
-# whatever the temporary folder is called
+# The temporary folder may have any name.
 _WORKSPACES = re.compile(f"^.*/run/(?:{FIRST.workspace}|{SECOND.workspace})/")
 _MOST = 300  # characters of the exception's line
 
 
 @dataclass(frozen=True)
 class Ending:
-    """`outcome` is one of the report's; where the run cannot be compared, its reason, the problem
-    in a sentence, and what to do."""
+    """How a run ended. `outcome` is one of the report's. If the run cannot be compared, the other
+    fields hold the reason, the problem in a sentence, and the remedy."""
 
     outcome: str
     reason_id: str = ""
@@ -65,8 +65,8 @@ def ending_of(
         return Ending(
             "timed-out",
             "run/timeout",
-            f"it was still running after {spec.train.timeout:g} s and was ended",
-            "raise train.timeout, lower train.steps, or find what it waits for in the log's end",
+            f"it was still running after {spec.train.timeout:g} s, so the gate ended it",
+            "raise train.timeout, lower train.steps, or see the log's end for what it waits for",
         )
     if ended.stopped == PREEMPTED:
         return Ending("preempted")
@@ -78,7 +78,7 @@ def ending_of(
         return Ending("crashed", "run/crashed", problem, _SEE_LOG)
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Ending("interrupted", "run/ended-early", ended.stopped)
-    # that signal was the gate's own
+    # If the trace is unusable, the gate itself killed the run, so this is no crash.
     crash = None if ended.stopped == "trace" else crash_of(ended)
     if crash and not steps_done and not (trace_problem and "cannot" in trace_problem):
         return crash
@@ -92,8 +92,8 @@ def ending_of(
 def _untraced(
     traces: Sequence[Trace], trace_problem: str | None, watcher: Watcher
 ) -> tuple[str, str, str]:
-    """Return why the traces are not whole of a command that ended well: reason, problem and remedy;
-    empty if they are."""
+    """Return why the traces of a command that ended well are incomplete: reason, problem and
+    remedy; all empty if they are complete."""
     if trace_problem:
         problem = f"its trace cannot be used: {trace_problem}"
         return "trace/unreadable", problem, _trace_remedy(trace_problem)
@@ -101,22 +101,24 @@ def _untraced(
         lines = [item for trace in traces for item in trace.spawned]
         starts = {item.pid: place(item.file, item.line) for item in lines}
         problem = (
-            f"process {pid} had torch loaded and could not be traced: {process.command}"
+            f"process {pid} loaded torch but could not be traced: {process.command}"
         )
         if started := next(filter(None, map(starts.get, process.pids)), ""):
             problem += f", started at {started}"
         remedy = (
-            "start it as `python` without -I, -E and -S, with the PATH and PYTHONPATH that its "
-            "parent was given (add to their ends, not to their beginnings)"
+            "start it as `python` without -I, -E and -S, with the PATH and PYTHONPATH of its "
+            "parent (append to them, do not prepend)"
         )
         return "probe/untraced-process", problem, remedy
     for identifier, message in (note for trace in traces for note in trace.notes):
         if identifier == "probe-error":
             problem = f"the probe itself failed: {message}"
-            remedy = "please report this line; training was not affected"
+            remedy = "please report this line; the training was not affected"
             return "probe/error", problem, remedy
     if any(trace.trained and trace.end == "exception" for trace in traces):
-        problem = "the training ended by an exception that its command did not report"
+        problem = (
+            "an exception ended the training, but its command exited with status 0"
+        )
         return "run/crashed", problem, _SEE_LOG
     if any(trace.steps for trace in traces):
         return "", "", ""
@@ -128,10 +130,10 @@ def _untraced(
         )
     loop = next((f" ({trace.loop})" for trace in traces if trace.loop), "")
     remedy = (
-        "see the log's end for whether it came to its training loop; if it did, add two lines to "
-        f'the training loop{loop}, `repro_gate.record("loss", loss)` and at its end '
+        "see the log's end for whether it reached its training loop; if it did, add to the "
+        f'training loop{loop} `repro_gate.record("loss", loss)` and at its end '
         "`repro_gate.step()`, and `import repro_gate`; or train with a torch optimizer or "
-        "backward(), or name what it writes under capture.artifacts"
+        "backward(), or list the files that it writes under capture.artifacts"
     )
     return "run/nothing-recorded", problem, remedy
 
@@ -147,24 +149,24 @@ def leave_out_idle(traces: Sequence[Trace]) -> None:
 
 
 def crash_of(ended: Ended) -> Ending | None:
-    """Return how the command ended badly; None if it ended well."""
+    """Return the crash of the command; None if it ended well."""
     if ended.out_of_memory:
         return Ending(
             "out-of-memory",
             "run/out-of-memory",
-            "the kernel killed it, or a process of it, for want of memory",
+            "the kernel killed it or one of its processes because memory ran out",
             "lower the batch size or train.steps, or use a larger machine",
         )
     if ended.signal == signal.SIGKILL:
         return Ending(
             "killed",
             "run/killed",
-            "it was killed by signal 9 from outside the gate",
-            "see who else ends processes here (a job, a time limit, a person), and `dmesg` for "
-            "whether memory was short",
+            "something outside the gate killed it with signal 9",
+            "look for what kills processes here (a job scheduler, a time limit, a person), and "
+            "see `dmesg` for whether memory ran out",
         )
     if ended.signal is not None:
-        problem = f"it was ended by signal {ended.signal}"
+        problem = f"signal {ended.signal} ended it"
         return Ending("killed", "run/killed", problem, _SEE_LOG)
     if not ended.exit_code:
         return None
@@ -194,15 +196,13 @@ def _trace_remedy(problem: str) -> str:
         return "raise capture.every, or lower train.steps"
     if re.search("no space|no room|too large", problem, re.IGNORECASE):
         return "free space in the temporary folder (TMPDIR), or raise capture.every"
-    return (
-        "run it again: the training process must not write to, cut or remove the trace"
-    )
+    return "run it again: the training must not write to, truncate or remove the trace"
 
 
 @dataclass(frozen=True)
 class Raised:
-    """The exception that ended a training: its line in the log, and the innermost frame that is the
-    user's own."""
+    """The exception that ended a training: its line in the log, and the innermost frame in the
+    user's own code."""
 
     text: str
     location: Location | None = None
@@ -212,8 +212,9 @@ class Raised:
 
 
 def last_exception(log: Sequence[str]) -> Raised | None:
-    """Return the exception that ended a training; None if the log holds no traceback. Of several
-    (chained, ranks, a launcher's own) the last that goes through the user's code counts."""
+    """Return the exception that ended a training; None if the log has no traceback. Of several
+    (chained ones, those of ranks or a launcher) return the last that passes through the user's
+    code."""
     raised: Raised | None = None
     location = None
     inside = False

@@ -1,9 +1,9 @@
-"""The environment that a training process gets: an allow-list of the gate's own, the arm's
-variables, `train.env`, and the probe.
+"""The environment of a training process: variables on an allow-list, the arm's variables,
+`train.env`, and the probe.
 
-No token of any kind passes: what is not named here stays outside, and a name that looks like a
-secret stays outside even where its prefix is named. `train.env` is text of the checkout itself, so
-it is passed as it stands.
+No token of any kind passes: a variable that is not named here is dropped, and one whose name looks
+like a secret is dropped even if its prefix is named. `train.env` is text of the checkout itself, so
+it is passed unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from repro_gate.trace.format import CONFIG_VARIABLE, SECRET
 # of an environment, by name
 Variables: TypeAlias = Mapping[str, str]
 _XXHASH = importlib.util.find_spec("xxhash._xxhash")
-# The gate's own xxhash extension, which the probe loads where it fits the training's interpreter.
+# The gate's own xxhash extension. The probe loads it if it fits the training's interpreter.
 EXTENSION = _XXHASH.origin if _XXHASH is not None else None
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 
@@ -32,8 +32,7 @@ _ALLOWED = re.compile(
     "|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|PYTHONHASHSEED|CC|CXX"
     "|(?:LC|CUDA|NVIDIA|ROCR|HIP|OMP|KMP|GOMP|MKL|OPENBLAS|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|CUBLAS|CUDNN|NCCL|GLOO|PYENV)_.*"
 )
-# Folders that every run of the shell's user writes to: a run must not read there what another one
-# wrote.
+# All runs of the shell's user share these folders, so a run could read what another one wrote.
 _CACHES = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
@@ -52,7 +51,7 @@ def training_environment(
     probed: bool = True,
 ) -> dict[str, str]:
     """Return the whole environment of one run. Later layers win: allow-list, arm, device,
-    `train.env`, the run's own folders. Nothing in it starts the probe unless it is `probed`."""
+    `train.env`, the run's own folders. The probe starts only if `probed`."""
     environment = {
         name: value
         for name, value in outer.items()
@@ -60,7 +59,7 @@ def training_environment(
     }
     environment |= arm.environment
     if "OMP_NUM_THREADS" in train_env:
-        # torch would take the shell's value of this one instead
+        # torch would prefer the shell's MKL_NUM_THREADS to that OMP_NUM_THREADS
         environment.pop("MKL_NUM_THREADS", None)
     if device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
@@ -82,8 +81,8 @@ def training_environment(
 
 
 def thread_count(outer: Variables) -> str:
-    """Return the number of threads that a training is given, before anything of its own says
-    otherwise: a property of the machine."""
+    """Return the number of threads that a training gets unless it sets its own: a property of the
+    machine."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
     counts = dict.fromkeys(filter(None, map(outer.get, names)))
     return " and ".join(counts) or str(usable_processors())
@@ -104,11 +103,9 @@ exec "{real}" "$@"
 
 
 def write_shims(run_folder: Path, outer_path: str) -> None:
-    """Put `python`, `python3`, … first on PATH as short scripts that bring the probe back before
-    they start the real one.
-
-    So `PYTHONPATH=src python train.py` in a shell command is traced too. `sys.executable` stays the
-    real interpreter.
+    """Put `python`, `python3`, … first on PATH as short scripts that restore the probe and then
+    start the real interpreter. Thus a shell command such as `PYTHONPATH=src python train.py` is
+    traced too. `sys.executable` is still the real interpreter.
     """
     folder = run_folder / "bin"
     folder.mkdir(exist_ok=True)

@@ -1,8 +1,7 @@
-"""Which determinism flags are set, with which values, and when a flag matters to a training.
-
-Their names are those of `docs/flags.md` and of `determinism.allow` in the spec. Sources: PyTorch's
-notes on reproducibility, NVIDIA's cuBLAS and NCCL documentation, the READMEs of flash-attention,
-Transformer Engine, mamba and causal-conv1d.
+"""The determinism flags with their values, and when a flag matters to a training. Their names are
+those of `docs/flags.md` and of `determinism.allow` in the spec. Sources: PyTorch's notes on
+reproducibility, NVIDIA's cuBLAS and NCCL documentation, the READMEs of flash-attention, Transformer
+Engine, mamba and causal-conv1d.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Mapping
 FlagValue = bool | str
 
 FILL = "torch.utils.deterministic.fill_uninitialized_memory"
-# Set by the probe in the process, right after torch came in.
+# The probe sets these in the process, right after torch is imported.
 IN_PROCESS: Mapping[str, FlagValue] = {
     "torch.use_deterministic_algorithms": True,
     FILL: True,
@@ -21,7 +20,7 @@ IN_PROCESS: Mapping[str, FlagValue] = {
     "torch.backends.mkldnn.deterministic": True,
     "mkl.early_first_call": True,
 }
-# Must stand in the environment before the process starts.
+# These must be in the environment before the process starts.
 IN_ENVIRONMENT: Mapping[str, str] = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "MKL_CBWR": "AUTO",
@@ -33,7 +32,7 @@ IN_ENVIRONMENT: Mapping[str, str] = {
     "CAUSAL_CONV1D_DETERMINISTIC": "1",
     "TORCHINDUCTOR_DETERMINISTIC": "1",
 }
-# Other values that do the same: what training, or `train.env`, may set instead.
+# Other values with the same effect, which the training or `train.env` may set instead.
 ALSO_EFFECTIVE: Mapping[str, tuple[str, ...]] = {
     "CUBLAS_WORKSPACE_CONFIG": (":16:8",),
     "MKL_CBWR": (
@@ -50,10 +49,11 @@ ALSO_EFFECTIVE: Mapping[str, tuple[str, ...]] = {
     "NCCL_ALGO": ("Tree", "CollnetDirect", "CollnetChain", "NVLS"),
     "NCCL_PROTO": ("LL", "LL128"),
 }
-# Read back where present; torch._inductor sets its own from TORCHINDUCTOR_DETERMINISTIC once it is
+# Read back if present. torch._inductor sets its flag from TORCHINDUCTOR_DETERMINISTIC when it is
 # loaded.
 ONLY_READ = "torch._inductor.config.deterministic"
-# the seed; no value of it is wrong, since what counts is what the process was started with
+# The value is the seed. No later value is wrong, since only the value at the process's start
+# counts.
 HASH_SEED = "PYTHONHASHSEED"
 # What only a training on CUDA calls: cuDNN, cuBLAS, NCCL and libraries of CUDA kernels.
 CUDA_ONLY = frozenset(
@@ -75,8 +75,8 @@ VARIABLES = (*IN_ENVIRONMENT, HASH_SEED)
 
 
 def moot(name: str, facts: Mapping[str, str], settings: Mapping[str, object]) -> str:
-    """Return why a flag means nothing to a process with these facts and this reading; empty if its
-    library was used, or may have been."""
+    """Return why a flag has no effect in a process with these facts and this reading; empty if its
+    library was or may have been used."""
     if name in CUDA_ONLY and facts.get("device", "").startswith("cpu"):
         return "no CUDA device was used"
     if (

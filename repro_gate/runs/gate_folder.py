@@ -1,6 +1,5 @@
-"""Where a gate run takes place: one temporary folder with the snapshot of the checkout in it. Where
-the training is another user, the sandbox is closed around it, and the self-test shows that it is
-before anything is trained."""
+"""Opens the temporary folder of a gate run, with a snapshot of the checkout. If the training runs
+as another user, closes the sandbox and tests it before anything is trained."""
 
 from __future__ import annotations
 
@@ -54,13 +53,10 @@ def open_gate_folder(
     within_reach: Sequence[Path] = (),
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[GateFolder]:
-    """Open a temporary folder with a snapshot of the checkout; removed at the end whatever happens.
-
-    As long as it stands the training, where it has a user of its own, is confined, and that it is
-    has been tried. `within_reach` are folders that it needs besides; `tell` is given a line before
-    many files are copied.
-
-    Raises Inconclusive where it cannot be kept apart.
+    """Open a temporary folder with a snapshot of the checkout, and always remove it at the end.
+    While it is open, a training with its own user is confined, which a self-test has confirmed.
+    `within_reach` are further folders that the training needs; `tell` gets a line before many files
+    are copied. Raises Inconclusive if the training cannot be confined.
     """
     folder = spec.path.parent
     data = resolve_data(spec.data, folder)
@@ -76,8 +72,8 @@ def open_gate_folder(
                 tell,
             )
         if sandbox.own_user:
-            # It has the mode of the checkout, which is closed to the training or lies in a folder
-            # that is.
+            # The copy has the mode of the checkout, which the training cannot read, or whose folder
+            # it cannot enter.
             snapshot.root.chmod(0o700)
         for name in ("traces", "artifacts"):
             (path / name).mkdir(mode=0o700)
@@ -95,8 +91,8 @@ def open_gate_folder(
 
 
 def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
-    """Remove the checkout's copies once nothing needs them any more, so that the time that it takes
-    is in the report."""
+    """Remove the checkout's copies when nothing needs them any more. Doing it before the report is
+    made includes the time in the report."""
     if folder.snapshot.files >= MANY:
         tell(f"removing the copies of {folder.snapshot.files:,} files")
     for name in ("run", "snapshot"):
@@ -104,8 +100,8 @@ def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
 
 
 def original_of(spec: Spec, checkout: Checkout) -> Original:
-    """Return what the probe must know of the checkout to tell its packages from others: its
-    projects lie at the root or above the spec."""
+    """Return the facts by which the probe recognizes the checkout's own packages. Its projects are
+    at the root or above the spec."""
     root = Path(os.path.realpath(checkout.root))
     folder = Path(os.path.realpath(spec.path.parent))
     projects = {above for above in (folder, *folder.parents) if root in above.parents}
@@ -120,8 +116,7 @@ def original_of(spec: Spec, checkout: Checkout) -> Original:
 
 
 def _project_names(folder: Path, root: Path) -> Iterator[str]:
-    """Yield the names of the distributions that the project in `folder` makes, as its settings
-    say."""
+    """Yield the names of the distributions that the project in `folder` declares."""
     for name in ("pyproject.toml", "setup.cfg", "setup.py"):
         with suppress(Unreadable):
             text = read_text(folder / name, root, _PROJECT_BYTES)
@@ -143,11 +138,9 @@ def _self_test(
     outer: Variables,
     data: tuple[Path, ...],
 ) -> None:
-    """Try every known escape in a deterministic run's environment, without `train.env`, which is
-    untrusted: it could make the program lie.
-
-    `path` is the gate run's folder, its snapshot taken. Raises Inconclusive naming what is not as
-    it must be.
+    """Try every known escape in a deterministic run's environment. `train.env` is left out: it is
+    untrusted and could falsify the test. `path` is the gate run's folder, with its snapshot. Raises
+    Inconclusive that names each escape that succeeded.
     """
     scratch = path / "trial"
     scratch.mkdir(mode=0o700)
@@ -175,8 +168,8 @@ def _self_test(
 
 
 def _pythons(spec: Spec, outer: Variables) -> tuple[Path, ...]:
-    """Return the interpreters that the command asks for by name: whether that user can start them
-    is better said now than by a status 126."""
+    """Return the interpreters that the command names. Checking now that the user can start them
+    gives a better message than status 126 later."""
     if "PATH" in spec.train.env:
         return ()
     names = sorted(set(_BY_NAME.findall(spec.train.run or "python train.py")))

@@ -1,8 +1,8 @@
-"""Questions to the training's interpreter, outside of any run: what it trains with, what artifacts
-hold, what operators do.
+"""Asks the training's interpreter questions outside of any run: its versions and device, the
+content of artifacts, the behaviour of operators.
 
-The interpreter and what it imports belong to the training, so the answer is untrusted: it is read
-line by line, by one type, within limits, and whatever it leaves running is ended.
+The interpreter and its packages belong to the training, so the answer is untrusted: it is decoded
+line by line as one type, within limits, and all processes that it leaves running are ended.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from repro_gate.sandbox.identity import Sandbox, chown_to_training, let_group_pa
 from repro_gate.spec.model import Spec
 
 ASK = Path(__file__).resolve().parent.parent / "probe"
-ASK_SECONDS = 300.0  # importing torch from a cold network disk takes minutes
+ASK_SECONDS = 300.0  # Importing torch from a slow network disk can take minutes.
 MAX_LINE, MAX_ANSWER = 1 << 20, 256 << 20  # bytes
 _Text = Annotated[str, Meta(max_length=4_096)]
 _FACTS = msgspec.json.Decoder(Annotated[dict[_Text, _Text | int], Meta(max_length=200)])
@@ -51,8 +51,8 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The training's Python, the environment and the user that it is started with, and a folder
-    whose subfolder `empty` it may enter."""
+    """The training's Python, its environment and user, and a folder with a subfolder `empty` to
+    start in."""
 
     python: str
     environment: Variables
@@ -61,7 +61,7 @@ class Interpreter:
 
 
 class NoAnswer(Exception):
-    """What an interpreter wrote is no answer, and why."""
+    """The interpreter's output is not a valid answer; the message says why."""
 
 
 def ask(
@@ -75,18 +75,17 @@ def ask(
     most: int = MAX_ANSWER,
     tick: Look = lambda _: None,
 ) -> Ended:
-    """Start a program with a request, give each line of its answer to `take` as it comes, and
-    return how it ended. `tick` is that of `supervise`.
-
-    Raises OSError if the program cannot be started, NoAnswer for a line that is none.
+    """Start a program with a request, pass each line of its answer to `take`, and return how it
+    ended. `tick` is that of `supervise`. Raises OSError if the program cannot be started, NoAnswer
+    for an invalid line.
     """
-    # anew each time: the last one is the training's user's
+    # A new folder each time: the previous one belongs to the training's user.
     folder = Path(tempfile.mkdtemp(prefix="asked-", dir=interpreter.folder))
     path = folder / "answer.jsonl"
     question = folder / "request.json"
     whole = {**request, "extension": EXTENSION, "answer": str(path)}
     question.write_text(json.dumps(whole), encoding="utf-8")
-    # the file that is read, whatever its new owner does to its name
+    # Open it before its new owner can replace the name by another file.
     with path.open("x+b") as file:
         chown_to_training(interpreter.sandbox, folder)
 
@@ -95,7 +94,9 @@ def ask(
                 if len(text) == MAX_LINE or file.tell() > most:
                     raise NoAnswer("it is too long")
                 if not text.endswith(b"\n"):
-                    file.seek(-len(text), os.SEEK_CUR)  # its rest is still to come
+                    file.seek(
+                        -len(text), os.SEEK_CUR
+                    )  # the last line is not complete yet
                     break
                 try:
                     row = decoder.decode(text)
@@ -119,10 +120,9 @@ def ask(
 def interpreter_facts(
     spec: Spec, outer_environment: Variables, sandbox: Sandbox = _SAME_USER
 ) -> dict[str, str]:
-    """Return facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the
-    environment of a deterministic run.
-
-    Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
+    """Return the facts that a trace has, by name (`python`, `torch`, `device`, `threads` …), as in
+    the environment of a deterministic run. Raises Inconclusive if there is no interpreter, if it
+    has no torch, or if it does not answer.
     """
     facts: dict[str, str | int] = {}
     python = "the training's interpreter"
@@ -160,8 +160,8 @@ def interpreter_facts(
 def prepared(
     spec: Spec, outer: Variables, sandbox: Sandbox, folder: Path
 ) -> dict[str, str]:
-    """Make folders for a process of the training's in `folder`, and return its environment: a
-    deterministic run's, but for the probe, which has nothing to record here."""
+    """Make folders in `folder` for a process of the training, and return its environment: that of a
+    deterministic run, without the probe."""
     arm = arms.deterministic(spec.seed, arms.allowed(spec), spec.train.steps)
     return unprobed(arm, outer, sandbox, folder, spec.train.env, spec.hardware.device)
 
@@ -174,8 +174,8 @@ def unprobed(
     train_env: Variables,
     device: str | None,
 ) -> dict[str, str]:
-    """Make folders for a process of the training's in `folder` (`home`, `tmp` and the `empty` one
-    to start in), and return an arm's environment without the probe."""
+    """Make folders in `folder` for a process of the training (`home`, `tmp`, and `empty` to start
+    in), and return an arm's environment without the probe."""
     for name in ("home", "tmp", "empty"):
         (folder / name).mkdir()
     let_group_pass(sandbox, folder)
@@ -184,8 +184,8 @@ def unprobed(
 
 
 def training_interpreter(spec: Spec, environment: Variables) -> str:
-    """Return the Python that the command names, where it begins with one (`python3.11` of `FOO=1
-    exec python3.11 train.py`); else `python` on the training's PATH."""
+    """Return the Python with which the command begins (`python3.11` for `FOO=1 exec python3.11
+    train.py`), else `python` on the training's PATH."""
     words: list[str] = []
     with suppress(ValueError):
         words = shlex.split(spec.train.run or "", comments=True)

@@ -1,8 +1,8 @@
-"""One run: writes the probe's configuration, starts the command, follows its traces while it runs,
-and says how it ended. What comes back is data; the workspace is made and removed by the caller.
+"""Does one run: writes the probe's configuration, starts the command, follows its traces, and
+returns how it ended. The caller makes and removes the workspace.
 
-A stressed run has a load beside it (`load`) and variables of its own (`STRESS`); what the probe
-does in its processes is `probe/stress.py`.
+A stressed run shares the machine with a load (`load`) and gets extra variables (`STRESS`);
+`probe/stress.py` is the part inside its processes.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import TraceCutOff, read_folder
 
 SNIPPET = "_repro_gate_snippet.py"
-KEPT = ".kept"  # what `probe/distance.py` leaves for the second run of a pair
-# what a training with a user of its own is told that it is called
+KEPT = ".kept"  # `probe/distance.py` saves these tensors for the second run of a pair.
+# The name that a training with its own user gets.
 _ACCOUNT = "training"
 _SIMPLE = re.compile(
     r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*"
@@ -70,7 +70,7 @@ _FIXED_ADDRESSES = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """All that is to be known about a run before it starts, but for the spec and the place."""
+    """A run before it starts: everything except the spec and the folders."""
 
     name: str  # the run's own: `deterministic-2`
     arm: Arm
@@ -79,7 +79,7 @@ class RunRequest:
     # what differs from the first run (`variation.py`)
     varied: frozenset[str] = frozenset()
     keep_final: bool = False  # whether the final state is kept, or measured
-    # steps whose tensors are kept, or measured (a replay)
+    # steps at which a replay saves or measures the tensors
     keep_steps: tuple[int, ...] = ()
     # whether imported distributions are noted too, which takes time
     observe: bool = False
@@ -90,7 +90,7 @@ class RunRequest:
     environment: Variables = field(default_factory=dict)  # more variables
     stress: bool = False  # whether its timing is disturbed
     fixed_addresses: bool = False  # whether addresses are not randomised
-    # nothing of the gate is in the training, which goes on to its end
+    # without probe and flags; the training runs to its own end
     bare: bool = False
     auxiliary: bool = False  # it only explains other runs
     dispensable: bool = False  # it does not count if it ends badly
@@ -104,7 +104,7 @@ class RunRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(Ending):
-    """What came of a request."""
+    """The result of a request."""
 
     request: RunRequest
     ended: Ended
@@ -144,13 +144,13 @@ class RunResult(Ending):
 
     @property
     def log_matters(self) -> bool:
-        """Return whether a person needs the end of its log: it ended badly, and not because the
-        gate had seen enough."""
+        """Return whether the log is useful to a person: the run ended badly, and the gate did not
+        end it itself."""
         return not self.good and self.reason_id != "run/ended-early"
 
     @property
     def steps(self) -> int:
-        """Return the optimizer steps, the largest count among its processes."""
+        """Return the optimizer steps of the process that made the most."""
         return max((len(trace.steps) for trace in self.traces), default=0)
 
 
@@ -161,16 +161,16 @@ def launch(
     place: Workspace,
     tick: Tick = lambda _: None,
 ) -> RunResult:
-    """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the
+    """Do one run. Calls `tick(traces so far)` a few times a second; a text that it returns ends the
     run."""
     folder = gate.path / "traces" / request.name
-    remove_tree(folder)  # of a run that was dropped
+    remove_tree(folder)  # A dropped run may have left this folder.
     folder.mkdir(parents=True)
     data = resolve_data(spec.data, spec.path.parent)
-    # of what came before the first run: `env.install` starts untrusted code as well
+    # Processes may be left from before the first run: `env.install` runs untrusted code as well.
     sweep(gate.sandbox, data)
-    # Before the moment from which a changed inode is the run's.
-    # what a leg goes on in is the training's already, and may hold hard links to others' files
+    # Before the moment from which a changed inode is the run's. The workspace of a resumed leg
+    # belongs to the training already, and may contain hard links to files of others.
     new = (place.tmp,) if request.goes_on else (place.root, place.home, place.tmp)
     chown_to_training(gate.sandbox, *new)
     nonce = secrets.token_hex(16)
@@ -179,8 +179,8 @@ def launch(
         place.run_folder,
         spec.train.env.get("PATH", gate.outer.get("PATH", os.defpath)),
     )
-    # a user of its own is not led by a link to where it could not have gone by itself: a process is
-    # put into its folder while it is still root
+    # The process enters its folder while it is still root, so a link must not lead it where its own
+    # user could not go.
     may_enter = not gate.sandbox.own_user or is_inside(place.cwd, place.root)
     if not (place.cwd.is_dir() and may_enter):
         folder_name = repr(spec.train.working_directory)
@@ -199,8 +199,8 @@ def launch(
     with as_training_user(gate.sandbox):
         text = _command(spec, request, place.cwd)
     if _SIMPLE.fullmatch(text.strip()):
-        # no shell between gate and training: signals and the kernel's notice of the gate's death
-        # reach it
+        # Replace the shell by the training, so that signals and the notice of the gate's death
+        # reach it.
         text = f"exec {text.strip()}"
     command = ["/bin/sh", "-c", text]
     own = {
@@ -255,7 +255,7 @@ def launch(
 def _traces(
     folder: Path, nonce: str, watcher: Watcher
 ) -> tuple[list[Trace], str | None]:
-    """Return the traces of a run that has ended, and what is wrong with them."""
+    """Return the traces of a run that has ended, and their problem, if any."""
     problem = failure_in(folder, watcher.sandbox) or watcher.trace_problem
     followers = watcher.followers
     traces: list[Trace] = []
@@ -279,8 +279,8 @@ def _configure(
     folder: Path,
     nonce: str,
 ) -> None:
-    """Write the probe's configuration, at the same path for every run; and the file that reports a
-    full disk, its blocks taken now."""
+    """Write the probe's configuration, at the same path for every run. Also write the file that can
+    report a full disk, since its blocks must be allocated now."""
     keeps = request.keep_final or bool(request.keep_steps)
     checkout = gate.original
     configuration = place.run_folder / "probe.json"
@@ -319,14 +319,15 @@ def _configure(
         vary = [variation.PROBE[name] for name in varied]
         config["factors"] = {"vary": vary, **request.probe.get("factors", {})}
     text = json.dumps(config)
-    # of one length in both runs of a pair: what is read first decides where all else lies in memory
+    # It has one length in both runs of a pair, since the first data read decides all later memory
+    # addresses.
     text += " " * (-len(text) % 256)
     configuration.write_text(text, encoding="utf-8")
     (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
 
 
 def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
-    """Return process key -> stem of its kept files, for the keys that name one process."""
+    """Return process key -> path stem of its saved tensors, for keys of exactly one process."""
     if not any(trace.trained for trace in traces):
         return None
     return {
@@ -340,7 +341,7 @@ def _command(spec: Spec, request: RunRequest, cwd: Path) -> str:
         return request.command
     if spec.train.snippet is not None:
         path = cwd / SNIPPET
-        # a file or a link of that name in the checkout must not be written through
+        # The checkout may have a file or a link of that name, which must not be followed.
         path.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
@@ -349,13 +350,13 @@ def _command(spec: Spec, request: RunRequest, cwd: Path) -> str:
     return (spec.train.run or "").replace("{seed}", str(request.arm.seed))
 
 
-# Inductor chooses among kernels by other times than it measured; the C library fills memory that it
-# hands out and takes back.
+# Inductor chooses kernels by random instead of measured times; the C library fills memory when it
+# is allocated and freed.
 STRESS: Variables = {
     "TORCHINDUCTOR_DISTORT_BENCHMARKING_RESULT": "inverse",
     "MALLOC_PERTURB_": "170",
 }
-# Computes and waits in turns of odd lengths, and ends with the gate.
+# Alternates between computing and waiting for irregular times, and ends with the gate.
 _LOAD = """
 import os, random, time
 parent = os.getppid()
@@ -369,7 +370,7 @@ while os.getppid() == parent:
 
 @contextlib.contextmanager
 def load() -> Iterator[None]:
-    """Keep every processor busy meanwhile."""
+    """Keep every processor busy inside the block."""
     command = [sys.executable, "-I", "-S", "-c", _LOAD]
     with contextlib.ExitStack() as started:
         for _ in range(usable_processors()):

@@ -1,15 +1,16 @@
-"""Which run comes next. Pure: `series.py` does the runs.
+"""Decides which run comes next. Pure: `series.py` does the runs.
 
-`gate_runs` and `of_other_ref` are the runs of a series as far as none ends badly; `next_run` walks
-through them by these rules:
+`gate_runs` and `of_other_ref` return the planned runs of a series. `next_run` goes through them by
+these rules:
 
-- A crash ends the series, once the plain second run of that seed has shown whether it repeats.
-- A varied run that is not the same as the first of its seed is followed by a plain repeat, which
-  decides whether the training diverges.
-- If every pair is the same, further pairs of a deterministic and a default run follow until the
-  cost is known well enough.
-- Two replays measure how far apart the runs of each pair are that diverged.
-- With `--fail-fast`, a divergence ends the series; so does data that is not as declared.
+- A crash ends the series, after a plain second run of that seed has shown whether it repeats.
+- If a varied run differs from the first run of its seed, a plain repeat follows and decides
+  whether the training diverges.
+- If all pairs agree, further pairs of a deterministic and a default run follow until the cost
+  is known well enough.
+- For each diverged pair, two replays measure how far apart its runs are.
+- With `--fail-fast` a divergence ends the series. Data that differs from its declaration always
+  does.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from repro_gate.spec.model import Spec
 
 CONTROL_STEPS = 2
 MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
-KEPT = 1 << 30  # bytes of tensors that the first run of a replay keeps on disk, about
-MEASURED = 200_000  # distances that the second measures: a minute, about
-LONG = 300.0  # seconds; a run that takes longer is not done twice more for the sake of a drawing
+KEPT = 1 << 30  # bytes of tensors that the first run of a replay saves on disk, about
+MEASURED = 200_000  # distances that the second run measures: about a minute
+LONG = 300.0  # seconds; a longer run is not repeated twice only to draw a heat map
 
 
 def gate_runs(
@@ -39,10 +40,10 @@ def gate_runs(
     *,
     control_first: bool = False,
 ) -> tuple[RunRequest, ...]:
-    """Return the runs of a gate run: deterministic, default, default, deterministic, so that a
-    steady drift of the machine falls on both arms alike; the reseeded control, whose step times
-    nobody looks at; a deterministic pair for each further seed; and the further deterministic runs
-    that the spec asks for."""
+    """Return the planned runs of a gate run: deterministic, default, default, deterministic, in
+    this order so that a steady drift of the machine affects both arms equally; the reseeded
+    control, which is not timed; a deterministic pair for each further seed; and the repeats that
+    the spec asks for."""
     requests: list[RunRequest] = []
     repeats: list[RunRequest] = []
     for seed in spec.random_state.seeds:
@@ -61,8 +62,8 @@ def gate_runs(
 
 
 def of_other_ref(spec: Spec) -> tuple[RunRequest, ...]:
-    """Return the runs of another ref's checkout: a plain deterministic pair, with a default pair in
-    between."""
+    """Return the runs of another ref's checkout: a default pair between two plain deterministic
+    runs."""
     first, second = pair(spec, spec.seed, "against-")
     return first, *_default_pair(spec, "against-"), second
 
@@ -84,7 +85,7 @@ def pair(
 
 
 def again(first: RunRequest, number: int) -> RunRequest:
-    """Return the plain repeat of a first deterministic run that is its seed's `number`-th."""
+    """Return the `number`-th run of a seed: a plain repeat of its first deterministic run."""
     name = f"{first.name[:-1]}{number}"
     return replace(first, name=name, second_of=first.name, observe=False)
 
@@ -93,7 +94,7 @@ def next_run(
     requests: Sequence[RunRequest],
     results: Results,
 ) -> RunRequest | None:
-    """Return the run to do next; None if the runs have told all that they can."""
+    """Return the run to do next; None if no further run can add anything."""
     if results.stopped_early or results.unsound:
         return None
     request = (
@@ -109,16 +110,16 @@ def next_run(
 
 
 def _plain_repeat(results: Results) -> RunRequest | None:
-    """Return a plain repeat of the first run of a seed whose varied run differs from it; None if
-    there is none, or it has been done."""
+    """Return a plain repeat for a seed whose varied run differs from its first run; None if no seed
+    needs one."""
     for seed, item in results.varied.items():
         if item.same or results.is_repeated(seed):
             continue
         first = results.by_name[item.run.request.second_of].request
         third = again(first, 3)
         why = (
-            f"{item.run.name}, which is varied, is not the same as {first.name}: "
-            f"{third.name} repeats the first run as it was"
+            f"the varied run {item.run.name} differs from {first.name}: {third.name} repeats "
+            "the first run unchanged"
         )
         return replace(third, announcement=why)
     return None
@@ -128,14 +129,15 @@ def _planned(
     requests: Sequence[RunRequest],
     results: Results,
 ) -> RunRequest | None:
-    """Return the next of the runs that were asked for. After a crash, only the one that completes
-    its pair: plain, since what varies may be why it crashes."""
+    """Return the next planned run. After a crash, only the run that completes its pair, unvaried,
+    since the variation may have caused the crash."""
     waiting = (request for request in requests if request.name not in results.counted)
     broken = results.broken
     if broken is None:
         request = next(waiting, None)
         if request is not None and request.name in results.by_name:
-            # The control ended badly. It is done again without noting operators, which may be why.
+            # The control ended badly. Do it again without recording operators, which may be the
+            # cause.
             return replace(request, probe={}, dispensable=False)
         return request
     seed = broken.arm.seed
@@ -151,8 +153,9 @@ def _planned(
 def _for_the_cost(
     requests: Sequence[RunRequest], results: Results
 ) -> RunRequest | None:
-    """Return a run of the next pair for the sake of the cost: if every pair is the same so far, its
-    interval is not narrow enough yet, and the further runs are no more than the planned ones."""
+    """Return a run of a further pair that only measures the cost. None unless all pairs agree, the
+    cost's interval is still too wide, and the further runs would not exceed the planned ones in
+    number."""
     spec = results.spec
     first = results.by_name.get("deterministic-1")
     on, off = results.timed_runs()
@@ -176,13 +179,13 @@ def _for_the_cost(
         return missing[0]
     if len(results.runs) + len(turns) > 2 * len(requests):
         return None
-    why = "the cost of the flags is not known well enough yet: one more run with them and without"
+    why = "the cost of the flags is still too uncertain: one more run with and one without them"
     return replace(missing[0], announcement=why)
 
 
 def _measuring(results: Results) -> RunRequest | None:
-    """Return the next replay that a diverged pair still needs. The first diverged pair is replayed
-    from its divergence to the end; later ones at their divergence, if its distance is unknown."""
+    """Return the next replay that a diverged pair needs. The first diverged pair is measured from
+    its divergence to the end; later pairs only at their divergence, if its distance is unknown."""
     whole = True
     for seed, comparison in results.comparisons.items():
         first = next(iter(results.pair(seed)), None)
@@ -202,8 +205,8 @@ def _measuring(results: Results) -> RunRequest | None:
 def replay(
     spec: Spec, seed: int, steps: tuple[int, ...]
 ) -> tuple[RunRequest, RunRequest]:
-    """Return two runs up to the last of some steps after the pair of `seed` diverged, the tensors
-    of each kept by one, measured by the other."""
+    """Return two runs that replay the pair of `seed` up to the last of `steps`: the first saves its
+    tensors at these steps, the second measures its distance to them."""
     last = max((0, *steps))
     first = RunRequest(
         name=f"replay-1-seed{seed}",
@@ -217,10 +220,11 @@ def replay(
 def to_measure(
     spec: Spec, comparison: Comparison, first: RunResult, *, whole: bool
 ) -> tuple[int, ...]:
-    """Return the steps at which a replay measures how far two runs are apart. Of the `whole` rest
-    of a training: the step of the divergence, and evenly apart after it as many of those recorded
-    as a map has columns, within KEPT and MEASURED; that step alone if a run takes longer than LONG,
-    or not `whole`. Empty if there is nothing to measure, or it is known."""
+    """Return the steps at which a replay measures how far two runs are apart. With `whole`: the
+    step of the divergence and evenly spaced recorded steps after it, as many as a heat map has
+    columns and as KEPT and MEASURED allow. Without `whole`, or if a run takes longer than LONG,
+    only the step of the divergence. Empty if there is nothing to measure, or the distance is
+    known."""
     found = comparison.first_divergence
     if found is None or found.detail or found.step >= comparison.steps:
         return ()
@@ -254,8 +258,8 @@ def _default(spec: Spec) -> RunRequest:
 
 
 def _control(spec: Spec) -> RunRequest:
-    """Return the reseeded run, which notes which operators the training asks for: no other run's
-    time or numbers are touched."""
+    """Return the reseeded run. It also records which operators the training calls, so that this
+    disturbs no timed or compared run."""
     steps = min(CONTROL_STEPS, spec.train.steps or CONTROL_STEPS)
     last = steps - 1
     return RunRequest(

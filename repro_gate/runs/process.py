@@ -1,10 +1,10 @@
-"""Starts one command in a process group of its own, watches it, and leaves nothing running, however
+"""Starts one command in its own process group, watches it, and leaves no process running, however
 it ends.
 
-Descendants that leave the group (torchrun's workers start sessions of their own) are found through
-the process tree: the gate makes itself the reaper of orphans (Linux), so that none escapes to init.
-Where the training has a user of its own, whatever else that user runs is ended too. The end of the
-output is kept, the rest is read and thrown away.
+Descendants that leave the group (torchrun's workers start their own sessions) are found through the
+process tree: the gate makes itself the reaper of orphans (Linux), so that none escapes to init. If
+the training has its own user, all other processes of that user are ended too. The end of the output
+is saved, the rest is read and discarded.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from repro_gate.sandbox.reexec import hide_memory
 from repro_gate.sandbox.start import command as started_as
 from repro_gate.sandbox.start import end_all
 
-# is given the descendants; a text that it returns ends the command
+# It gets the descendants; a text that it returns ends the command.
 Look: TypeAlias = Callable[[list[psutil.Process]], str | None]
 TICK = 0.2  # seconds between two looks at a run
 SCAN_EVERY = 3  # ticks between two walks through the process tree
-# seconds that a finished run's helpers (resource trackers, loader workers) have to leave by
-# themselves
+# Seconds in which a finished run's helpers (resource trackers, loader workers) may end by
+# themselves.
 GRACE = 3.0
 TAIL_LINES = 200
 TAIL_BYTES = 64 * 1024
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 _SAME_USER = Sandbox()
-# as shells, torchrun, subprocess and the DataLoader tell that a process of theirs was killed
+# How shells, torchrun, subprocess and the DataLoader report that one of their processes was killed.
 _CHILD_KILLED = re.compile(
     r"\bexit ?(?:code|status)\s{0,4}[:=]?\s{0,4}(?:137|-9)\b|\bsignal[ "
     r":]{1,2}9\b|\bSIGKILL\b|\bkilled\b",
@@ -54,8 +54,8 @@ _CHILD_KILLED = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command ended. `signal` is set where one ended it; `stopped` is the reason given by the
-    watcher, else ``."""
+    """How a command ended. `signal` is the signal that ended it, if any; `stopped` is the watcher's
+    reason for ending it, else empty."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -65,8 +65,8 @@ class Ended:
     tail: tuple[str, ...] = ()
     # descendants that had to be killed after the command itself had ended
     left_running: int = 0
-    # it, or by its log a process of it, was killed, and the kernel has killed for want of memory
-    # meanwhile, by its own count
+    # the command, or by its log one of its processes, was killed, and the kernel's count of
+    # out-of-memory kills has grown
     out_of_memory: bool = False
 
     @property
@@ -86,13 +86,13 @@ def supervise(
     sandbox: Sandbox = _SAME_USER,
     umask: int = -1,
 ) -> Ended:
-    """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it
-    returns ends the run with that reason.
+    """Run `command` to its end. `tick(descendants)` is called a few times a second; a text that it
+    returns ends the run with that reason. `sandbox` decides its user; `umask`, unless negative, the
+    permissions of new files. If it has its own user, no process of that user is left when this
+    returns.
 
-    `sandbox` says as whom it runs, and `umask`, if it is not negative, with which permissions files
-    are made; with a user of its own, no process of that user is left when this returns. On any
-    exception, KeyboardInterrupt included, the whole tree is killed before the exception goes on; a
-    signal that comes meanwhile waits for that.
+    On any exception, KeyboardInterrupt included, the whole tree is killed before the exception is
+    passed on. A signal that arrives meanwhile waits.
     """
     _adopt_orphans()
     hide_memory()
@@ -127,7 +127,7 @@ def supervise(
                 )
             finally:
                 end_all(sandbox)
-                # closes the pipe, so on an exception too
+                # This closes the pipe, so it is needed on an exception too.
                 tail = () if output is None else output.lines()
     code = process.returncode
     # a shell reports its child's signal as 128 + N
@@ -150,7 +150,8 @@ def supervise(
 
 
 def _watch(tree: _Tree, deadline: float, tick: Look) -> tuple[str, bool]:
-    """Return why the watcher ended the command, if it did, and whether its time was over."""
+    """Return the watcher's reason for ending the command, if it did, and whether the timeout was
+    reached."""
     ticks = 0
     alive = list[psutil.Process]()
     while True:
@@ -168,7 +169,7 @@ def _watch(tree: _Tree, deadline: float, tick: Look) -> tuple[str, bool]:
 
 
 class _Tree:
-    """A command and all that it starts; `before` are the children that the gate had already."""
+    """A command and all its descendants; `before` are the children that the gate already had."""
 
     def __init__(self, process: subprocess.Popen[bytes], before: set[int]) -> None:
         self.process = process
@@ -176,7 +177,7 @@ class _Tree:
         self.known = dict[int, psutil.Process]()
 
     def descendants(self) -> list[psutil.Process]:
-        """Return every process below the gate but those that were there before."""
+        """Return every process below the gate, except those that existed before."""
         found = [
             child for child in descendants(os.getpid()) if child.pid not in self.before
         ]
@@ -184,7 +185,7 @@ class _Tree:
         return found
 
     def alive(self) -> list[psutil.Process]:
-        """Return the living processes; dead orphans that fell to the gate are reaped on the way."""
+        """Return the living processes, and reap dead orphans that the gate has inherited."""
         self.descendants()
         found = []
         for child in self.known.values():
@@ -201,8 +202,8 @@ class _Tree:
         ]
 
     def end(self, *, at_once: bool) -> int:
-        """Kill what is left, again until nothing is. Return how many processes a finished command
-        had left running."""
+        """Kill the remaining processes until none is left. Return how many processes a finished
+        command had left running."""
         deadline = time.monotonic() + (0.0 if at_once else GRACE)
         while not is_waiting() and time.monotonic() < deadline and self.alive():
             time.sleep(0.02)
@@ -257,9 +258,9 @@ def _adopt_orphans() -> None:
 
 
 def _memory_kills() -> int:
-    """Return how often the kernel has killed for want of memory, by its own count: in the nearest
-    control group (version 2) that has one, else on this machine. Inside a container the path that
-    the kernel names may not exist, and what is mounted is the container's own."""
+    """Return the kernel's count of out-of-memory kills: in the nearest control group (version 2)
+    that has one, else on this machine. Inside a container the kernel's path may not exist; then the
+    mounted group is the container's own."""
     group = Path("/sys/fs/cgroup")
     with contextlib.suppress(OSError):
         group /= Path("/proc/self/cgroup").read_text().rpartition("::/")[2].strip()

@@ -1,4 +1,4 @@
-"""Progress of a run while it is going: who is told (the displays are in `report/progress.py`), and
+"""Progress during a run: calls a watch (the displays are in `report/progress.py`), and finds out
 whether the second run of a pair has diverged from the first."""
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Who is told how the gate goes on; this one tells nobody."""
+    """Receives the progress of the gate. This base class ignores it."""
 
     def verifying(self, done: int, total: int) -> None:
-        """Tell that declared data is being hashed: bytes so far, and in all."""
+        """Report how much declared data has been hashed: bytes so far and in total."""
 
     def said(self, text: str) -> None:
-        """Tell a line before something that takes long. The text is safe to print."""
+        """Report a line before something long begins. The text must be safe to print."""
 
     def run_started(
         self,
@@ -34,28 +34,27 @@ class Watch:
         total: int,
         steps: int | None,
     ) -> None:
-        """Tell that a run begins: the `number`-th of `total`, of `steps` optimizer steps (None: to
-        its end)."""
+        """Report that run `number` of `total` begins, with `steps` optimizer steps (None: to its
+        end)."""
 
     def advanced(self, step: int, loss: float | None) -> None:
-        """Tell that the run has closed `step`."""
+        """Report that the run has finished `step`."""
 
     def compared(self, divergence: Divergence | None) -> None:
-        """Tell how the run compares so far with the first of its pair, of which it must be a
-        repeat: where it diverged, None: it did not. Said of a run of which something was compared,
-        now and then."""
+        """Report where the run has diverged so far from the first of its pair, which it must
+        repeat; None if it has not. Called now and then, once something was compared."""
 
     def diverged(self, divergence: Divergence) -> None:
-        """Tell that the second deterministic run has just diverged from the first."""
+        """Report that the second deterministic run has just diverged from the first."""
 
     def run_ended(self, run: RunResult) -> None:
-        """Tell that the run has ended."""
+        """Report that the run has ended."""
 
 
 class Progress:
-    """Tells the watch how far the run in progress is, and how it compares with the first one of its
-    pair, `first`, if it has one. Where they diverge is announced, and may end it, unless it is
-    `varied`: its plain repeat decides."""
+    """Reports to the watch how far the current run is, and how it compares with the first of its
+    pair, `first`, if there is one. A divergence is announced and may end the run. If the run is
+    `varied` it is not announced, since a plain repeat decides."""
 
     def __init__(
         self,
@@ -77,8 +76,8 @@ class Progress:
         self._steps = 0
 
     def tick(self, traces: Sequence[Trace]) -> str | None:
-        """Take in the traces so far. Called a few times a second; a text ends the run."""
-        # Processes whose key is not theirs alone are left to the comparison of whole runs.
+        """Read the traces so far. Called a few times a second; returning a text ends the run."""
+        # Processes that share a key are compared only after the run has ended.
         for key, trace in alone(traces).items():
             if key in self._first:
                 self._compare(key, trace)
@@ -107,7 +106,7 @@ class Progress:
             end -= 1
         self._taken[trace.path] = end
         for block in trace.blocks[start:end]:
-            # A generator that differs diverges once a number depends on it.
+            # A generator that differs is no divergence until a number depends on it.
             if self.found is not None or block.kind == "rng":
                 continue
             self._is_compared = True
@@ -120,6 +119,6 @@ def _may_be_the_end(
     trace: Trace,
     block: Block,
 ) -> bool:
-    """Return whether a block belongs to no step that was closed, and may be the state in which the
-    run ends: in which step another run is in that state is not known before both have ended."""
+    """Return whether a block belongs to no finished step, so that it may be the final state of the
+    run. The step of the other run's final state is unknown until both have ended."""
     return block.step >= len(trace.steps) and block.kind not in WITHIN_A_STEP

@@ -1,8 +1,6 @@
-"""What artifacts hold: asked of the training's interpreter, run as the training's user, where the
-bytes of two runs differ.
-
-Its answer is untrusted and read under limits. A file of which it says nothing is compared by its
-bytes, and the report says so.
+"""Reads the content of artifacts whose bytes differ between two runs. The training's interpreter
+does it as the training's user; its answer is untrusted and read within limits. A file that it
+cannot read is compared by its bytes, and the report says so.
 """
 
 from __future__ import annotations
@@ -43,10 +41,10 @@ from repro_gate.runs.workspaces import GateFolder
 from repro_gate.sandbox.identity import chown_to_training
 from repro_gate.spec.model import Spec
 
-# for looking inside all artifacts of one series of runs; what is not read by then is compared by
-# its bytes
+# Time for reading all artifacts of one series of runs. Files that are not read by then are compared
+# by their bytes.
 MAX_SECONDS = 600.0
-# bytes that the training's interpreter may say of the files of one start
+# the most bytes that the training's interpreter may answer in one start
 MAX_ANSWER = 128 * 2**20
 _LATE = (
     f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over"
@@ -54,8 +52,8 @@ _LATE = (
 
 
 class ArtifactReader:
-    """Reads the artifacts of one series, each once, and remembers what they hold. `notes` say what
-    could not be looked into."""
+    """Reads the artifacts of one series, each once, and remembers their content. `notes` name those
+    that could not be read."""
 
     def __init__(self, spec: Spec, folder: GateFolder) -> None:
         self.spec = spec
@@ -65,8 +63,8 @@ class ArtifactReader:
         self._seconds = MAX_SECONDS
 
     def contents(self, items: Sequence[Collected]) -> list[Artifact]:
-        """Return what these artifacts hold. All that were not read before are read in one start of
-        the training's interpreter, and removed."""
+        """Return the content of these artifacts. Those that were not read before are read in one
+        start of the training's interpreter, and then removed."""
         waiting = [item for item in items if item.path not in self._known]
         if waiting:
             began = monotonic()
@@ -100,8 +98,8 @@ class ArtifactReader:
 
 @dataclass(frozen=True)
 class Uncompared:
-    """An artifact that was not compared, the glob that matched it, and why. `same`: it is a file in
-    neither run, so nothing of it was lost; else a copy failed."""
+    """An artifact that was not compared, the glob that matched it, and why. `same`: in neither run
+    is it a file, so no comparison was missed; otherwise a copy failed."""
 
     name: str
     glob: str
@@ -115,9 +113,9 @@ def differences(
     reader: ArtifactReader,
     step: int,
 ) -> tuple[list[Divergence], int, list[Uncompared]]:
-    """Compare two runs' artifacts by their names. Return what differs, as divergences at `step`;
-    the number of values compared; and what could not be compared. A file with the same bytes in
-    both is not looked into, and counts as one value."""
+    """Compare two runs' artifacts by their names. Return the differences as divergences at `step`,
+    the number of values compared, and the artifacts that could not be compared. A file with equal
+    bytes is not read and counts as one value."""
     found = list[Divergence]()
     uncompared = list[Uncompared]()
     others = list[Collected]()
@@ -234,8 +232,8 @@ _LINE: msgspec.json.Decoder[_Row] = msgspec.json.Decoder(_Row)
 
 
 class _Answers:
-    """What is known so far, by the number of an item; `distances` by the number of the second of
-    two items and the name of a tensor."""
+    """The answers so far, by the number of an item; `distances` by the number of the second item
+    and the name of a tensor."""
 
     def __init__(self, items: Sequence[Collected]) -> None:
         self.items = items
@@ -245,7 +243,7 @@ class _Answers:
         self.leaves: dict[str, Leaf] = {}  # of that item
 
     def take(self, row: _Row) -> None:
-        """Take one line of the answer. Raises NoAnswer if it cannot stand there."""
+        """Read one line of the answer. Raises NoAnswer if it is not allowed at this place."""
         if isinstance(row, _Distance):
             ratio = None
             if row.l2 is not None and row.reference_l2:
@@ -282,11 +280,10 @@ def read(
     *,
     pairs: bool = False,
 ) -> tuple[list[Artifact], dict[tuple[int, str], Distance]]:
-    """Return the items' contents, in one start of the training's interpreter; with `pairs`, how far
-    the tensors of two neighbours are apart.
-
-    Never raises for what a file holds, or for an interpreter that cannot be started: what is not
-    read comes back as `opaque`, by its bytes, with a note that says why.
+    """Return the items' contents, read in one start of the training's interpreter. With `pairs`,
+    return also the distances of the tensors of neighbouring items. Never raises because of a file's
+    content or an interpreter that cannot be started: an item that was not read is returned as
+    `opaque`, by its bytes, with a note that says why.
     """
     answers = _Answers(items)
     files = []
@@ -310,8 +307,8 @@ def _ask(
     python: Interpreter,
     seconds: float,
 ) -> str:
-    """Start the interpreter once, and take what it answers. Return why there is no answer for the
-    rest."""
+    """Start the interpreter once and read its answer. Return why the remaining items have no
+    answer."""
     try:
         ended = ask(
             python,

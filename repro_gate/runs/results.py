@@ -1,5 +1,5 @@
-"""What a series of runs came to: the runs, how each compares with the first of its pair, and what
-is worth knowing besides."""
+"""The results of a series of runs: the runs, their comparisons with the first run of each pair, and
+notes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Varied:
     run: RunResult
     comparison: Comparison | None  # None: it ended badly
     same: bool  # it may count as the seed's second run
-    # it is not the same, and nothing that was varied explains it
+    # it differs, but not because of what was varied
     by_chance: bool = False
 
 
@@ -73,29 +73,29 @@ class Results:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what is worth knowing, what could not be read of the artifacts included."""
+        """Return the notes, including those on artifacts that could not be read."""
         return (*self.warnings, *self.reader.notes)
 
     @property
     def comparison(self) -> Comparison | None:
-        """Return the first seed's."""
+        """Return the comparison of the first seed."""
         return self.comparisons.get(self.spec.seed)
 
     def same(self, comparison: Comparison | None) -> bool:
-        """Return whether two runs are the same, as the spec asks for it; False if they were not
-        compared."""
+        """Return whether two runs are the same by the standard of the spec (bitwise, or within its
+        tolerance); False if they were not compared."""
         tolerance = self.spec.determinism.tolerance
         return comparison is not None and is_same(comparison, tolerance)
 
     @property
     def all_alike(self) -> bool:
-        """Return whether every pair so far is the same, as the spec asks for it."""
+        """Return whether every pair so far is the same by the standard of the spec."""
         return all(map(self.same, self.comparisons.values()))
 
     @property
     def reference(self) -> RunResult | None:
-        """Return the first deterministic run, with which other ways to the same training are
-        compared; None if the training is not reproducible as it stands."""
+        """Return the first deterministic run, with which legs and equivalent ways are compared;
+        None if the training itself is not reproducible."""
         first = self.by_name.get("deterministic-1")
         is_sound = not (self.interrupted or self.broken) and self.all_alike
         return first if first and first.good and is_sound else None
@@ -116,8 +116,8 @@ class Results:
 
     @property
     def broken(self) -> RunResult | None:
-        """Return the run that ended badly and so ended the series: not the control, nor a varied
-        run, of which its plain repeat decides."""
+        """Return the run that ended badly and so ended the series. The control does not count, nor
+        does a varied run, since its plain repeat decides."""
         for run in self.runs:
             is_excused = run.request.varied or run.arm.name == "reseeded"
             if not run.good and not is_excused:
@@ -131,7 +131,7 @@ class Results:
 
     @property
     def by_name(self) -> dict[str, RunResult]:
-        """Return every run, a dropped one only if it was not repeated."""
+        """Return every run by its name; of a repeated run the repeat."""
         every = (*self.auxiliary, *self.runs)
         return {run.name: run for run in every}
 
@@ -145,13 +145,13 @@ class Results:
         return (*good[:1], *others)
 
     def is_repeated(self, seed: int) -> bool:
-        """Return whether a deterministic run has repeated the first of its seed as it was."""
+        """Return whether an unvaried deterministic run has repeated the first of its seed."""
         requests = [run.request for run in self.of_seed(seed)]
         return any(item.second_of and not item.varied for item in requests)
 
     def counts(self, seed: int) -> tuple[int, int]:
-        """Return how many deterministic runs of a seed were compared, the first counted, and how
-        many ended badly; not counting one that is not the same because of what was varied."""
+        """Return how many deterministic runs of a seed were compared, including the first, and how
+        many ended badly. A run that differs because of what was varied is not counted."""
         runs = [run for run in self.of_seed(seed) if run.name not in self.fragile]
         compared = sum(run.good for run in runs)
         failed = sum(run.log_matters for run in runs)
@@ -168,8 +168,8 @@ class Results:
 
     @property
     def artifact_notes(self) -> tuple[str, ...]:
-        """Return a sentence for each glob that matches nothing, but for varied runs that are not
-        robust: the check tells of them."""
+        """Return a sentence for each glob that matches nothing. Varied runs that are not robust are
+        left out: the check reports them."""
         notes: dict[str, None] = {}
         for run in self.runs:
             if run.name in self.fragile:
@@ -189,8 +189,8 @@ class Results:
 
     @property
     def not_robust(self) -> tuple[Varied, ...]:
-        """Return the varied runs that are not the same as the first of their seed, where the plain
-        runs of that seed are, and that was not shown to be chance."""
+        """Return the varied runs that differ from the first of their seed although the plain runs
+        of that seed agree, unless this was shown to be chance."""
         found = []
         for seed, item in self.varied.items():
             is_explained = item.same or item.by_chance
@@ -213,8 +213,8 @@ class Results:
         return on[:count], off[:count]
 
     def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
-        """Return the pace of each run that is timed, in milliseconds, by arm; an arm without any is
-        left out."""
+        """Return the step time of each timed run in milliseconds, by arm; arms without timed runs
+        are left out."""
         times: dict[TimedArm, tuple[float, ...]] = {}
         for arm, runs in zip(get_args(TimedArm), self.timed_runs(), strict=True):
             of_arm = paces(runs, self.spec.train.warmup)
@@ -223,12 +223,12 @@ class Results:
         return times
 
     def interrupt(self, error: BaseException) -> None:
-        """Note what ended the series early: Ctrl-C, or an error."""
+        """Record what ended the series early: Ctrl-C, or an error."""
         if isinstance(error, KeyboardInterrupt):
             self.interrupted = INTERRUPTED
             return
         self.interrupted = f"the series ended early: {error}"
-        # Only an id with a slash is one that the documents name.
+        # Only ids with a slash are documented.
         if isinstance(error, Inconclusive) and "/" in error.reason_id:
             self.interrupted_by = error.reason_id, error.remedy
         elif isinstance(error, OSError):
@@ -241,7 +241,7 @@ class Results:
             self.warnings += (text,)
 
     def add(self, run: RunResult) -> None:
-        """Take in a run that has ended: compare it with the first of its pair, if it has one."""
+        """Add a run that has ended, and compare it with the first of its pair, if it has one."""
         request = run.request
         if request.auxiliary or (request.dispensable and not run.good):
             self.auxiliary += (run,)
@@ -293,8 +293,10 @@ class Results:
         if comparison.identical and not self.unrecorded:
             self.unrecorded = notices(first.unrecorded, run.unrecorded)
             names = differing_modules(first.traces, run.traces)
-            message = "what no optimizer moves differs between two runs whose training is the same"
-            remedy = "it is an average, a snapshot or a counter: seed or order what it is made from"
+            message = "tensors that no optimizer updates differ in two runs that otherwise agree"
+            remedy = (
+                "these are averages, snapshots or counters: seed or order their inputs"
+            )
             if names:
                 reason = f"{message}: {few(names)}", remedy
                 self.unrecorded["unrecorded/modules"] = reason
@@ -303,7 +305,8 @@ class Results:
 def compare_pair(
     first: RunResult, second: RunResult, reader: ArtifactReader
 ) -> tuple[Comparison, list[Uncompared]]:
-    """Compare two runs, artifacts included; and return which of these could not be compared."""
+    """Compare two runs with their artifacts. Return also the artifacts that could not be
+    compared."""
     step = max(first.steps, second.steps) - 1
     divergences, values, uncompared = differences(
         first.artifacts, second.artifacts, reader, step
@@ -313,14 +316,14 @@ def compare_pair(
 
 
 def few(names: Sequence[str]) -> str:
-    """Return the first of some names that the training chose, and how many more there are."""
+    """Return the first few of the training's names, escaped, and how many more there are."""
     readable = [shortened(escaped(name)) for name in names]
     return listed(readable, 3)
 
 
 def keep_traces(results: Results, target: Path) -> None:
-    """Copy the traces of all runs to `target`, one folder for each run: regular files only,
-    whatever else training put beside them. Warn of each that could not be kept."""
+    """Copy the traces of all runs to `target`, one folder for each run. Only regular files are
+    copied, since the training may have added others. Warn of each that could not be copied."""
     for run in results.runs:
         try:
             folder = target / run.name
@@ -330,4 +333,4 @@ def keep_traces(results: Results, target: Path) -> None:
                 if results.folder.sandbox.own_user:  # who alone could read them
                     os.chmod(folder / path.name, 0o644)
         except (OSError, TraceError) as error:
-            results.warn(f"the traces of {run.name} were not kept: {error}")
+            results.warn(f"the traces of {run.name} were not copied: {error}")

@@ -1,5 +1,5 @@
-"""Does runs: one request (`run`), or all that a series asks for (`do_runs`). Which run comes next
-is decided in `order.py`, how they compare in `results.py`."""
+"""Does one run (`run`), or all runs of a series (`do_runs`). `order.py` decides which run comes
+next, `results.py` compares them."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def do_runs(
     fail_fast: bool = False,
     sound: Callable[..., bool] = lambda **_: True,
 ) -> Results:
-    """Do these runs, and those that they ask for, and return what they came to. `sound` says
-    whether what is trained on is as declared; before the first run, without waiting. Ctrl-C ends
-    the run in progress and the series. Raises Inconclusive or OSError if not even the first run
-    could be done."""
+    """Do these runs and the further ones that they require, and return the results. `sound` returns
+    whether data is as declared; before the first run it does not wait for the hashing. Ctrl-C ends
+    the current run and the series. Raises Inconclusive or OSError if not even the first run could
+    be done."""
     results = Results(
         spec=spec,
         folder=folder,
@@ -76,7 +76,7 @@ def do_runs(
             results.runs = ()
     except (KeyboardInterrupt, Inconclusive, OSError) as error:
         if not results.runs and not isinstance(error, KeyboardInterrupt):
-            raise  # nothing was found out yet
+            raise  # without any result there is nothing to report
         results.interrupt(error)
     return results
 
@@ -84,8 +84,8 @@ def do_runs(
 def run(
     spec: Spec, folder: GateFolder, request: RunRequest, tick: Tick = lambda _: None
 ) -> RunResult:
-    """Do one run in a fresh workspace. What it leaves there is taken out before the workspace
-    goes."""
+    """Do one run in a fresh workspace. Its artifacts are copied out before the workspace is
+    removed."""
     workspace = (
         workspace_as_left(spec, folder)
         if request.goes_on
@@ -103,8 +103,8 @@ def run(
 
 @contextlib.contextmanager
 def _followed(path: Path, folder: GateFolder) -> Iterator[Callable[[], bool]]:
-    """Hold a file open, so that no other one gets its inode, and say later whether it itself was
-    written to. Of a folder, and of what is not there, that is False."""
+    """Hold a file open, so that no other file gets its inode, and yield a function that returns
+    whether this file was written to; False for a folder or an absent file."""
     with contextlib.ExitStack() as stack:
         try:
             handle = stack.enter_context(closing(open_written(path, folder.sandbox)))
@@ -122,8 +122,8 @@ def _with_checkpoint(
     result: RunResult,
     began: float,
 ) -> RunResult:
-    """Return a leg with the checkpoint that it left, and with the files that it read beside the one
-    from which it went on: those that are not in the checkout."""
+    """Return a leg with the checkpoint that it saved, and with the files outside the checkout that
+    it read besides the checkpoint from which it resumed."""
     with as_training_user(folder.sandbox):
         _, name = newest(str(workspace.cwd), resume.checkpoint, (began, ""))
     path = os.path.realpath(workspace.cwd / name)
@@ -150,7 +150,7 @@ def _with_checkpoint(
 def _watched(
     requests: Sequence[RunRequest], request: RunRequest, results: Results, watch: Watch
 ) -> RunResult:
-    """Do one run of a series, and tell the watch how it goes."""
+    """Do one run of a series, and report its progress to the watch."""
     if request.auxiliary:
         return run(results.spec, results.folder, request)
     progress = Progress(
@@ -203,25 +203,25 @@ def _collected(
 
 
 def _note_leftovers(results: Results, run: RunResult) -> None:
-    """Note what a run left outside its own places: it is gone, and what needs it finds nothing in
-    any other clone either."""
+    """Add notes about files that a run left outside its own folders. They are removed, as any other
+    clone lacks them too."""
     left = run.left
     name = run.name
     if left.removed:
         results.warn(
-            f"{name} left {few(left.removed)} outside its own folders: removed, so that no other "
-            "run finds it"
+            f"{name} left {few(left.removed)} outside its own folders; the gate removed it, so "
+            "that no other run finds it"
         )
     if left.unsearched:
         results.warn(
-            f"what {name} left in {few(left.unsearched[:1])} was not looked for: it holds more "
-            f"than {MOST:,} files of others"
+            f"files that {name} left in {few(left.unsearched[:1])} were not searched for: it has "
+            f"more than {MOST:,} files of others"
         )
 
 
 def _look_for_others(results: Results) -> None:
-    """Note whatever computes on a GPU while no run is going: it is not ours. Asked before the first
-    run and after each, so that it costs none of them time."""
+    """Record processes that compute on a GPU between our runs, since these are not ours. Looking
+    before the first run and after each one slows down none of them."""
     if results.spec.hardware.device != "cpu":
         found = other_gpu_processes(())
         if found is not None:

@@ -1,9 +1,8 @@
-"""What the second deterministic run differs in: everything around the training that must not
-matter, and nothing that disturbs timing.
+"""How the second deterministic run is varied: in everything around the training that must not
+matter, and in nothing that disturbs timing.
 
-The gate decides about places, environment and permissions before the process starts; `PROBE` lists
-what the probe answers differently in it. Values exist on every machine, so that no training breaks
-by them.
+The gate varies paths, environment and permissions before the process starts; `PROBE` lists what the
+probe varies inside it. The values exist on every machine, so that they break no training.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ PROBE = {
     "listing": "listing",
     "memory": "memory",
 }
-# What a name does not reach.
+# What a name cannot vary.
 NOT_VARIED = {
     "path": "files of the checkout that are opened outside it",
     "hostname": "the host name as C code asks for it",
@@ -48,8 +47,8 @@ _LC_ALL_MASK = 0x1FBF if sys.platform == "linux" else 0x3F  # locale.h
 
 
 class Places(NamedTuple):
-    """Where a run's own folders lie below the run folder. Both kinds have names of one length, so
-    no limit on paths tells them apart."""
+    """The names of a run's own folders below the run folder. Both sets have names of the same
+    length, so that limits on path lengths affect both equally."""
 
     workspace: str = "workspace"
     home: str = "home"
@@ -73,8 +72,8 @@ def places(varied: Collection[str]) -> Places:
 def environment(
     varied: Collection[str], outer: Variables, arm: Variables
 ) -> dict[str, str]:
-    """Return the variables that differ, by the environment that the gate was started in and the
-    variables of the arm."""
+    """Return the varied variables, computed from the gate's own environment and the arm's
+    variables."""
     variables: dict[str, str] = {}
     if "hash-seed" in varied and HASH_SEED in arm:
         variables[HASH_SEED] = str((int(arm[HASH_SEED]) + 1) % 2**32)
@@ -107,7 +106,7 @@ def umask(varied: Collection[str]) -> int:
 
 
 def shift_times(root: Path) -> None:
-    """Make every file and folder below `root` a day older, as another checkout may have it."""
+    """Make every file and folder below `root` a day older, as in a different checkout."""
     for name in ("", *walk(root)):
         path = root / name
         state = path.lstat()
@@ -116,19 +115,20 @@ def shift_times(root: Path) -> None:
 
 
 def as_first(text: str) -> str:
-    """Return a text in which a varied run's own folders are called as the first run's."""
+    """Return the text with a varied run's folders replaced by those of the first run."""
     return _OF_SECOND.sub(lambda match: match[1] + _AS_FIRST[match[2]], text)
 
 
 def left_alike(varied: Collection[str]) -> tuple[str, ...]:
-    """Return what is not varied, in words: names that the spec leaves out, and what the others do
-    not reach."""
+    """Return descriptions of what is not varied: names that the spec leaves out, and what the other
+    names cannot vary."""
     out = [name for name in VARIED if name not in varied]
     return (*out, *(text for name, text in NOT_VARIED.items() if name in varied))
 
 
 def _installed(name: str) -> bool:
-    """Return whether the C library has a locale of that name. Nothing of this process changes."""
+    """Return whether the C library has a locale of that name, without changing this process's
+    locale."""
     newlocale = ctypes.CDLL(None).newlocale
     newlocale.restype = ctypes.c_void_p
     # What it loads stays: a few KiB.

@@ -1,8 +1,8 @@
-"""Watching one run from outside while it goes: its traces as they grow, and processes that have
-torch loaded and write none.
+"""Watches one run from outside: reads its traces as they grow, and finds processes that have loaded
+torch but write no trace.
 
-What is read here was written by the training, and may be changing: it is opened with the training
-user's rights.
+The files belong to the training and may change meanwhile, so they are opened with the rights of the
+training's user.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from repro_gate.trace.reader import TraceFollower, trace_files
 
 MAPS_BYTES = 4 << 20  # of /proc/PID/maps; a process with torch has some 200 KiB
 _OPEN = 10_000  # descriptors that are looked at
-STOP_GRACE = 30.0  # seconds that a training has to leave after its last wanted step
+STOP_GRACE = 30.0  # seconds in which a training must end after its last step
 
 Tick = Callable[[Sequence[Trace]], str | None]
 
 
 @dataclass(frozen=True)
 class Untraced:
-    """A process that has torch loaded and writes no trace; `pids` holds its own and its ancestors',
-    nearest first."""
+    """A process that has loaded torch but writes no trace; `pids` are its own and its ancestors'
+    ids, nearest first."""
 
     command: str
     pids: tuple[int, ...]
 
 
 class Watcher:
-    """Follows a run from outside: its traces as they grow, and processes that have torch loaded and
-    write none."""
+    """Watches one run: reads its traces as they grow, and finds processes that have loaded torch
+    but write none."""
 
     def __init__(
         self,
@@ -75,15 +75,15 @@ class Watcher:
         ] = ()  # files open for writing when `tick` ended it
 
     def look(self, alive: list[psutil.Process]) -> str | None:
-        """Take in what is new. Ends the run where its trace is broken, or where it does not leave
-        after its last step."""
+        """Read what is new. Return a reason to end the run if its trace is broken, or if it does
+        not end after its last step."""
         try:
             for path in trace_files(self.folder):
                 if path.name not in self.followers:
                     follower = TraceFollower(path, self.nonce, self.opener, self.budget)
                     self.followers[path.name] = follower
                 follower = self.followers[path.name]
-                if follower.trace.end is None:  # what is whole is not opened again
+                if follower.trace.end is None:  # A complete trace is not opened again.
                     follower.poll()
         except TraceError as error:
             # later ones follow from the first
@@ -95,7 +95,7 @@ class Watcher:
         for process in alive:
             if process.pid in traced or process.pid in self.untraced:
                 continue
-            # root without CAP_SYS_PTRACE sees less than its user
+            # root without CAP_SYS_PTRACE sees less than the training's own user
             with (
                 contextlib.suppress(psutil.Error, OSError),
                 as_training_user(self.sandbox),
@@ -134,7 +134,7 @@ class Watcher:
     def _suspect(self, process: psutil.Process) -> None:
         key = (process.pid, process.create_time())
         self.suspects[key] += 1
-        # a child between fork and exec shows its parent's libraries for a moment
+        # Between fork and exec a child briefly has its parent's libraries.
         if self.suspects[key] > 3:
             command = " ".join(process.cmdline())
             pids = process.pid, *(above.pid for above in process.parents())
@@ -142,8 +142,8 @@ class Watcher:
 
 
 def _has_torch(pid: int) -> bool:
-    """Return whether a library of torch is among the files that a process has mapped. It may have
-    millions: MAPS_BYTES are read."""
+    """Return whether a process has mapped a library of torch. It may have millions of mappings, so
+    only MAPS_BYTES are read."""
     with open(f"/proc/{pid}/maps", "rb") as file:
         return b"libtorch" in file.read(MAPS_BYTES)
 
@@ -167,7 +167,7 @@ def _open_for_writing(sandbox: Sandbox) -> tuple[str, ...]:
 
 
 def failure_in(folder: Path, sandbox: Sandbox) -> str | None:
-    """Return what a probe that could not write its trace has left behind."""
+    """Return the problem that a probe reported because it could not write its trace."""
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
         with os.fdopen(open_written(folder / fmt.FAILURE_FILE, sandbox), "rb") as file:
             text = file.read(fmt.FAILURE_BYTES).strip()

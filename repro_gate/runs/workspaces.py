@@ -1,5 +1,5 @@
-"""The folder of a gate run, and workspaces in it: a pristine copy of the snapshot for each run, at
-the same path but for the varied run, with declared data linked in."""
+"""The folder of a gate run and its workspaces: for each run a pristine copy of the snapshot with
+links to declared data, at the same path except for the varied run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from repro_gate.spec.model import DataItem, Spec
 
 @dataclass(frozen=True)
 class Original:
-    """The checkout that the workspaces are copies of. `ignored` are its modules, and whole folders,
-    that git ignores; `projects` the canonical names of the distributions that it makes."""
+    """The checkout of which the workspaces are copies. `ignored` are its modules and whole folders
+    that git ignores; `projects` the canonical names of its distributions."""
 
     root: Path
     ignored: tuple[str, ...] = ()
@@ -29,8 +29,8 @@ class Original:
 
 @dataclass(frozen=True, kw_only=True)
 class GateFolder:
-    """Where a series takes place: one temporary folder, with the snapshot of the checkout in it,
-    the workspace of the run in progress (`run`) and a folder of `traces` for each run."""
+    """The temporary folder of a series: with the snapshot of the checkout, the current run's
+    workspace (`run`) and a folder in `traces` for each run."""
 
     path: Path
     snapshot: Snapshot
@@ -43,7 +43,7 @@ class GateFolder:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where one run takes place: the same paths for each that is not varied. `cwd` lies inside
+    """The folders of one run, at the same paths for all runs that are not varied. `cwd` is inside
     `root`."""
 
     root: Path
@@ -53,26 +53,26 @@ class Workspace:
 
     @property
     def run_folder(self) -> Path:
-        """Return the folder that holds all that the run is given."""
+        """Return the folder that contains all folders of the run."""
         return self.root.parent
 
 
 def fresh_workspace(
     spec: Spec, folder: GateFolder, varied: Collection[str] = ()
 ) -> Workspace:
-    """Make a pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run`, with nothing
-    of the run before. A run that is varied in them has them elsewhere, or files of another time.
+    """Make a pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run`, without
+    anything of the previous run. A varied run may have other paths or file times.
 
-    Declared data becomes a link to the original, instead of a copy that came with the snapshot;
-    data outside the checkout is given by an absolute path and needs none. Raises UsageError for a
-    relative path that leaves the checkout, Inconclusive for data that is not there.
+    Declared data becomes a link to the original, which replaces a copy from the snapshot. Data
+    outside the checkout has an absolute path and needs no link. Raises UsageError for a relative
+    path that leaves the checkout, Inconclusive for absent data.
     """
     space = _workspace(spec, folder, variation.places(varied))
     before = folder.path / "before"
     remove_tree(before)
     if space.run_folder.exists():
-        # It is removed last: until then none of its inodes, which a training could depend on, is
-        # free to be used again.
+        # It is removed last, so that none of its inodes, on which a training could depend, is
+        # reused before.
         space.run_folder.rename(before)
     for place in (space.root, space.home, space.tmp):
         make_folder(place)
@@ -93,8 +93,8 @@ def fresh_workspace(
 
 
 def workspace_as_left(spec: Spec, folder: GateFolder) -> Workspace:
-    """Return the workspace and HOME of the run before, as a job that is queued again finds them;
-    its TMPDIR is empty."""
+    """Return the workspace and HOME of the previous run, as a requeued job finds them, with an
+    empty TMPDIR."""
     space = _workspace(spec, folder, variation.FIRST)
     make_folder(space.tmp)
     let_group_pass(folder.sandbox, space.run_folder)
@@ -102,8 +102,8 @@ def workspace_as_left(spec: Spec, folder: GateFolder) -> Workspace:
 
 
 def _workspace(spec: Spec, folder: GateFolder, names: variation.Places) -> Workspace:
-    """Return where a workspace lies. Raise UsageError if the spec, or the folder that the training
-    starts in, is not in the checkout."""
+    """Return the paths of a workspace. Raise UsageError if the spec or the training's start folder
+    is outside the checkout."""
     root, home, tmp = (folder.path / "run" / name for name in names)
     inside = os.path.relpath(os.path.realpath(spec.path.parent), folder.snapshot.source)
     cwd = Path(os.path.normpath(root / inside / spec.train.working_directory))
@@ -118,7 +118,7 @@ def _workspace(spec: Spec, folder: GateFolder, names: variation.Places) -> Works
 
 
 def _link(item: DataItem, source: Path, spec_dir: Path, root: Path) -> None:
-    """Put the link for one item into the workspace, where it needs one."""
+    """Link one item into the workspace, if it needs a link."""
     original = data_path(item, spec_dir)
     if os.path.isabs(item.path):
         original = Path(os.path.realpath(original.parent), original.name)
@@ -132,7 +132,7 @@ def _link(item: DataItem, source: Path, spec_dir: Path, root: Path) -> None:
         raise Inconclusive(
             f"data: {item.path!r} does not exist ({original})",
             reason_id="data/missing",
-            remedy="fetch the data before the gate runs, or mend the path",
+            remedy="fetch the data before the gate runs, or correct the path",
         )
     if not original.is_relative_to(source):
         return
@@ -144,8 +144,8 @@ def _link(item: DataItem, source: Path, spec_dir: Path, root: Path) -> None:
         )
     name = original.relative_to(source)
     for folder in reversed(name.parents[:-1]):
-        # A linked folder, by the checkout or by another item, is linked as a whole: nothing is
-        # written through it.
+        # A parent folder that is a link, from the checkout or another item, must not be written
+        # through.
         if (root / folder).is_symlink():
             name = folder
             break

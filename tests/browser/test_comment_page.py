@@ -133,7 +133,7 @@ def test_the_first_screen_holds_what_a_reviewer_needs_and_that_of_a_phone_too(na
 def test_of_a_fork_both_commits_are_told_and_one_line_is_linked() -> None:
     seen = _found(comments()["fork"], height=2 * HEIGHT)["seen"]
     assert re.search(f"ffffffffffff.*tested as.*{_COMMIT[:12]}", seen, re.DOTALL), seen
-    assert "no weakened checks; the verdict is by the spec of the base" in seen
+    assert "no weakened checks; the spec of the base decides the verdict" in seen
     links = _found(comments()["fail"])["links"]
     code = f"https://github.com/octo/training/blob/{_COMMIT}/examples/quickstart/broken"
     ours = {f"{code}/train.py#L81", _RUN, f"{_RUN}#artifacts"}

@@ -89,7 +89,7 @@ def test_a_change_counts_if_a_step_ran_under_it_and_is_named_with_its_line() -> 
     marks = [*trace.steps[:2], StepMark(2, 1.0, 0.0, 0, 1)]
     result = flags(trace, settings=[ON, {**ON, ALGORITHMS: False}], steps=marks, undone=[UNDONE])
     # `repro-gate selftest` looks for this text
-    line = f"train.py:7: {ALGORITHMS} is False from step 2 on, and the gate wants True"
+    line = f"train.py:7: {ALGORITHMS} is False from step 2 on, but the gate set True"
     assert result == ("fail", (line,))
 
 

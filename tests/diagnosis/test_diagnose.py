@@ -311,7 +311,7 @@ def test_what_came_from_outside_is_observed_if_it_decides_and_after_a_cause() ->
         assert (found.observed, found.also) == (True, ())
         source = f"{fault.factor}()"
         assert found.evidence == (
-            f"observed: in step 1 {source} gave a in one run and b in the other",
+            f"observed: in step 1 {source} returned a in one run, b in the other",
         )
     for direct in (True, False):
         decoy = replace(FEED, direct=direct)

@@ -98,7 +98,7 @@ def test_what_no_line_uses_is_found_by_halves_and_no_line_is_named() -> None:
     assert (found.factor, found.line, found.confirmed) == ("path", 2, True)
     assert [(item.factor, item.line) for item in found.also] == [("clock", 5)]
     assert "depends on the path of the checkout, and on the time of day" in found.message
-    assert "varied in path and clock alone" in found.evidence[0] and not found.one_of
+    assert "with only path and clock varied" in found.evidence[0] and not found.one_of
     assert len(training.runs) <= 8
 
 

@@ -182,7 +182,7 @@ def faulty(folder: Path) -> tuple[Path, dict[str, str]]:
         "random-state/operators": rf"^{flag} was off$",
         "random-state/reseeded": r"^seeds 42 and 43: \d+ blocks .*, 0 of which differ$",
         "random-state/os-entropy": rf"^{by['uuid4']}: uuid\.uuid4$",
-        "hardware/device": r"^H100 is required, training used cpu: ",
+        "hardware/device": r"^H100 is required, but training used cpu: ",
         "hardware/recorded": r"(?m)^threads \d+$",
     }
 

@@ -53,7 +53,7 @@ def test_what_depends_on_its_surroundings_is_not_robust(tmp_path: Path, name: st
     check = found.must_warn(ROBUST, f"in train.py:{LINE} depends on ")
     assert found.report["determinism"]["identical"]
     assert runs(found) == [*(f"deterministic-{number}" for number in (1, 2, 3)), "reseeded"]
-    alone = f"varied in {name} alone, a run diverges from the first"
+    alone = f"with only {name} varied, a run diverges from the first"
     assert any(alone in text for text in check["evidence"])
 
 

@@ -66,7 +66,7 @@ def test_nothing_follows_a_leg_that_ended_or_is_another_training(
 
 
 def test_training_that_ends_before_it_could_be_stopped_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"resume.after is 4, and the training takes 4 steps"):
+    with pytest.raises(UsageError, match=r"resume.after is 4, but the training takes 4 steps"):
         resumed(series(after=4), Watch())
 
 

@@ -210,7 +210,7 @@ def test_a_crash_says_what_may_explain_it_and_whether_it_shows_without_the_gate_
         assert all('data: [{path: "../a b"}]' in it.remedy for it in reasons if "ignored" in it.id)
     for ending, message, remedy in (
         ({"exit_code": 1}, "without the gate too", "too; see"),
-        ({"exit_code": 1, "tail": KEY_ERROR}, "without the gate too", "there by KeyError: 1; see"),
+        ({"exit_code": 1, "tail": KEY_ERROR}, "without the gate too", "but with KeyError: 1; see"),
         ({"exit_code": -11, "signal": 11}, "without the gate too", "too; see"),
         ({"exit_code": 0}, "only with the gate", "determinism.allow"),
         ({"exit_code": 1, "timed_out": True}, "only with the gate", "determinism.allow"),

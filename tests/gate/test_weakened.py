@@ -161,8 +161,8 @@ def test_an_entry_that_is_gone_or_rewritten_is_found_and_one_with_more_is_not() 
         (entry(RECIPE, CPU, outcome(optimizer=None)), "rewritten optimizer"),
         (entry(RECIPE, CPU, outcome(artifacts={})), "rewritten out/final.pt"),
         (entry(MOVED, CPU, outcome(bits="second")), "renewed losses"),
-        (entry(RECIPE, GPU), "gone"),
-        (None, "gone"),
+        (entry(RECIPE, GPU), "removed"),
+        (None, "removed"),
     ):
         new = None if head is None else baseline(head)
         (found,) = compared(spec(), spec(), baseline(entry()), new)

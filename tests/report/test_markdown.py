@@ -279,7 +279,7 @@ def test_the_cause_is_called_what_it_is_and_told_once() -> None:
 
 def test_the_heading_and_the_table_say_what_is_no_plain_divergence() -> None:
     text = comment(reports.DRIFT)
-    assert text.startswith("## ❌ Repro Gate: fail, two runs agree, but not with the baseline: ")
+    assert text.startswith("## ❌ Repro Gate: fail, two runs agree but differ from the baseline: ")
     rows = _rows(text)
     assert list(rows)[:2] == ["Baseline", "Remedy"]
     for words in ("differs in `losses`, `weights`", "same inputs, different", "kernel: 6.1.0 ->"):

@@ -110,7 +110,7 @@ def test_the_whole_interval_decides_about_the_budget() -> None:
     for bounds, words in (
         ((10.1, 14.6), "within the budget of 30%"),
         ((31.0, 40.0), "over the budget of 30%"),
-        ((20.0, 40.0), "the budget of 30% lies in between"),
+        ((20.0, 40.0), "the interval contains the budget of 30%"),
     ):
         report = replace(reports.PASS, cost=replace(reports.COST, ci95=bounds))
         assert words in " ".join(_plain(report).split())

@@ -74,7 +74,7 @@ NO_PUT = "put_ does not have a deterministic implementation, but you set 'torch.
         (Ended(exit_code=127), "crashed", "git-ignored files (a .venv, say) are not copied"),
         (Ended(exit_code=1, tail=("No module named 'torch'",)), "crashed", "activate the env"),
         (Ended(exit_code=-9, signal=9, out_of_memory=True), "out-of-memory", "larger machine"),
-        (Ended(exit_code=-9, signal=9), "killed", "who else ends processes here"),
+        (Ended(exit_code=-9, signal=9), "killed", "look for what kills processes here"),
         (Ended(exit_code=-15, signal=15), "killed", "see the log's end"),
         (Ended(exit_code=0), "", ""),
     ],
