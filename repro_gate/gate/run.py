@@ -77,8 +77,7 @@ def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry |
             resumed=resumption,
             equivalences=equivalences,
         )
-        report = report_of(job, evidence, findings, entry, hashed, catalog.notes)
-        return report, entry
+        return report_of(job, evidence, findings, entry, hashed, catalog.notes), entry
 
 
 def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:
