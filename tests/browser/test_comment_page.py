@@ -110,7 +110,7 @@ _SCREENS = {
     "pass": ("bitwise identical", "149 tensors", "4.5% slower"),
     "fail": ("diverge at step 0", "broken/train.py:81", "unseeded-rng", "generator.manual_seed"),
     "inconclusive": ("inconclusive", "no such dataset: cora", "train.py:78"),
-    "drift": ("not with the baseline", "an undeclared data file", "losses up to"),
+    "drift": ("differ from the baseline", "an undeclared data file", "losses up to"),
     "resume": ("resumed at step 6", "torch generator", "resume/diverged"),
     "weakened": ("as before", "Weakened checks", "determinism.allow"),
     "fork": ("two runs", "broken/train.py:81", "46,845 ULP", "held fixed"),

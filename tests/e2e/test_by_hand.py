@@ -168,7 +168,7 @@ def test_a_training_that_nothing_sees_is_told_where_to_add_two_lines(tmp_path: P
     )
     none.must(3, "run/nothing-recorded")
     line = MODEL.split("\n").index("    for step in range(4):") + 1
-    two = f'(model.py:{line}), `repro_gate.record("loss", loss)` and at its end `repro_gate.step()`'
+    two = f'(model.py:{line}) `repro_gate.record("loss", loss)` and at its end `repro_gate.step()`'
     assert two in none.report["reasons"][0]["remedy"]
     clean.must(0)
     faulty.must_diverge(0, "loss")

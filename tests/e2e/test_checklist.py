@@ -178,7 +178,7 @@ def faulty(folder: Path) -> tuple[Path, dict[str, str]]:
         "data/no-network": r"^192\.0\.2\.1:443$",
         "env/installed": locked,
         "env/variables": r"^\w+: OMP_SCHEDULE static,\d+ and static,\d+$",
-        "random-state/flags": rf"^{by['algorithms(False)']}: {flag} is False from step 3 on, and ",
+        "random-state/flags": rf"^{by['algorithms(False)']}: {flag} is False from step 3 on, but ",
         "random-state/operators": rf"^{flag} was off$",
         "random-state/reseeded": r"^seeds 42 and 43: \d+ blocks .*, 0 of which differ$",
         "random-state/os-entropy": rf"^{by['uuid4']}: uuid\.uuid4$",

@@ -36,7 +36,7 @@ def test_a_crash_that_comes_only_with_the_gate_says_so(tmp_path: Path) -> None:
     gated.must(3, "run/crashed")
     (reason,) = gated.report["reasons"]
     assert "status 1, only with the gate: AssertionError: no luck" in reason["message"]
-    assert "without the gate it came to its end" in reason["remedy"]
+    assert "without the gate it ran to its end" in reason["remedy"]
     assert [run["name"] for run in gated.report["runs"]] == ["deterministic-1", "deterministic-2"]
 
 

@@ -222,7 +222,7 @@ SAVES = """        with open("out/step%d.json" % (number + 1), "w") as file:
 PLAIN_NAME = SAVES.replace('"out/step%d.json" % (number + 1)', '"out/step.json"')
 # what is written otherwise, the settings, the code and the reason, and what a note says
 ODD = [
-    ((SAVES, PLAIN_NAME), (), 0, [], "written over in place"),
+    ((SAVES, PLAIN_NAME), (), 0, [], "overwritten in place"),
     (
         (
             SAVES,
@@ -245,7 +245,7 @@ ODD = [
         [],
         "reads out/best.txt",
     ),
-    (("", ""), ("resume.after=7",), 0, [], "stopped once only"),
+    (("", ""), ("resume.after=7",), 0, [], "stopped only once"),
     (
         (
             SAVES,
