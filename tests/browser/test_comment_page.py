@@ -111,7 +111,7 @@ _SCREENS = {
     "fail": ("diverge at step 0", "broken/train.py:81", "unseeded-rng", "generator.manual_seed"),
     "inconclusive": ("inconclusive", "no such dataset: cora", "train.py:78"),
     "drift": ("differ from the baseline", "an undeclared data file", "losses up to"),
-    "resume": ("resumed at step 6", "torch generator", "resume/diverged"),
+    "resume": ("resumed at step 6", "torch generator", "save in the checkpoint"),
     "weakened": ("as before", "Weakened checks", "determinism.allow"),
     "fork": ("two runs", "broken/train.py:81", "46,845 ULP", "held fixed"),
 }
