@@ -339,7 +339,7 @@ def _only_drawn_by(
     leg: Sequence[Trace], reference: Sequence[Trace]
 ) -> list[NotRestored]:
     """Return the lines at which a leg draws from the operating system's entropy and the reference
-    does not: what runs only where training goes on, and is seeded by nobody."""
+    does not: they run only in a resumed training, and no seed reaches them."""
     drawn, known = (
         dict.fromkeys(
             (it.source, it.file, it.line) for trace in run for it in trace.drawn
@@ -361,9 +361,9 @@ def _anew(leg: Mapping[str, Trace]) -> NotRestored:
         sentence = "its parameters are those of before the first step, its optimizer has a state"
         return NotRestored("parameters", sentence)
     sentence = (
-        "its parameters are those of before the first step: it began anew, or its "
+        "its parameters are those of before the first step: it began anew, or its checkpoint is "
+        "that old"
     )
-    sentence += "checkpoint is that old"
     return NotRestored("scratch", sentence)
 
 

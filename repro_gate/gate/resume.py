@@ -27,9 +27,10 @@ from repro_gate.runs.series import run
 from repro_gate.trace.model import Trace
 
 LEGS = 3
-_GRACE = (
-    30.0  # seconds between SIGTERM and SIGKILL, the default of Slurm and Kubernetes
-)
+# components of a leg that began with a state that the reference never had
+_OF_NO_STEP = ("parameters", "unrecorded", "scratch")
+# seconds between SIGTERM and SIGKILL, the default of Slurm and Kubernetes
+_GRACE = 30.0
 _PAGE = f"({DOCS_URL}/resume.md)"
 _REMEDY = (
     "save the named state in the checkpoint, and load it before the first resumed step"
@@ -82,16 +83,22 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
             is_torn = before is not None and before.half_written
             if last.good or last.outcome == PREEMPTED:
                 leg = _judged(results, reference, last, found.legs)
+                lost = leg.not_restored
+                is_of_no_step = any(it.component in _OF_NO_STEP for it in lost)
+                if is_torn and is_of_no_step and not leg.identical:
+                    lost = (_torn(last), *lost)
+                    leg = msgspec.structs.replace(leg, not_restored=lost)
             elif is_torn and last.outcome == "crashed":
                 end = found.legs[-1].ends
                 leg = Leg(
-                    number=len(found.legs) + 1, begins=end, ends=end, identical=False
+                    number=len(found.legs) + 1,
+                    begins=end,
+                    ends=end,
+                    identical=False,
+                    not_restored=(_torn(last),),
                 )
             else:
                 return replace(found, broken=last)
-            if is_torn and _is_of_no_step(leg):
-                lost = (_torn(last), *leg.not_restored)
-                leg = msgspec.structs.replace(leg, not_restored=lost)
             found = replace(found, legs=(*found.legs, leg))
             for note in notes(found.legs, last, reference.steps):
                 results.warn(f"resume: {note}")
@@ -134,6 +141,7 @@ def next_leg(
     ended = not stopped or legs[-1].ends >= reference.steps
     if ended or number > LEGS or not legs[-1].identical:
         return None
+    step = legs[-1].ends - 1
     command = wanted.run or spec.train.run or ""
     blanks = {"seed": seed, "checkpoint": shlex.quote(last.checkpoint)}
     for name, value in blanks.items():
@@ -143,7 +151,7 @@ def next_leg(
         command=command,
         goes_on=True,
         checkpoint=last.checkpoint,
-        announcement=f"resume: a run from {last.checkpoint}, saved after step {legs[-1].ends - 1}",
+        announcement=f"resume: a run from {last.checkpoint}; the last stop was after step {step}",
     )
 
 
@@ -172,14 +180,6 @@ def notes(legs: Sequence[Leg], last: RunResult, steps: int) -> Iterator[str]:
             "the training was stopped only once: it ended before it saved another checkpoint. "
             "Some faults need a second stop; lower resume.after"
         )
-
-
-def _is_of_no_step(leg: Leg) -> bool:
-    """Return whether a leg crashed, or began with a state that the reference never had."""
-    lost = {item.component for item in leg.not_restored}
-    return not leg.identical and (
-        not lost or bool(lost & {"parameters", "unrecorded", "scratch"})
-    )
 
 
 def _torn(leg: RunResult) -> NotRestored:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
-from repro_gate.compare.model import Leg
+from repro_gate.compare.model import Leg, NotRestored
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.gate import resume as module
 from repro_gate.gate.resume import Resumed, failures, next_leg, resumed, unanswered
@@ -97,6 +98,23 @@ def test_it_is_looked_at_only_where_the_spec_asks_and_the_runs_are_the_same() ->
 )
 def test_why_it_is_another_training(legs: list[Leg], reasons: list[str]) -> None:
     assert [item.id for item in failures(Resumed(tuple(legs)))] == reasons
+
+
+@pytest.mark.parametrize(
+    ("lost", "reason"),
+    [
+        ((NotRestored("parameters", "none"),), "resume/half-written"),
+        ((NotRestored("scheduler", "rate"),), "resume/diverged"),
+        ((), "resume/diverged"),  # it diverges later, and lacks nothing
+    ],
+)
+def test_a_checkpoint_is_torn_only_where_its_state_is_that_of_no_step(
+    lost: tuple[NotRestored, ...], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    legs = iter([leg(1, 0), msgspec.structs.replace(leg(2, 1, identical=False), not_restored=lost)])
+    monkeypatch.setattr(module, "run", lambda *_: replace(STOPPED, half_written=True))
+    monkeypatch.setattr(module, "_judged", lambda *_: next(legs))
+    assert [item.id for item in failures(resumed(series(), Watch()))] == [reason]
 
 
 def test_a_leg_that_could_not_be_run_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
