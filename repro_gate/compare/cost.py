@@ -36,9 +36,8 @@ RESOLUTION = 1e-6  # milliseconds, in which the trace states times
 # percent; outside of this range a mistake of measurement is likelier (shared/facts: what
 # determinism costs)
 PLAUSIBLE = (-50.0, 300.0)
-NARROW = (
-    3.0  # percentage points to each side, or a quarter of the figure if that is more
-)
+# percentage points to each side, or a quarter of the figure if that is more
+NARROW = 3.0
 # how often an interval may miss the true cost: at the last look, and at each earlier look
 MISSED = 0.05
 MISSED_EARLY = 0.01

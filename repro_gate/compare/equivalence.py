@@ -27,15 +27,13 @@ from repro_gate.trace.fields import Measured, Row
 from repro_gate.trace.format import unwrapped
 from repro_gate.trace.model import Trace
 
-ROUNDINGS = (
-    30.0  # Up to so many times the effect of rounding count as the same training.
-)
+# Up to so many times the effect of rounding count as the same training.
+ROUNDINGS = 30.0
 KINDS = ("gradient", "parameter")  # the kinds that the probe measures in another way
 _FIRST = (0, "gradient")  # its step and kind
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # bits
-_LEFT_OUT = (
-    8  # The largest difference is left out for each so many elements of a parameter.
-)
+# The largest difference is left out for each so many elements of a parameter.
+_LEFT_OUT = 8
 _MOST = (
     1 << 62
 )  # No tensor has more elements, whatever shape an untrusted trace states.

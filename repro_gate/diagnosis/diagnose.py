@@ -71,9 +71,8 @@ class Search:
     experiments: Experiments
     _: KW_ONLY
     undone: Sequence[Undone] = ()  # flags that the training switched off
-    steps: int | None = (
-        None  # where pinned pairs are cut off; None: where the spec says
-    )
+    # where pinned pairs are cut off; None: where the spec says
+    steps: int | None = None
     # the pair that showed the target
     last_pair: Pair = field(default_factory=Pair)
     pinned: frozenset[Unit] = frozenset()

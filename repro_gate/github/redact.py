@@ -133,12 +133,10 @@ def _spellings(secret: str) -> Iterator[str]:
         # the part of its base64 that does not depend on its neighbours (`user:secret`)
         for before in range(3):
             encoded = base64.b64encode(bytes(before) + data).decode().rstrip("=")
-            first = -(
-                -before * 8 // 6
-            )  # characters that hold bits of what stands before
-            whole = (
-                (before + len(data)) * 8 // 6
-            )  # characters that hold bits of it alone
+            # from the first character that holds no bit of what stands before, to the last that
+            # holds bits of this text alone
+            first = -(-before * 8 // 6)
+            whole = (before + len(data)) * 8 // 6
             fixed = encoded[first:whole]
             if len(fixed) >= _SHORTEST_BASE64:
                 yield from {fixed, fixed.replace("+", "-").replace("/", "_")}

@@ -36,9 +36,8 @@ _FUNCTIONS = (
 _DCP = "torch.distributed.checkpoint.state_dict"
 _CALLERS = 20  # between a hook and who called the optimizer
 _NAME = 1_000  # characters of a thread's name
-_THREADS = (
-    200  # the most open traces; if there are more, those of ended threads are closed
-)
+# the most open traces; if there are more, those of ended threads are closed
+_THREADS = 200
 
 
 def install(session: Session) -> None:

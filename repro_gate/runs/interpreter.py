@@ -94,9 +94,8 @@ def ask(
                 if len(text) == MAX_LINE or file.tell() > most:
                     raise NoAnswer("it is too long")
                 if not text.endswith(b"\n"):
-                    file.seek(
-                        -len(text), os.SEEK_CUR
-                    )  # the last line is not complete yet
+                    # the last line is not complete yet
+                    file.seek(-len(text), os.SEEK_CUR)
                     break
                 try:
                     row = decoder.decode(text)

@@ -115,15 +115,12 @@ class RunResult(Ending):
     artifacts: Mapping[str, Collected] = field(default_factory=dict)  # by their names
     checkpoint: str = ""  # at which a leg was stopped, relative to its folder
     half_written: bool = False  # the checkpoint was open for writing then
-    in_place: bool = (
-        False  # the one from which it went on was written over, not replaced
-    )
-    read_beside: tuple[
-        str, ...
-    ] = ()  # what it read of the leg before, but for the checkpoint
-    writing: tuple[
-        str, ...
-    ] = ()  # files that were being written when the gate ended it
+    # the one from which it went on was written over, not replaced
+    in_place: bool = False
+    # what it read of the leg before, but for the checkpoint
+    read_beside: tuple[str, ...] = ()
+    # files that were being written when the gate ended it
+    writing: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()  # globs of capture.artifacts that matched nothing
     unrecorded: Unrecorded = field(default_factory=Unrecorded)  # what nothing compares
 

@@ -79,9 +79,8 @@ class ArtifactReader:
         sandbox = self.folder.sandbox
         folder = make_folder(self.folder.path / "reading")
         environment = prepared(self.spec, self.folder.outer, sandbox, folder)
-        python = (
-            "python"  # of a training that needs none, files are compared by their bytes
-        )
+        # of a training that needs none, files are compared by their bytes
+        python = "python"
         with suppress(Inconclusive):
             python = training_interpreter(self.spec, environment)
         files = make_folder(folder / "files")

@@ -70,9 +70,8 @@ class Watcher:
         # seconds between SIGTERM, where `tick` ends the run, and SIGKILL
         self.grace = grace
         self.asked = ""  # why SIGTERM was sent; empty: it was not
-        self.writing: tuple[
-            str, ...
-        ] = ()  # files open for writing when `tick` ended it
+        # files open for writing when `tick` ended it
+        self.writing: tuple[str, ...] = ()
 
     def look(self, alive: list[psutil.Process]) -> str | None:
         """Read what is new. Return a reason to end the run if its trace is broken, or if it does
