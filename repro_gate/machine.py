@@ -26,7 +26,13 @@ _GPU_FIELDS = {  # nvidia-smi's name -> ours, behind `gpu.N.`
     "compute_cap": "capability",
     "mig.mode.current": "mig",
     "ecc.mode.current": "ecc",
+    "ecc.errors.corrected.volatile.total": "ecc-corrected",
+    "ecc.errors.uncorrected.volatile.total": "ecc-uncorrected",
+    "clocks.max.sm": "clock-sm",
+    "clocks.max.memory": "clock-memory",
 }
+# may differ tomorrow on the same machine: no facts of a baseline
+PASSING = r"gpu\.\d+\.(?:ecc|clock)-.*"
 _CPUINFO = Path("/proc/cpuinfo")
 _DRIVER = Path("/proc/driver/nvidia/version")
 _DEVICES = Path("/dev")
@@ -46,8 +52,10 @@ _UNKNOWN = re.compile(r"\[.*\]|N/A|", re.DOTALL)
 
 def read_machine() -> dict[str, str]:
     """Return facts by name: `cpu-model`, `cpu-count`, `memory-bytes`, `os`, `kernel`, `libc`,
-    `driver`, and for each GPU N from 0 `gpu.N.model`, `.uuid`, `.memory`, `.capability`, `.mig` and
-    `.ecc`, as nvidia-smi words them. A fact that cannot be read is absent."""
+    `driver`, and for each GPU N from 0 `gpu.N.model`, `.uuid`, `.memory`, `.capability`, `.mig`,
+    `.ecc`, `.ecc-corrected` and `.ecc-uncorrected` (errors since the driver was loaded),
+    `.clock-sm` and `.clock-memory` (the highest), as nvidia-smi words them. A fact that cannot be
+    read is absent."""
     gpus, smi_driver = _gpus()
     facts = {
         "cpu-model": _cpu_model(),

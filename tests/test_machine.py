@@ -14,10 +14,14 @@ from repro_gate import machine
 from repro_gate.machine import gpu_devices, other_gpu_processes, read_machine
 
 MODES = ("mig.mode.current", "ecc.mode.current")
+ERRORS = ("ecc.errors.corrected.volatile.total", "ecc.errors.uncorrected.volatile.total")
+CLOCKS = ("clocks.max.sm", "clocks.max.memory")
 FIELDS = ("driver_version", "name", "uuid", "memory.total", "compute_cap", *MODES)
+FIELDS += (*ERRORS, *CLOCKS)
+OF_TODAY = ("0", "0", "1980 MHz", "3201 MHz")
 TWO = (
-    ("570.86.15", "NVIDIA H200", "GPU-11", "143771 MiB", "9.0", "Disabled", "Enabled"),
-    ("570.86.15", "NVIDIA H200", "GPU-22", "143771 MiB", "9.0", "Enabled", "Enabled"),
+    ("570.86.15", "NVIDIA H200", "GPU-11", "143771 MiB", "9.0", "Disabled", "Enabled", *OF_TODAY),
+    ("570.86.15", "NVIDIA H200", "GPU-22", "143771 MiB", "9.0", "Enabled", "Enabled", *OF_TODAY),
 )
 # What nvidia-smi does: one option for each query, CSV with ", ", status 2 and a sentence on stdout
 # for a field it does not know.
@@ -90,18 +94,20 @@ def test_without_a_gpu_or_a_sound_nvidia_smi_the_rest_is_read(tmp_path: Path) ->
 def test_every_gpu_is_read_and_what_it_does_not_have_is_absent(tmp_path: Path) -> None:
     install(tmp_path)
     names = ("model", "uuid", "memory", "capability", "mig", "ecc")
+    names += ("ecc-corrected", "ecc-uncorrected", "clock-sm", "clock-memory")
     rows = {
         f"gpu.{number}.{name}": value
         for number, row in enumerate(TWO)
         for name, value in zip(names, row[1:], strict=True)
     }
     assert read_machine()["driver"] == "570.86.15" and of_gpus() == rows
-    lacks = ("[N/A]", "[Not Supported]", "N/A")
+    lacks = ("[N/A]", "[Not Supported]", *["N/A"] * 5)
     install(tmp_path, rows=(("470.1", "Tesla T4", "GPU-1", "15360 MiB", *lacks),))
     assert [*of_gpus()] == ["gpu.0.model", "gpu.0.uuid", "gpu.0.memory"]
     install(tmp_path, (*FIELDS[:4], *FIELDS[5:]), tuple((*row[:4], *row[5:]) for row in TWO))
     known = ("model", "uuid", "memory")
-    assert of_gpus() == {name: text for name, text in rows.items() if name.endswith(known)}
+    of_each = {f"gpu.{number}.{name}" for number in (0, 1) for name in known}
+    assert of_gpus() == {name: text for name, text in rows.items() if name in of_each}
 
 
 def test_a_hanging_nvidia_smi_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +139,7 @@ def test_the_driver_is_the_loaded_module(tmp_path: Path, monkeypatch: pytest.Mon
         assert read_machine()["driver"] == version
     monkeypatch.setattr(machine, "_DRIVER", tmp_path / "no-driver")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    script(tmp_path, 'printf "%s, x, x, x, x, x, x\\n" "$LC_ALL"')
+    script(tmp_path, 'printf "%s, x, x, x, x, x, x, x, x, x, x\\n" "$LC_ALL"')
     assert read_machine()["driver"] == "C"
 
 

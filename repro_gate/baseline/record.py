@@ -23,6 +23,7 @@ from repro_gate.compare.artifacts import Artifact
 from repro_gate.compare.distances import losses_of
 from repro_gate.compare.model import TimedArm
 from repro_gate.compare.traces import processes
+from repro_gate.machine import PASSING
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
@@ -122,7 +123,7 @@ def outside_facts(run: RunResult, machine: Mapping[str, str]) -> dict[str, str]:
             if name not in _OF_ONE_RUN and not _TEMPORARY.search(value):
                 facts[f"variable/{name}"].add(value)
         if trace.facts.get("device", "").startswith("cuda"):
-            inputs = r"driver|gpu\..*\.model"
+            inputs = rf"driver|gpu\..*\.model|{PASSING}"
     for name, value in machine.items():
         if not re.fullmatch(inputs, name):
             facts[name].add(value)

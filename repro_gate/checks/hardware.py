@@ -19,6 +19,7 @@ from repro_gate.checks.interface import (
     passed,
     skipped,
 )
+from repro_gate.escape import listed
 from repro_gate.spec.model import THREADS
 
 SAME = (
@@ -27,6 +28,7 @@ SAME = (
     "gpu-model",
     "gpu-sm-count",
     "gpu-capability",
+    "driver",
     "cpu-isa",
     "threads",
     "processors",
@@ -87,8 +89,8 @@ def device(evidence: Evidence) -> Finding:
 
 @check(
     "hardware/same",
-    "Device, GPU model, SM count, GPU count and thread count were the same in every process of "
-    "every run.",
+    "Device, GPU model, SM count, GPU count, driver and thread count were the same in every "
+    "process of every run.",
 )
 def same_for_all(evidence: Evidence) -> Finding:
     """Compare the facts of every process; the evidence names each fact that differs, with a process
@@ -103,10 +105,12 @@ def same_for_all(evidence: Evidence) -> Finding:
         return skipped("no run was traced")
     lines = differences(known)
     if lines:
+        hosts = sorted({trace.facts.get("host", "") for _, trace in trained})
+        who = f"nodes ({listed(hosts, 4)})" if len(hosts) > 1 else "processes"
         return failed(
-            "processes ran on different hardware, whose rounding differs",
+            f"{who} ran on different hardware, whose rounding differs",
             lines,
-            "give every rank and every run the same GPU model, and pin the thread count "
+            "give every rank and every run the same GPU model and driver, and pin the thread count "
             "(OMP_NUM_THREADS under train.env)",
         )
     return passed(

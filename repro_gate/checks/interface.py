@@ -253,14 +253,18 @@ def check(
 def by_process(
     trained: Iterable[tuple[RunResult, Trace]], keys: Iterable[str]
 ) -> list[tuple[str, dict[str, str]]]:
-    """Return the name of each process with the facts of `keys` that it recorded."""
-    return [
-        (
-            f"{run.request.name}: {trace.key} ({trace.pid})",
-            {key: trace.facts[key] for key in keys if key in trace.facts},
-        )
-        for run, trace in trained
-    ]
+    """Return the name of each process, with its node where there are several, and the facts of
+    `keys` that it recorded."""
+    trained = list(trained)
+    several = len({trace.facts.get("host") for _, trace in trained}) > 1
+    found = []
+    for run, trace in trained:
+        name = f"{run.request.name}: {trace.key} ({trace.pid})"
+        if several:
+            name += f" on {trace.facts.get('host', 'an unknown node')}"
+        facts = {key: trace.facts[key] for key in keys if key in trace.facts}
+        found.append((name, facts))
+    return found
 
 
 def differences(facts: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:

@@ -113,6 +113,7 @@ class Divergence(Distance):
     shape: Size of each dimension.
     values: Both values, where they are short: numbers, or untrusted text.
     detail: What a digest cannot say: `missing in run 2`. May be empty.
+    node: Host of that process in the later run; empty where all ran on one. Untrusted text.
     """
 
     step: Step
@@ -123,6 +124,7 @@ class Divergence(Distance):
     shape: tuple[Count, ...] | None = None
     values: tuple[Value, Value] | None = None
     detail: str = ""
+    node: str = ""
 
     @property
     def measured(self) -> bool:

@@ -81,7 +81,8 @@ def compare_runs(
         steps=steps,
         tensors=sum(tally.tensors for tally in tallies),
         differing=sum(tally.differing for tally in tallies),
-        first_divergence=earliest and with_distance(earliest, measured),
+        first_divergence=earliest
+        and _on_node(with_distance(earliest, measured), second),
         by_kind=by_kind,
         by_step=tuple(sorted(marks.by_step.items())),
         # without the initial state (-1) and what is recorded after the last step
@@ -95,6 +96,17 @@ def compare_runs(
             for label, name in marks.parameters_at_end
         ),
         heat_map=coloured(heat_map(marks), second),
+    )
+
+
+def _on_node(divergence: Divergence, run: Processes) -> Divergence:
+    """Return the divergence with the node of its process, if the run used several nodes."""
+    hosts = {label: trace.facts.get("host", "") for label, trace in run.items()}
+    several = len(set(hosts.values())) > 1
+    return (
+        replace(divergence, node=hosts.get(divergence.process, ""))
+        if several
+        else divergence
     )
 
 

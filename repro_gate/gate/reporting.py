@@ -150,6 +150,7 @@ def _subject(options: Options, evidence: Evidence) -> Subject:
             if name not in ("process", "interpreter")
         },
         sandbox=options.sandbox.level,
+        machine=evidence.machine,
     )
 
 

@@ -16,8 +16,14 @@ from .digest import EXTENSION, chosen
 from .process import printable, resident_peak
 from .shared import PROCESS
 
+NODE_VARIABLES = ("SLURMD_NODENAME", "NODE_NAME")
 Facts = dict[str, Callable[[], Any]]
+_DRIVER = "/proc/driver/nvidia/version"
 BASIC: Facts = {  # for a process without torch
+    # several nodes of Slurm's may share one machine, and a pod of Kubernetes' hides its node
+    "host": lambda: next(
+        filter(None, map(os.environ.get, NODE_VARIABLES)), os.uname()[1]
+    ),
     "python": platform.python_version,
     "interpreter": lambda: sys.executable,
     "device": lambda: f"cpu: {platform.machine()}",
@@ -85,6 +91,11 @@ def facts() -> Facts:
     def gpu(form: str) -> Callable[[], str]:
         return lambda: form.format(cuda.get_device_properties(cuda.current_device()))
 
+    def uuid() -> str | None:
+        """Return the UUID as nvidia-smi prints it; torch before 2.6 does not have it."""
+        found = getattr(cuda.get_device_properties(cuda.current_device()), "uuid", None)
+        return found and f"GPU-{found}"
+
     def driver_api() -> str | None:
         """Return the newest CUDA that the driver speaks, `12.8`."""
         if not hasattr(torch._C, "_cuda_getDriverVersion"):
@@ -97,6 +108,8 @@ def facts() -> Facts:
         "gpu-sm-count": gpu("{0.multi_processor_count}"),
         "gpu-memory-bytes": gpu("{0.total_memory}"),
         "gpu-capability": gpu("{0.major}.{0.minor}"),
+        "gpu-uuid": uuid,
+        "driver": _driver,
         "cuda-driver-api": driver_api,
     }
     return {
@@ -115,6 +128,17 @@ def facts() -> Facts:
         "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START else None,
         **(of_gpu if started() else {}),
     }
+
+
+def _driver() -> str | None:
+    """Return the version of the kernel module that drives this node's GPUs; None where it cannot be
+    read."""
+    try:
+        with open(_DRIVER, encoding="utf-8", errors="replace") as file:
+            found = re.search(r"\b\d{2,}\.\d+[.\d]*\b", file.readline(1000))
+    except OSError:
+        return None
+    return found and found.group()
 
 
 def _processors() -> int | None:

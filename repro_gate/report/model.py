@@ -105,6 +105,7 @@ class Subject:
     seeds: The seeds.
     versions: Versions and devices, as the training reported them.
     sandbox: How far the training was kept from the gate: `same-user`, …
+    machine: What the gate read of the machine that it ran on: `driver`, `gpu.0.uuid`, …
     """
 
     spec: str
@@ -114,6 +115,7 @@ class Subject:
     seeds: Annotated[tuple[int, ...], Meta(max_length=1_000)] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     sandbox: str = "same-user"
+    machine: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def _differs_in_length(divergence: Divergence) -> bool:
 
 
 def where(divergence: Divergence | None) -> Phrase:
-    """Return step, kind, name and process of a divergence; empty if there is none."""
+    """Return step, kind, name, process and node of a divergence; empty if there is none."""
     if divergence is None:
         return ()
     step = "before the first step" if divergence.step < 0 else f"step {divergence.step}"
@@ -192,7 +192,10 @@ def where(divergence: Divergence | None) -> Phrase:
     place = phrase(f"{{figure}}, {word} {{name}}", figure=step, name=divergence.name)
     if divergence.process == "main":
         return place
-    return phrase("{} in process {name}", place, name=divergence.process)
+    words = (
+        "{} in process {name} on {name2}" if divergence.node else "{} in process {name}"
+    )
+    return phrase(words, place, name=divergence.process, name2=divergence.node)
 
 
 def how_far(divergence: Divergence | None) -> Phrase:

@@ -105,7 +105,7 @@ def unwrapped(name: str) -> str:
 # Names of variables that hold a secret: by a word of the name; personal access tokens, data source
 # names, keys and passwords by its end; services' addresses, in which passwords stand.
 SECRET = re.compile(
-    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH"
+    r"TOKEN|JWT|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH"
     r"|(?:^|_)PAT(?:_|$)|_(?:DSN|PWD|PASS|KEY)$|PASSPHRASE|CONNECTION_?STRING|WEBHOOK"
     r"|(?:^|_)(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|RABBITMQ|BROKER)_UR[IL]$",
     re.IGNORECASE,

@@ -178,6 +178,7 @@ def test_facts_are_what_is_no_input_and_the_same_in_each_process() -> None:
     assert found == {"distribution/numpy": "2.1.0", **kept}
     trace = training(facts={**FACTS, "device": "cuda: NVIDIA H100"})
     machine = {**MACHINE, "gpu.0.model": "NVIDIA H100", "gpu.0.ecc": "Enabled"}
+    machine |= {"gpu.0.ecc-corrected": "3", "gpu.0.clock-sm": "1980 MHz"}  # other ones tomorrow
     of_cpu, of_gpu = facts_of(training()).keys(), facts_of(trace, machine=machine).keys()
     assert of_gpu - of_cpu == {"cpu-model", "gpu.0.uuid", "gpu.0.ecc"}
     kept = {"CUDA_MODULE_LOADING": "LAZY", "TRITON_CACHE_DIR": "/cache/repro-gate-project/x"}

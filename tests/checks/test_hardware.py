@@ -58,13 +58,22 @@ GPUS = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability")
 
 
 def test_every_process_must_have_the_same_hardware_alone() -> None:
-    for fact in (*GPUS, "cpu-isa", "threads", "processors"):
+    for fact in (*GPUS, "driver", "cpu-isa", "threads", "processors"):
         first, other = ({**FULL, fact: value} for value in "89")
         for runs in (ran(first) + ran(other, name="default-1"), ran(first, other)):
             status, lines = outcome(same_for_all, evidence(runs=runs))
             assert (status, len(lines)) == ("fail", 1)
             assert lines[0].startswith(f"{fact}: 8 in deterministic-1: rank0 (1), 9 in ")
         assert same_for_all(evidence(runs=ran(first, first))).status == "pass"
+    nodes = [{**FULL, "host": f"gpu{n}", "driver": f"570.{n}", "gpu-uuid": f"{n}"} for n in (1, 2)]
+    found = same_for_all(evidence(runs=ran(*nodes)))
+    assert found.message.startswith("nodes (gpu1, gpu2) ran on different hardware")
+    [line] = found.evidence
+    place = "deterministic-1: rank{} (1) on gpu{}"
+    first, second = place.format(0, 1), place.format(1, 2)
+    assert line.text == f"driver: 570.1 in {first}, 570.2 in {second}"
+    nodes = [{**item, "driver": "570"} for item in nodes]
+    assert same_for_all(evidence(runs=ran(*nodes))).status == "pass"
     other = {**FULL, "gpu-memory-bytes": "84000000000"}
     assert same_for_all(evidence(runs=ran(FULL, other))).status == "pass"
     assert same_for_all(evidence()).status == recorded(evidence()).status == "skip"

@@ -256,6 +256,10 @@ def test_a_distance_is_attached_where_it_belongs_parameters_first_and_farthest_f
     found = first([A], [apart(last, 1.0, 0.5)])
     assert found == replace(found, name="fc.weight", process="main", **vars(FAR)) and found.measured
     assert not first([A], [flipped(A, 2, "gradient")]).measured
+    assert not first(RANKS, [RANKS[0], flipped(RANKS[1], 2, "gradient")]).node
+    nodes = [replace(item, facts={"host": f"gpu{n}"}) for n, item in enumerate(RANKS)]
+    found = first(RANKS, [nodes[0], flipped(nodes[1], 2, "gradient")])
+    assert (found.process, found.node) == (RANKS[1].key, "gpu1")
     bias = apart(last, 1.0, 0.5, name="fc.bias")
     # early: the runs came together again
     for b, count in ((last, 1), (apart(last, 1.0, 0.5), 0), (bias, 1), (early, 0)):

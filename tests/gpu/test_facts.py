@@ -19,7 +19,7 @@ from tests.support.tracing import trained
 pytestmark = pytest.mark.gpu
 
 OF_GPU = ("gpu-model", "gpu-sm-count", "gpu-memory-bytes", "gpu-capability")
-DEVICE_FACTS = (*OF_GPU, "cuda-driver-api")
+DEVICE_FACTS = (*OF_GPU, "cuda-driver-api", "gpu-uuid")
 SCRIPT = """
 import os, torch
 # first

@@ -63,12 +63,15 @@ def test_what_ask_says_before_is_what_the_trace_says(traced: Trace, tmp_path: Pa
     assert said == {name: value for name, value in traced.facts.items() if name != "process"}
     assert said["threads"] == "1" and said["nccl"] == "none" and said["cpu-isa"].isupper()
     assert said["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert said["device"].startswith("cpu: ")
+    assert said["device"].startswith("cpu: ") and said["host"] == os.uname().nodename
+    for name, host in (("NODE_NAME", "gke-1"), ("SLURMD_NODENAME", "gpu1")):
+        environment[name] = host  # Slurm's own wins
+        assert ask(environment, "-S")[0]["host"] == host
     assert not [name for name in said if name.startswith(("gpu-", "cuda-", "cublas"))]
 
 
 def test_without_torch_the_rest_is_said_and_why_it_is_broken(tmp_path: Path) -> None:
-    without = ["device", "digest", "interpreter", "python"]
+    without = ["device", "digest", "host", "interpreter", "python"]
     path = {"PATH": os.environ["PATH"]}
     assert sorted(ask(path, "-S", "-E")[0]) == without
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so is missing')")
@@ -80,7 +83,7 @@ def fake_torch(initialized: bool) -> Any:
     """What `facts` asks of a torch that is built for CUDA."""
     space, queued = types.SimpleNamespace, list[Any]()
     shape = {"multi_processor_count": 132, "total_memory": 150_000_000_000, "major": 9, "minor": 0}
-    properties = space(name="NVIDIA H200", **shape)
+    properties = space(name="NVIDIA H200", uuid="0-1", **shape)
     cudnn = space(version=lambda: 91002, is_available=lambda: True)
     cuda = space(
         nccl=space(version=lambda: (2, 27, 5)),
@@ -111,15 +114,22 @@ def facts_of(torch: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_facts_of_a_gpu_are_said_where_cuda_was_started_and_only_there(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Module  535.104.05  Sat\n")
+    monkeypatch.setattr(facts, "_DRIVER", str(tmp_path / "version"))
     said, idle = (facts_of(fake_torch(initialized=on), monkeypatch) for on in (True, False))
     always = {"torch": "2.13.0+cu128", "cuda": "12.8", "cudnn": "91002", "nccl": "2.27.5"}
     always |= {"gpus": "2", "threads": "8", "processors": said["processors"], "cpu-isa": "AVX512"}
     assert idle == {**always, "device": "cpu: AVX512"}
     of_gpu = {"gpu-model": "NVIDIA H200", "gpu-sm-count": "132", "gpu-capability": "9.0"}
     of_gpu |= {"gpu-memory-bytes": "150000000000", "cuda-driver-api": "12.8"}
+    of_gpu |= {"gpu-uuid": "GPU-0-1", "driver": "535.104.05"}
     assert said == {**always, **of_gpu, "device": "cuda: NVIDIA H200"}
+    torch = fake_torch(initialized=True)
+    torch.cuda.get_device_properties(1).uuid = None  # as before torch 2.6
+    monkeypatch.setattr(facts, "_DRIVER", str(tmp_path / "none"))
+    assert said.keys() - facts_of(torch, monkeypatch).keys() == {"gpu-uuid", "driver"}
 
 
 def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(
