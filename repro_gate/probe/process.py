@@ -7,6 +7,13 @@ import resource
 import sys
 from typing import Any
 
+# a rank's variable, and that of how many there are, as torchrun, srun and mpirun set them
+_RANKS = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
 _POOLS = ("multiprocessing.pool", "concurrent.futures.process", "loky.process_executor")
 # nothing else imports it at start-up: a `resource.py` beside the training's script stays its own
 sys.modules.pop("resource", None)
@@ -17,9 +24,13 @@ def process_key() -> str:
     ranks = distributed()
     if ranks is not None:
         return f"rank{ranks.get_rank()}"
-    rank = os.environ.get("RANK", "")
-    if rank.isdecimal():
-        return "rank" + rank[:10]
+    for variable, size in _RANKS:
+        rank = os.environ.get(variable, "")
+        # one task alone has no rank: it trains as it does without a launcher
+        if rank.isdecimal() and (
+            variable == "RANK" or os.environ.get(size, "1") != "1"
+        ):
+            return "rank" + rank[:10]
     multiprocessing: Any = sys.modules.get("multiprocessing.process")
     name = multiprocessing.current_process().name if multiprocessing else "MainProcess"
     return "main" if name == "MainProcess" else str(name)[:200]

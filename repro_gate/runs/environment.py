@@ -30,8 +30,10 @@ INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 _ALLOWED = re.compile(
     "PATH|LANG|LANGUAGE|TZ|SHELL|USER|LOGNAME|LD_LIBRARY_PATH|DYLD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|CONDA_DEFAULT_ENV|SSL_CERT_FILE"
     "|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|PYTHONHASHSEED|CC|CXX"
-    "|SLURMD_NODENAME|NODE_NAME"
-    "|(?:LC|SLURM|CUDA|NVIDIA|ROCR|HIP|OMP|KMP|GOMP|MKL|OPENBLAS|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|CUBLAS|CUDNN|NCCL|GLOO|PYENV)_.*"
+    # Enough for an `srun` of the training's own. With more of them it would take itself for a task
+    # of the gate's.
+    "|SLURM_CONF|SLURM_JOB_?ID|SLURM_JOB_NODELIST|SLURMD_NODENAME|NODE_NAME"
+    "|(?:LC|CUDA|NVIDIA|ROCR|HIP|OMP|KMP|GOMP|MKL|OPENBLAS|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|CUBLAS|CUDNN|NCCL|GLOO|PYENV)_.*"
 )
 # All runs of the shell's user share these folders, so a run could read what another one wrote.
 _CACHES = (

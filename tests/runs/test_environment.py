@@ -23,7 +23,7 @@ from tests.support.tracing import ONE, trace_script
 PLACE = Path("/place")
 SECRETS = ("GITHUB_TOKEN", "HF_TOKEN", "SSH_AUTH_SOCK", "HTTPS_PROXY", "GITHUB_OUTPUT")
 MARKS = "TOKEN JWT SECRET PASSWORD PASSWD CREDENTIALS API_KEY APIKEY ACCESS_KEY PRIVATE COOKIE AUTH"
-PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "TORCH_", "PYTORCH_", "TRITON_", "NCCL_", "OMP_", "SLURM_")
+PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "TORCH_", "PYTORCH_", "TRITON_", "NCCL_", "OMP_", "PYENV_")
 
 
 def environment(
@@ -39,7 +39,8 @@ def test_what_a_training_needs_passes_and_no_secret_nor_anything_else_that_is_no
     needed |= {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "gpu1"}
     marks = [*MARKS.split(), *MARKS.lower().split()]
     shaped = [f"{a}{mark}{b}" for a in PREFIXES for mark in marks for b in ("", "_2", "S")]
-    others = [a + "SOME_NAME" for a in ("", "MY_", "GITHUB_", "ACTIONS_", "RUNNER_", "PYTHON")]
+    others = ["SLURM_JWT", "SLURM_PROCID", "SLURM_NTASKS"]
+    others += [a + "SOME_NAME" for a in ("", "MY_", "GITHUB_", "ACTIONS_", "RUNNER_", "PYTHON")]
     for name in (*SECRETS, *shaped, *others):
         made = environment({**needed, name: "hush"})
         assert needed.items() <= made.items() and "hush" not in made.values(), name
