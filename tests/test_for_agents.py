@@ -68,7 +68,7 @@ def test_every_command_is_one_of_ours_and_exit_codes_and_causes_are_all_there() 
     for command in COMMANDS:
         parser().parse_args(command[1:])
     table = re.findall(r"^\| (\d) \| `?(\w+)", PAGE, re.MULTILINE)
-    codes = {str(code): verdict for verdict, code in EXIT_CODES.items()}
+    codes = {str(code): verdict for verdict, code in EXIT_CODES.items() if verdict != "recorded"}
     assert dict(table) == {**codes, "2": "none"}
     causes = re.findall(r"^\| \[`([\w-]+)`\]\(causes/([\w-]+)\.md\) \| ", PAGE, re.MULTILINE)
     assert {name for name, _ in causes} == set(get_args(Cause))

@@ -35,7 +35,7 @@ from repro_gate.trace.format import BY_LIBRARY
 ALGORITHMS = "torch.use_deterministic_algorithms"
 _Shared = tuple[str, Block, Block]
 _UNREAD = "that could not be read"
-_NO_CONTROL = "the reseeded control run did not end well"
+_NO_CONTROL = "no reseeded control run ended well"
 
 
 @check(

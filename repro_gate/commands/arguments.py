@@ -33,6 +33,7 @@ FAULTS = (
 _EPILOGS = {
     "run": """exit codes:
   0  pass: the runs are bitwise identical, every required check passed, the cost is in its budget
+     recorded: with --record the run ended well and no check failed; nothing was compared
   1  fail: the runs diverged, a required check failed, the cost is over its budget, or drift from the baseline
   2  usage: bad arguments, a bad spec or a bad baseline
   3  inconclusive: the training crashed, timed out or left no trace; the required device is missing; a declared artifact is missing
@@ -75,6 +76,7 @@ run  gate the training that a repro.yml declares
   --policy |head|base  whose spec judges; without it, what the base's own spec says under `policy`
   --fail-fast  stop at the first divergence; what later runs measure, such as the cost, is left out
   --only |resume|equivalent  one pair of runs and this section of the spec: no cost, no surroundings that vary
+  --record  one run with the flags on and its fingerprint, to compare machines: nothing is compared here
   --keep-traces FOLDER  keep the traces of all runs there, for `repro-gate compare`
   -v --verbose  the whole report: every check, figure and run
   --no-cache  hash all declared data anew, whatever is known of it

@@ -24,12 +24,11 @@ from repro_gate.github.activity import NothingToDo, decide_comment
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted, post
 from repro_gate.github.marker import Marker, is_news, key_for, state_of
-from repro_gate.github.publish_phase import post_report, view_of
-from repro_gate.github.redact import known_secrets, redact
+from repro_gate.github.publish_phase import load_gated, post_report, view_of
+from repro_gate.github.redact import known_secrets
 from repro_gate.github.settings import Secret, read_inputs, read_job, read_server
 from repro_gate.github.workflow_run import check, find_pull, see_again
 from repro_gate.report import markdown, matrix
-from repro_gate.report.document import load
 from repro_gate.report.model import PLAIN, Origin, Report, View
 
 _TOKENS = ("INPUT_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
@@ -39,7 +38,7 @@ def comment_command(options: Namespace) -> int:
     """Post what the command line asks for, and print the outcome on one line. Exit code 3 if it
     could not be posted; raises GateError for what cannot be used."""
     secrets = known_secrets(os.environ)
-    reports = [redact(load(output.report_at(path)), secrets) for path in options.report]
+    reports = [load_gated(output.report_at(path), secrets) for path in options.report]
     if options.dry_run:
         _require_one_run(reports)
         alone = _alone(options)

@@ -26,9 +26,18 @@ from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import CostBudget, Spec
 
+_COMPARING = ("against", "only", "fail_fast")  # options that ask for more than one run
+
 
 def run_command(options: Namespace) -> int:
     """Gate the training of a spec, and print and write its report."""
+    others = [name for name in _COMPARING if getattr(options, name)]
+    if options.record and others:
+        option = others[0].replace("_", "-")
+        raise UsageError(
+            f"--record does one run and compares nothing, which --{option} does",
+            remedy="leave one of the two out",
+        )
     files = output.files_of(options)
     output.remove(files)
     spec, gate_options = requested(
@@ -38,6 +47,7 @@ def run_command(options: Namespace) -> int:
         against=options.against,
         fail_fast=options.fail_fast,
         only=options.only or "",
+        record=options.record,
         keep_traces=options.keep_traces,
         cache=not options.no_cache,
     )

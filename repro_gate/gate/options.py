@@ -26,6 +26,7 @@ class Options:
     against: str | None = None  # a ref to run in the same gate run and compare with
     fail_fast: bool = False
     only: str = ""  # the only section of the spec to run, after one pair of runs
+    record: bool = False  # one deterministic run alone: nothing is compared
     keep_traces: Path | None = None
     # reuse the digests of data files that have not changed
     cache: bool = True

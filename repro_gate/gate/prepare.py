@@ -50,7 +50,7 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
     clock = monotonic()
     checkout = inspect_checkout(written.path.parent)
     policy = effective_policy(written, checkout, options)
-    if options.only:
+    if options.only or options.record:
         policy = replace(policy, spec=narrowed(policy.spec, options.only))
     facts = look()
     return Job(
@@ -68,8 +68,9 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
 
 def narrowed(spec: Spec, section: str) -> Spec:
     """Return the spec reduced to one pair of runs and this section, without measuring cost and
-    without varying the second run. Raises UsageError if the spec lacks the section."""
-    if not getattr(spec, section):
+    without varying the second run; without a section, to one run. Raises UsageError if the spec
+    lacks the section."""
+    if section and not getattr(spec, section):
         raise UsageError(
             f"--only {section}: {spec.path.name} has no section `{section}`",
             remedy=f"add it: {DOCS_URL}/repro-yml.md#{section}",
@@ -77,7 +78,7 @@ def narrowed(spec: Spec, section: str) -> Spec:
     return replace(
         spec,
         random_state=RandomState(spec.random_state.seeds[:1]),
-        determinism=replace(spec.determinism, repeat=2),
+        determinism=replace(spec.determinism, repeat=2 if section else 1),
         robustness=Robustness(vary=()),
         cost=CostBudget(measure=False),
         resume=spec.resume if section == "resume" else None,

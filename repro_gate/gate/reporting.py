@@ -58,7 +58,8 @@ def report_of(
     results = findings.results
     recorded = job.policy.baseline
     baseline = compare_entry(recorded, entry) if recorded and entry else None
-    judged = recorded if not options.record_baseline else None
+    is_judged = not (options.record_baseline or options.record)
+    judged = recorded if is_judged else None
     cost = measure_cost(*results.timed_runs(), results.spec.train.warmup)
     findings = replace(
         findings,
@@ -208,6 +209,8 @@ def _reproduce(options: Options, report: Report) -> str:
         return shlex.join((*command, *report.determinism.narrowed))
     if options.only:
         command += ["--only", options.only]
+    if options.record:
+        command.append("--record")
     base = options.base
     if base is None and options.policy == "base" and report.base is not None:
         # A GitHub variable named the base; it is not set on a person's machine.

@@ -97,9 +97,10 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
         unknown.insert(0, Reason(identifier, results.interrupted, remedy))
     unknown += _not_run(findings, unknown)
     unknown += (item for item in failed if item.id == REQUIRED_DEVICE)
-    if results.runs and not unknown and not results.stopped_early:
+    good = "recorded" if results.is_recording else "pass"
+    if good == "pass" and results.runs and not unknown and not results.stopped_early:
         proofs += _uncovered(checklist)
-    verdict = "fail" if proofs else "inconclusive" if unknown else "pass"
+    verdict = "fail" if proofs else "inconclusive" if unknown else good
     return verdict, (*proofs, *unknown), tuple(dict.fromkeys(_notes(findings)))
 
 
@@ -236,7 +237,8 @@ def _not_run(findings: Findings, known: Sequence[Reason]) -> Reasons:
     yield from badly
     is_explained = known or badly
     failed = (item for item in findings.checklist if item.status == "fail")
-    if empty or not (is_explained or results.comparisons or any(failed)):
+    is_answered = results.comparisons or results.is_recording or any(failed)
+    if empty or not (is_explained or is_answered):
         yield Reason(
             "run/nothing-compared",
             "the runs recorded nothing that can be compared, except generator states",
@@ -335,6 +337,11 @@ def _crashes(bare: RunResult) -> bool:
 
 def _recorded_nothing(results: Results) -> bool:
     """Return whether the runs of a seed recorded only generator states, and these are equal."""
+    if results.is_recording:
+        blocks = (
+            block for run in results.pair() for it in run.traces for block in it.blocks
+        )
+        return bool(results.pair()) and all(block.kind == "rng" for block in blocks)
     empty = [
         item
         for item in results.comparisons.values()

@@ -67,7 +67,7 @@ def read_report(
                 "the usual cause",
                 reason_id="action/no-report",
             )
-        report = redact(load(path), known)
+        report = load_gated(path, known)
         origin = report.origin
         # a job that only posts may be started again alone
         earliest = 1 if decision.only_posts else job.run_attempt
@@ -87,6 +87,19 @@ def read_report(
     except GateError as error:
         return redact(error, known)
     return replace(report, reproduce=see_again(report)) if decision.foreign else report
+
+
+def load_gated(path: Path, known: Sequence[str]) -> Report:
+    """Return the report of a gate run, without the secrets in `known`. Raises GateError, also for a
+    report that says itself that nothing was compared: that must never stand for a pass."""
+    report = redact(load(path), known)
+    if report.verdict == "recorded":
+        raise Inconclusive(
+            f"{path}: the report is of `repro-gate run --record`, which compares nothing",
+            remedy="gate the training without `--record`",
+            reason_id="action/not-gated",
+        )
+    return report
 
 
 def publish_report(

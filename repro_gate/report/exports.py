@@ -80,7 +80,7 @@ def sarif(report: Report, view: View = PLAIN) -> str:
         },
         "automationDetails": {"id": _category(report)},
         "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": report.verdict != "inconclusive"}],
+        "invocations": [{"executionSuccessful": report.verdict in ("pass", "fail")}],
         "results": _results(items, [*rules], spec_location(report) or _NO_SPEC),
     }
     if report.origin is not None:
@@ -199,10 +199,11 @@ def _category(report: Report) -> str:
 
 def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is the same everywhere
     """Return the document as text. What warns passes and says so in its `system-out`; what was
-    waived, or had nothing to look at, is skipped; of an inconclusive run nothing fails, and what is
-    found is an error."""
+    waived, or had nothing to look at, is skipped, as is the verdict of a run that was not compared;
+    of an inconclusive run nothing fails, and what is found is an error."""
     failed = "error" if report.verdict == "inconclusive" else "failure"
-    outcomes = {"verdict": "system-out" if report.verdict == "pass" else failed}
+    good = {"pass": "system-out", "recorded": "skipped"}
+    outcomes = {"verdict": good.get(report.verdict, failed)}
     lines = {"verdict": [plain_text(headline(report))]}
     if report.verdict != "pass":
         lines["verdict"].append(f"see it again: {report.reproduce}")

@@ -154,7 +154,8 @@ def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
     if passed or cost is not None:
         lines = [comparisons.cost(cost), comparisons.doubt(cost)]
         yield row("cost", 2, *lines, most=3)
-    if passed and (hashed := report.config_hash) is not None:
+    is_good = passed or report.verdict == "recorded"
+    if is_good and (hashed := report.config_hash) is not None:
         line = comparisons.config_hash(hashed)
         yield row("config hash", 6, line, has_section=True)
     yield from _reasons("note", report.notes, rank=5)

@@ -29,8 +29,9 @@ from repro_gate.report.sections import (
 from repro_gate.report.wording import Phrase, say
 
 MARKS: Mapping[str, str] = {
-    "pass": "✅", "fail": "❌", "inconclusive": "❔", "warn": "⚠️", "skip": "⏭️", "waived": "📝",
-    "unchanged": "✅", "no-op": "✅", "changed": "⚠️", "drift": "❌", "new-platform": "🆕",
+    "pass": "✅", "fail": "❌", "inconclusive": "❔", "recorded": "📼", "warn": "⚠️", "skip": "⏭️",
+    "waived": "📝", "unchanged": "✅", "no-op": "✅", "changed": "⚠️", "drift": "❌",
+    "new-platform": "🆕",
 }  # fmt: skip
 # characters of a sentence; a name has a quarter of them
 GLANCE = 300  # in the first table; what is folded has more

@@ -32,7 +32,7 @@ _HEADER = (
     "Determinism\u00a0cost",
     "Platform",
 )
-_WORST_FIRST = ("fail", "inconclusive", "pass")
+_WORST_FIRST = ("fail", "inconclusive", "recorded", "pass")
 _LENGTH = 480  # characters of a sentence; a name has a quarter of them
 _ACT = 2  # rank of the sections that say what is wrong and what to do
 _ROWS = 40  # of `between`

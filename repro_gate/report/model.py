@@ -36,7 +36,8 @@ from repro_gate.spec.model import Tolerance
 from repro_gate.trace.fields import Location
 
 SCHEMA_ID: Literal["repro-gate/report/v1"] = "repro-gate/report/v1"
-EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
+# `recorded`: one run of `--record`, which was not compared. Whatever asks for a pass refuses it.
+EXIT_CODES: Mapping[str, int] = {"pass": 0, "recorded": 0, "fail": 1, "inconclusive": 3}
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ _VERDICT_STYLE = {
     "pass": "bold white on green",
     "fail": "bold white on red",
     "inconclusive": "bold black on yellow",
+    "recorded": "bold black on cyan",
 }
 STATUS_STYLE = {
     "pass": "green",

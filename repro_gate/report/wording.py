@@ -87,6 +87,11 @@ def headline(report: Report) -> Phrase:
     pair = report.determinism
     if report.verdict == "inconclusive":
         return say("the gate could not decide")
+    if report.verdict == "recorded":
+        steps = numbers.count(
+            max((run.steps for run in report.runs), default=0), "step"
+        )
+        return say(f"one run of {steps}; nothing was compared")
     if pair is None:
         return say("the runs were not compared")
     if not pair.identical:

@@ -43,7 +43,9 @@ def gate_runs(
     """Return the planned runs of a gate run: deterministic, default, default, deterministic, in
     this order so that a steady drift of the machine affects both arms equally; the reseeded
     control, which is not timed; a deterministic pair for each further seed; and the repeats that
-    the spec asks for."""
+    the spec asks for. One deterministic run alone if nothing is to be compared."""
+    if spec.determinism.repeat == 1:
+        return pair(spec, spec.seed)[:1]
     requests: list[RunRequest] = []
     repeats: list[RunRequest] = []
     for seed in spec.random_state.seeds:

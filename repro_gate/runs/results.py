@@ -88,6 +88,11 @@ class Results:
         return comparison is not None and is_same(comparison, tolerance)
 
     @property
+    def is_recording(self) -> bool:
+        """Return whether one run is done alone, so that nothing is compared."""
+        return self.spec.determinism.repeat == 1
+
+    @property
     def all_alike(self) -> bool:
         """Return whether every pair so far is the same by the standard of the spec."""
         return all(map(self.same, self.comparisons.values()))

@@ -89,7 +89,8 @@ class Determinism:
     allow: tuple[AllowedFlag, ...] = ()
     # a training whose losses or parameters are not finite from its first steps on may pass
     allow_nonfinite: bool = False
-    repeat: int = 2  # deterministic runs of each seed; all are compared with the first
+    # deterministic runs of each seed; all are compared with the first. 1 only under `--record`
+    repeat: int = 2
 
 
 @dataclass(frozen=True)

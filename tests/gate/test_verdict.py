@@ -32,9 +32,12 @@ from tests.support.built_traces import (
 from tests.support.reports import WHY
 
 A = training()
+EMPTY = replace(A, blocks=[block for block in A.blocks if block.kind == "rng"])
 SAME = compare_runs([A], [A])
 APART = compare_runs([A], [changed(A, place_of(A, 1, "gradient"), flip(0))])
 DIVERGED = {42: APART}
+RECORDING = spec(determinism=Determinism(repeat=1), cost=CostBudget(measure=False))
+ALONE = {"spec": RECORDING, "runs": (run("deterministic-1", A),), "comparisons": {}}
 ONLY_RNG = {42: replace(SAME, by_kind={"rng": Tally(3, 0)})}
 NEAR, FAR = ({42: compare_runs([A], [with_loss(A, 1, 0.5 + gap)])} for gap in (1e-4, 1e-2))
 PASSED = tuple(
@@ -131,6 +134,12 @@ def decided(**changes: Any) -> tuple[str, list[str], list[str]]:
         ({"uncompared": (FIFO,)}, "pass", "", "artifact/not-compared"),
         ({"uncompared": (FIFO,), "comparisons": ONLY_RNG}, "inconclusive", "run/nothing-compared artifact/not-compared", ""),
         ({"uncompared": (LOST,)}, "inconclusive", "artifact/not-compared", ""),
+        # a recording compares nothing and covers nothing, and what is wrong is wrong
+        (ALONE, "recorded", "", ""),
+        ({**ALONE, "checklist": ()}, "recorded", "", ""),
+        ({**ALONE, "runs": (run("deterministic-1", EMPTY),)}, "inconclusive", "run/nothing-compared", ""),
+        ({**ALONE, "runs": (crashed("deterministic-1"),)}, "inconclusive", "run/crashed", ""),
+        ({**ALONE, "checklist": (*PASSED, FAILED)}, "fail", "data/x", ""),
         # a category of which nothing was shown
         ({"checklist": PASSED[1:]}, "fail", "checklist/uncovered", ""),
         ({"checklist": PASSED[1:], "runs": (CRASHED,)}, "inconclusive", "run/crashed", ""),

@@ -54,6 +54,12 @@ def test_a_pass_is_green_and_a_failure_is_red_and_says_where(stage: Stage) -> No
     assert low < float(stage.outputs["determinism_cost_pct"]) < high
 
 
+def test_a_report_that_compared_nothing_never_stands_for_a_pass(stage: Stage) -> None:
+    code, log = stage.publish(signed(reports.RECORDED))
+    assert code == 3 and stage.outputs["verdict"] == "inconclusive" and stage.posted == []
+    assert "--record" in log and "which compares nothing" in log
+
+
 def test_what_turns_the_step_red_is_the_users_choice(stage: Stage) -> None:
     for fail_on, failed, unanswered in (
         ({"fail"}, 1, 0),

@@ -134,6 +134,12 @@ def test_what_a_run_came_to_decides_which_is_next(does: dict[str, Does], expecte
     assert names(series(spec(42, 7), does)) == expected
 
 
+def test_a_recording_is_one_run_whatever_comes_of_it() -> None:
+    alone = spec(1, 2, determinism=Determinism(repeat=1))
+    assert [item.name for item in gate_runs(alone)] == ["deterministic-1"]
+    assert names(series(alone, {})) == names(series(alone, {"deterministic-1": crashes})) == "on1"
+
+
 def test_after_a_crash_the_second_run_is_plain_and_a_plain_repeat_that_was_due_counts() -> None:
     found = series(spec(), {"deterministic-1": crashes})
     assert [run.request.varied for run in found.runs] == [frozenset(), frozenset()]

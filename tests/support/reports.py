@@ -326,9 +326,20 @@ _LOOSER = (
     WeakenedCheck("repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"),
 )
 WEAKENED = replace(LOCKED, base=BaseFinding("origin/main", COMMIT, "head", _LOOSER))
+RECORDED = replace(
+    LOCKED,
+    verdict="recorded",
+    determinism=None,
+    noise_floor=None,
+    cost=None,
+    runs=RUNS[:1],
+    baseline=None,
+    base=None,
+    reproduce="repro-gate run repro.yml --record",
+)
 ALL = {"locked": LOCKED, "drift": DRIFT, "changed": CHANGED, "weakened": WEAKENED}
 ALL |= {"pass": PASS, "fail": FAIL, "explained": EXPLAINED, "inconclusive": INCONCLUSIVE}
-ALL |= {"tolerated": TOLERATED, "nothing": NOTHING, "faster": FASTER}
+ALL |= {"recorded": RECORDED, "tolerated": TOLERATED, "nothing": NOTHING, "faster": FASTER}
 
 
 def written(path: Path, report: Report) -> Path:
