@@ -51,6 +51,11 @@ _EPILOGS = {
     "show": """exit codes:
   0  the report was shown, whatever its verdict is: nothing was gated
   2  usage: bad arguments, a file that is no report, or one that cannot be written""",
+    "compare": """exit codes:
+  0  the same; of many reports: all nodes agree
+  1  different; of many reports: a node differs from the others, or from itself
+  2  usage: a path that cannot be read, or reports of different recipes
+  3  inconclusive: tensors were digested in two ways; of many reports: all agree that have a result, and a node has none""",
     "ops": """exit codes:
   0  the catalog is whole, or was shown, or the two were compared
   2  usage: bad arguments, or a file that is no catalog
@@ -129,10 +134,13 @@ show  print a report.json again
   --sarif FILE
   --junit FILE
 
-compare  compare two reports, folders of traces or checkpoints
-  a A
-  b B
+compare  compare two reports, folders of traces or checkpoints; or the reports of many nodes
+  Two paths: what differs. Three or more, or with --markdown, --html or --nodes: which node computes other bits than most.
+  paths PATH+  two reports, folders or files; or any number of reports of one recipe, a node's each
+  --nodes N  how many nodes there should be: one without a report counts as one without a result
   --json FILE  write the differences as JSON
+  --markdown FILE  write the table of all nodes as Markdown
+  --html FILE  write the table of all nodes as a page for a browser
   --python PYTHON  interpreter with torch, to measure how far tensors of two checkpoints are apart
 
 ops  measure which torch operators repeat their bits on this machine, or show and compare such catalogs
@@ -187,7 +195,7 @@ def _path(value: str) -> Path:
     return Path(_text(value))
 
 
-_PATHS = ("A", "B", "CATALOG", "FILE", "FOLDER", "OLD", "PATH", "REPORT")
+_PATHS = ("CATALOG", "FILE", "FOLDER", "OLD", "PATH", "REPORT")
 _TYPES: dict[str, Any] = {"N": int, **dict.fromkeys(_PATHS, _path)}  # else _text
 _MARKS: dict[str, dict[str, Any]] = {
     "?": {"nargs": "?"},

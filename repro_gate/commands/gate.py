@@ -26,17 +26,13 @@ from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import CostBudget, Spec
 
-_COMPARING = ("against", "only", "fail_fast")  # options that ask for more than one run
-
 
 def run_command(options: Namespace) -> int:
     """Gate the training of a spec, and print and write its report."""
-    others = [name for name in _COMPARING if getattr(options, name)]
-    if options.record and others:
-        option = others[0].replace("_", "-")
+    if options.record and (options.against or options.only or options.fail_fast):
         raise UsageError(
-            f"--record does one run and compares nothing, which --{option} does",
-            remedy="leave one of the two out",
+            "--record does one run and compares nothing",
+            remedy="leave out --against, --only and --fail-fast",
         )
     files = output.files_of(options)
     output.remove(files)

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from repro_gate.commands.arguments import FORMATS
+from repro_gate.compare.fleet import Fleet
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_encoding, for_log, log_guard, on_github
 from repro_gate.report import terminal
@@ -54,8 +55,8 @@ def remove(files: Files) -> None:
             path.unlink(missing_ok=True)
 
 
-def rendered(report: Report, render: str) -> str:
-    """Return the report in one format."""
+def rendered(report: Report | Fleet, render: str) -> str:
+    """Return the report, or the answer of a fleet check, in one format."""
     return str(pkgutil.resolve_name(f"repro_gate.report.{render}")(report))
 
 

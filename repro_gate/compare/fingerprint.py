@@ -10,10 +10,23 @@ from typing import Any
 
 import rfc8785
 
-from repro_gate.compare.model import Fingerprint
-from repro_gate.compare.traces import named_digest, processes
+from repro_gate.compare.model import (
+    KINDS,
+    Comparison,
+    Divergence,
+    Fingerprint,
+    Tally,
+)
+from repro_gate.compare.traces import (
+    named_digest,
+    other_digest,
+    processes,
+    unequal_length,
+)
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Trace
+
+ANY = "(any)"  # the name of a divergence of which the step and the kind alone are known
 
 
 def fingerprint(
@@ -51,6 +64,51 @@ def fingerprint(
         tuple((step, _short(state)) for step, state in sorted(by_step.items())),
         {kind: _short(state) for kind, state in sorted(by_kind.items())},
         named_digest(trained.values()),
+    )
+
+
+def compare_fingerprints(first: Fingerprint, second: Fingerprint) -> Comparison:
+    """Compare two runs by their fingerprints: which step, and which kinds, but not which tensor.
+    Raises Inconclusive if they digested tensors in two ways.
+
+    Steps that one report lacks are no differences. Kinds are digested over all steps, so they say
+    nothing where the steps are not the same.
+    """
+    if first.digest != second.digest:
+        raise other_digest("the reports' fingerprints", first.digest, second.digest)
+    left = dict(first.by_step)
+    right = dict(second.by_step)
+    shared = sorted(left.keys() & right.keys())
+    differing = [step for step in shared if left[step] != right[step]]
+    equal_length = left.keys() == right.keys()
+    recorded = first.by_kind.keys() | second.by_kind.keys() if equal_length else ()
+    by_kind = {
+        kind: Tally(1, int(first.by_kind.get(kind) != second.by_kind.get(kind)))
+        for kind in KINDS
+        if kind in recorded
+    }
+    kinds = [kind for kind, tally in by_kind.items() if tally.differing]
+    first_divergence = None
+    if differing:
+        detail = f"kinds that differ in any step: {', '.join(kinds)}" if kinds else ""
+        first_divergence = Divergence(
+            step=differing[0],
+            kind=kinds[0] if kinds else "parameter",
+            name=ANY,
+            detail=detail,
+        )
+    elif not equal_length:
+        first_divergence = unequal_length(
+            sum(step >= 0 for step in left), sum(step >= 0 for step in right)
+        )
+    return Comparison(
+        identical=first_divergence is None,
+        steps=sum(step >= 0 for step in shared),
+        tensors=len(by_kind),
+        differing=len(kinds),
+        first_divergence=first_divergence,
+        by_kind=by_kind,
+        by_step=tuple((step, 1) for step in differing),
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from repro_gate.baseline.config_hash import ConfigHash
-from repro_gate.compare.model import Amount, Comparison
+from repro_gate.compare.model import Amount
 from repro_gate.errors import GateError
 from repro_gate.escape import clip, for_terminal
 from repro_gate.files import Unreadable, read_whole
@@ -53,9 +53,10 @@ def to_json(report: Report) -> Any:
     return _by_type(_info(schema.Document), report, _CHARACTERS)
 
 
-def comparison_text(pair: Comparison) -> str:
-    """Return one comparison by itself, as `repro-gate compare --json` writes it."""
-    return to_text(_by_type(_info(Comparison), pair, _CHARACTERS))
+def record_text(record: object, **more: str) -> str:
+    """Return one record by itself with further fields, as `repro-gate compare --json` writes it."""
+    kind: Any = type(record)
+    return to_text({**more, **_by_type(_info(kind), record, _CHARACTERS)})
 
 
 def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is the same everywhere

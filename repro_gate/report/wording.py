@@ -189,18 +189,23 @@ def where(divergence: Divergence | None) -> Phrase:
     if divergence is None:
         return ()
     step = "before the first step" if divergence.step < 0 else f"step {divergence.step}"
-    word = _KIND_WORDS.get(divergence.kind, divergence.kind)
-    if divergence.name == divergence.kind:
-        word = "the"
-    if _differs_in_length(divergence):
-        word = "the number of"
-    place = phrase(f"{{figure}}, {word} {{name}}", figure=step, name=divergence.name)
+    place = phrase("{figure}, {}", quantity(divergence), figure=step)
     if divergence.process == "main":
         return place
     words = (
         "{} in process {name} on {name2}" if divergence.node else "{} in process {name}"
     )
     return phrase(words, place, name=divergence.process, name2=divergence.node)
+
+
+def quantity(divergence: Divergence) -> Phrase:
+    """Return kind and name of what diverges: `gradient of fc.weight`, `the loss`."""
+    word = _KIND_WORDS.get(divergence.kind, divergence.kind)
+    if divergence.name == divergence.kind:
+        word = "the"
+    if _differs_in_length(divergence):
+        word = "the number of"
+    return phrase(f"{word} {{name}}", name=divergence.name)
 
 
 def how_far(divergence: Divergence | None) -> Phrase:
