@@ -22,6 +22,7 @@ from benchmarks import (
     cost_coverage,
     data_hashing,
     digest_speed,
+    fleet,
     gate_overhead,
     gpu,
     growth,
@@ -45,6 +46,7 @@ CPU = {
     "data_hashing": data_hashing,
     "cost_coverage": cost_coverage,
     "growth": growth,
+    "fleet": fleet,
 }
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE, MARKS = (

@@ -18,6 +18,7 @@ from benchmarks import (
     cost_coverage,
     data_hashing,
     digest_speed,
+    fleet,
     gate_overhead,
     growth,
     probe_memory,
@@ -109,6 +110,15 @@ def test_declared_data_is_hashed_beside_sha256sum_and_its_memory_taken() -> None
     well_formed([figure for figure in figures if figure.unit == "MiB"], 1)
     assert [figure.goal for figure in figures if figure.goal is not None] == [1.25, 1.25, 64, 64]
     assert all(figure.median > 5 for figure in figures if figure.unit == "MiB")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_many_reports_are_compared_and_the_memory_taken() -> None:
+    figures = fleet.measure(fleet.QUICK)
+    well_formed(figures, fleet.QUICK.rounds)
+    assert [figure.unit for figure in figures] == ["s", "MiB"]
+    assert min(figures[0].beside["many_mib"]) > 5
 
 
 def test_every_measurement_is_run_by_the_one_command_and_the_page_shows_the_results_file() -> None:

@@ -134,7 +134,7 @@ def test_the_scripts_of_the_example_for_kubernetes_record_and_compare(tmp_path: 
         again = {**around, "NODE_NAME": f"worker-{number}"}
         assert done("bash", "-c", first, cwd=code, env=again).returncode == 0
     # a node that cannot train leaves a report that says why
-    (code / "train.py").write_text("raise SystemExit('no GPU')")
+    (code / "train.py").write_text("raise ValueError('no GPU')")
     told = done("bash", "-c", last, env={**around, "NODES": str(nodes)})
     assert told.returncode == 3, told.stderr
     assert told.stdout.splitlines()[-1] == "3 of 4 nodes agree; 1 of 4 nodes left no report"
