@@ -58,6 +58,7 @@ def fleet_command(options: Namespace) -> int:
             f"{paths[0]}: there is nothing to compare it with", remedy="name two paths"
         )
     files = output.files_of(options, paths, _FORMATS)
+    output.remove(files)
     answer = fleet([*_records(paths)], _locate, options.nodes or 0)
     written = [output.write(to, output.rendered(answer, form)) for form, to in files]
     output.print_guarded(on_terminal(answer, output.view()))
@@ -98,7 +99,8 @@ def _bits(found: Fingerprint) -> str:
 
 
 def _require_comparable(one: _Result, other: _Result) -> None:
-    """Raise UsageError for two recipes, and Inconclusive for two ways to digest tensors."""
+    """Raise UsageError for two recipes or other steps, and Inconclusive for two ways to digest
+    tensors."""
     what = f"{one[0]} and {other[0]}"
     moves = [
         clip(plain_text(comparisons.move(item)), 4 * _TEXT)
@@ -110,6 +112,10 @@ def _require_comparable(one: _Result, other: _Result) -> None:
             f"{what} are of different recipes: {listed(moves, _INPUTS)}",
             remedy="compare nodes at one commit, with the same data, lockfile, seed and options",
         )
+    # one may be longer
+    steps = zip(one[2].by_step, other[2].by_step, strict=False)
+    if any(ours[0] != theirs[0] for ours, theirs in steps):
+        raise UsageError(f"{what} recorded other steps: is `capture.every` the same?")
     if one[2].digest != other[2].digest:
         raise other_digest(what, one[2].digest, other[2].digest)
 

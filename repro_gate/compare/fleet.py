@@ -49,6 +49,11 @@ class Apart:
     value: str
     others: str | None
 
+    def __str__(self) -> str:
+        """Return it as people read it."""
+        other = "" if self.others is None else f" instead of {self.others}"
+        return f"{self.name} {self.value}{other}"
+
 
 @dataclass(frozen=True, kw_only=True)
 @described

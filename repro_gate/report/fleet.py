@@ -40,20 +40,17 @@ _WORDS = {
 
 def sentence(fleet: Fleet) -> Phrase:
     """Return the answer in one sentence."""
-    groups: dict[str, list[Group]] = {kind: [] for kind in _WORDS}
-    for group in fleet.groups:
-        groups[group.kind].append(group)
+    groups = {kind: [it for it in fleet.groups if it.kind == kind] for kind in _WORDS}
+    rest = [DIFFERS, UNSTEADY, NOTHING]
     every = numbers.count(fleet.nodes, "node")
     first = f"{numbers.of(fleet.agreeing, fleet.nodes)} nodes agree"
-    differing = groups[DIFFERS]
     if fleet.verdict == "pass":
         first = f"all {every} agree"
-    elif differing and not groups.pop(AGREES):
+    elif groups[DIFFERS] and not groups[AGREES]:
         # nobody is to blame
-        first = f"no majority among {every}: {len(differing):,} groups differ"
-        del groups[DIFFERS]
-    rest = [_about(kind, found) for kind, found in groups.items() if kind != AGREES]
-    return joined([say(first), *rest], "; ")
+        rest.remove(DIFFERS)
+        first = f"no majority among {every}: {len(groups[DIFFERS]):,} groups differ"
+    return joined([say(first), *(_about(kind, groups[kind]) for kind in rest)], "; ")
 
 
 def _about(kind: str, groups: list[Group]) -> Phrase:
@@ -87,21 +84,11 @@ def table(fleet: Fleet) -> Table:
 
 def _row(group: Group) -> tuple[Phrase, ...]:
     names = [say(node, "name") for node in group.nodes[:_NODES]]
-    facts = [
-        phrase(
-            "{message} {name}" + " instead of {name2}" * (fact.others is not None),
-            message=fact.name,
-            name=fact.value,
-            name2=fact.others or "",
-        )
-        for fact in group.set_apart[:_APART]
-    ]
+    facts = [say(str(fact), "message") for fact in group.set_apart[:_APART]]
     first = group.first_divergence
     place = where(first) or say(group.why, "message")
     if first and first.name == ANY:
-        place = phrase(
-            "{figure}; {message}", figure=f"step {first.step}", message=first.detail
-        )
+        place = say(f"step {first.step}; {first.detail}", "message")
     return (
         joined([*names, say(and_more(len(group.nodes) - _NODES))]),
         say(_WORDS[group.kind][len(group.nodes) != 1]),

@@ -130,6 +130,12 @@ def test_other_recipes_other_digests_and_what_is_no_report_are_refused_by_name(
     assert compared(tmp_path, node("a"), node("b"), node("c", digest="sha256-128")) == 3
     said = capsys.readouterr().err
     assert "0.json and" in said and "xxh3-128" in said and "sha256-128" in said
+    seldom = node("c")
+    assert seldom.fingerprint is not None
+    rows = seldom.fingerprint.by_step
+    seldom = replace(seldom, fingerprint=replace(seldom.fingerprint, by_step=rows[::2]))
+    assert compared(tmp_path, node("a"), node("b"), seldom) == 2
+    assert "recorded other steps: is `capture.every` the same?" in capsys.readouterr().err
     # the platform sets apart, and refuses nothing
     assert compared(tmp_path, node("a"), node("b"), node("c", driver="1")) == 0
     (tmp_path / "x.json").write_text("{}")
