@@ -91,10 +91,10 @@ def _records(paths: Sequence[Path]) -> Iterator[Record]:
         )
 
 
-def _bits(found: Fingerprint) -> str:
+def _bits(fingerprint: Fingerprint) -> str:
     """Return what stands for all that a run recorded. Generator states are left out: where all else
     is equal, nothing depends on them."""
-    kinds = (item for item in sorted(found.by_kind.items()) if item[0] != "rng")
+    kinds = (item for item in sorted(fingerprint.by_kind.items()) if item[0] != "rng")
     return intern(" ".join(digest for _, digest in kinds))
 
 
@@ -135,7 +135,9 @@ def _facts(report: Report) -> dict[str, str]:
 def _locate(*sides: Sequence[Record]) -> Divergence | None:
     """Return where two groups first differ: by the traces that one of each kept, else by their
     fingerprints."""
-    one, other = (next(filter(Path.is_dir, map(_kept, side)), None) for side in sides)
+    one, other = (
+        next(filter(Path.is_dir, map(_trace_folder, side)), None) for side in sides
+    )
     found = None
     if one and other:
         found = compare_traces(one, other).first_divergence
@@ -146,7 +148,7 @@ def _locate(*sides: Sequence[Record]) -> Divergence | None:
     return found
 
 
-def _kept(record: Record) -> Path:
+def _trace_folder(record: Record) -> Path:
     return Path(record.path).with_suffix("") / _RUN
 
 

@@ -121,7 +121,8 @@ def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet
         divided[key].append(item)
     # in the order of the kinds' names
     ordered = sorted(
-        divided.items(), key=lambda part: (part[0][0], -len(_nodes(part[1])))
+        divided.items(),
+        key=lambda part: (part[0][0], -len(_nodes(part[1]))),
     )
     sizes = [len(_nodes(part)) for (kind, _), part in ordered if kind == DIFFERS]
     is_largest = bool(sizes) and sizes[0] not in sizes[1:]
@@ -139,7 +140,7 @@ def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet
                 nodes=_nodes(part),
                 reports=tuple(item.path for item in part),
                 first_divergence=found,
-                set_apart=_apart(part, most) if most else (),
+                set_apart=_facts_apart(part, most) if most else (),
                 why=part[0].why,
             )
         )
@@ -159,7 +160,9 @@ def _nodes(records: Iterable[Record]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.node for item in records))
 
 
-def _apart(records: Sequence[Record], most: Sequence[Record]) -> tuple[Apart, ...]:
+def _facts_apart(
+    records: Sequence[Record], most: Sequence[Record]
+) -> tuple[Apart, ...]:
     """Return the facts of records that none of most shares."""
     usual = defaultdict[str, set[str]](set)
     for item in most:

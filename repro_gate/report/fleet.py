@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from repro_gate import __version__
 from repro_gate.compare.fingerprint import ANY
-from repro_gate.compare.fleet import AGREES, DIFFERS, NOTHING, UNSTEADY, Fleet, Group
+from repro_gate.compare.fleet import (
+    AGREES,
+    DIFFERS,
+    NOTHING,
+    UNSTEADY,
+    Fleet,
+    Group,
+)
 from repro_gate.compare.model import Divergence
 from repro_gate.escape import and_more
 from repro_gate.report import html, markdown, numbers
@@ -25,6 +32,7 @@ from repro_gate.report.wording import (
 )
 
 SCHEMA_ID = "repro-gate/fleet/v1"
+_HEAD = ("Nodes", "Result", "First to differ", "Set apart by")
 _ROWS = 50
 _NODES = 4  # named in one cell
 _APART = 8  # facts in one cell
@@ -50,7 +58,8 @@ def sentence(fleet: Fleet) -> Phrase:
         # nobody is to blame
         rest.remove(DIFFERS)
         first = f"no majority among {every}: {len(groups[DIFFERS]):,} groups differ"
-    return joined([say(first), *(_about(kind, groups[kind]) for kind in rest)], "; ")
+    others = (_about(kind, groups[kind]) for kind in rest)
+    return joined([say(first), *others], "; ")
 
 
 def _about(kind: str, groups: list[Group]) -> Phrase:
@@ -59,8 +68,11 @@ def _about(kind: str, groups: list[Group]) -> Phrase:
     if not nodes:
         return say(groups[0].why if groups else "")
     others = len(nodes) - 1
-    more = f" and {numbers.count(others, 'other')}" if others else ""
-    line = phrase(f"{{name}}{more} {_WORDS[kind][others > 0]}", name=nodes[0])
+    one, several = _WORDS[kind]
+    words = one
+    if others:
+        words = f"and {numbers.count(others, 'other')} {several}"
+    line = phrase(f"{{name}} {words}", name=nodes[0])
     first = groups[0].first_divergence
     return line + _since(first) if first and len(groups) == 1 else line
 
@@ -79,7 +91,7 @@ def table(fleet: Fleet) -> Table:
     rows = [_row(group) for group in fleet.groups[:_ROWS]]
     if more := and_more(len(fleet.groups) - _ROWS, "groups, all in the JSON"):
         rows.append((say(more), (), (), ()))
-    return Table(("Nodes", "Result", "First to differ", "Set apart by"), tuple(rows))
+    return Table(_HEAD, tuple(rows))
 
 
 def _row(group: Group) -> tuple[Phrase, ...]:
@@ -89,11 +101,14 @@ def _row(group: Group) -> tuple[Phrase, ...]:
     place = where(first) or say(group.why, "message")
     if first and first.name == ANY:
         place = say(f"step {first.step}; {first.detail}", "message")
+    names.append(say(and_more(len(group.nodes) - _NODES)))
+    facts.append(say(and_more(len(group.set_apart) - _APART)))
+    is_one = len(group.nodes) == 1
     return (
-        joined([*names, say(and_more(len(group.nodes) - _NODES))]),
-        say(_WORDS[group.kind][len(group.nodes) != 1]),
+        joined(names),
+        say(_WORDS[group.kind][not is_one]),
         place,
-        joined([*facts, say(and_more(len(group.set_apart) - _APART))], "; "),
+        joined(facts, "; "),
     )
 
 
@@ -119,4 +134,9 @@ def as_html(fleet: Fleet) -> str:
 def as_json(fleet: Fleet) -> str:
     """Return the fields of Fleet, and the sentence as `answer`."""
     answer = plain_text(sentence(fleet))
-    return record_text(fleet, schema=SCHEMA_ID, tool_version=__version__, answer=answer)
+    return record_text(
+        fleet,
+        schema=SCHEMA_ID,
+        tool_version=__version__,
+        answer=answer,
+    )

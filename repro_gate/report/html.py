@@ -56,7 +56,11 @@ def render(report: Report, view: View = PLAIN) -> str:
 def table_page(verdict: str, headline: wording.Phrase, table: Table) -> str:
     """Return a page of one sentence and one table."""
     template = _environment(_SIZES[0][1]).get_template("table.html.j2")
-    page = template.render(verdict=verdict, headline=headline, table=table)
+    page = template.render(
+        verdict=verdict,
+        headline=headline,
+        table=table,
+    )
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
