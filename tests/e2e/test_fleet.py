@@ -93,6 +93,8 @@ def test_options_that_compare_contradict_it(tmp_path: Path) -> None:
     for option in (("--against", "HEAD"), ("--only", "resume"), ("--fail-fast",)):
         done = call("run", tmp_path, "--record", *option)
         assert done.returncode == 2 and "--record does one run and compares nothing" in done.stderr
+    # no spec can ask for it: a pull request could
+    assert call("run", tmp_path, "--set", "determinism.repeat=1").returncode == 2
 
 
 def programs(place: Path, **scripts: str) -> dict[str, str]:
@@ -107,7 +109,7 @@ def programs(place: Path, **scripts: str) -> dict[str, str]:
     return {**around, "PATH": os.pathsep.join([str(folder), around["PATH"]])}
 
 
-def done(*words: str | Path, **around: Any) -> subprocess.CompletedProcess[str]:
+def called(*words: str | Path, **around: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=600, check=False, **around)
 
 
@@ -132,14 +134,14 @@ def test_the_scripts_of_the_example_for_kubernetes_record_and_compare(tmp_path: 
     first, last = (script.replace("/fleet/", f"{tmp_path}/fleet/") for script in scripts)
     for number in range(nodes - 1):
         again = {**around, "NODE_NAME": f"worker-{number}"}
-        assert done("bash", "-c", first, cwd=code, env=again).returncode == 0
+        assert called("bash", "-c", first, cwd=code, env=again).returncode == 0
     # a node that cannot train leaves a report that says why
     (code / "train.py").write_text("raise ValueError('no GPU')")
-    told = done("bash", "-c", last, env={**around, "NODES": str(nodes)})
+    told = called("bash", "-c", last, env={**around, "NODES": str(nodes)})
     assert told.returncode == 3, told.stderr
     assert told.stdout.splitlines()[-1] == "3 of 4 nodes agree; 1 of 4 nodes left no report"
-    done("bash", "-c", first, cwd=code, env={**around, "NODE_NAME": "worker-3"})
-    told = done("bash", "-c", last, env={**around, "NODES": str(nodes)})
+    called("bash", "-c", first, cwd=code, env={**around, "NODE_NAME": "worker-3"})
+    told = called("bash", "-c", last, env={**around, "NODES": str(nodes)})
     assert told.stdout.splitlines()[-1] == "3 of 4 nodes agree; worker-3 has no result"
     assert "no GPU" in told.stdout and (tmp_path / "fleet/fleet.md").exists()
 
@@ -156,7 +158,7 @@ def test_the_example_for_slurm_names_the_node_with_step_and_tensor(tmp_path: Pat
         (flip[:1], "differs from step 7 on, first in the gradient of blocks.3.mlp.weight"),
         (flip, "differs from itself from step "),
     ):
-        told = done(
+        told = called(
             ROOT / "examples/slurm/fleet.sbatch",
             ROOT / "examples/slurm/fleet",
             *(word for option in options for word in ("--set", option)),
