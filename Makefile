@@ -42,7 +42,7 @@ else
   export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: help setup demo test test-all golden mutate lint api image container browser format bench corpus combinations gpu clean
+.PHONY: help setup demo test test-all golden mutate lint api image container browser cluster format bench corpus combinations gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -54,7 +54,7 @@ demo: $(BASE) ## runs the gate on examples/quickstart: the noise without the fla
 	@$(if $(BIN),PATH="$(BIN):$$PATH") $(PY) -m repro_gate run examples/quickstart
 
 # one more than two cores: tests wait for processes that they started
-SPREAD := -n 3 --no-loadscope-reorder $(addprefix --ignore=tests/,api container browser)
+SPREAD := -n 3 --no-loadscope-reorder $(addprefix --ignore=tests/,api container browser cluster)
 
 test: $(FULL) ## each claim of the README once, in real processes, and every pure part
 	$(PY) -m pytest $(SPREAD) -m 'not slow' $(PYTEST)
@@ -82,6 +82,10 @@ container: $(FULL) ## builds the image and runs the action in it as GitHub's run
 browser: $(FULL) $(NODE) ## the comment as a reviewer sees it, in headless Chromium
 	.ci/system browser
 	REPRO_GATE_BROWSER_TESTS=1 $(PY) -m pytest tests/browser $(PYTEST)
+
+cluster: $(FULL) ## training over the nodes of a Slurm that is brought up on this host, which needs root: what passes, what goes wrong, what is left
+	.ci/system cluster
+	trap '.ci/system cluster down' EXIT; REPRO_GATE_CLUSTER_TESTS=1 $(PY) -m pytest -n 3 tests/cluster $(PYTEST)
 
 lint: $(FULL) $(NODE) ## ruff and mypy --strict; the actions, workflows, GitLab and pre-commit files, Dockerfile and shell scripts
 	$(PY) -m ruff check repro_gate benchmarks tests examples .github
