@@ -82,6 +82,7 @@ run  gate the training that a repro.yml declares
   --fail-fast  stop at the first divergence; what later runs measure, such as the cost, is left out
   --only |resume|equivalent  one pair of runs and this section of the spec: no cost, no surroundings that vary
   --record  one run with the flags on and its fingerprint, to compare machines: nothing is compared here
+  --scratch FOLDER  an existing folder for the workspaces and traces of the runs, which all nodes see where the training runs on several (default: `scratch` of the spec, else TMPDIR)
   --keep-traces FOLDER  keep the traces of all runs there, for `repro-gate compare`
   -v --verbose  the whole report: every check, figure and run
   --no-cache  hash all declared data anew, whatever is known of it
@@ -93,6 +94,7 @@ diagnose  find out by experiment why two deterministic runs diverge
   --seed N
   --steps N
   --set KEY=VALUE*
+  --scratch FOLDER
   --json-lines FILE  write each pair of runs as a line of JSON, with what differed
   --quiet  no progress, only the story and the answer
 
@@ -104,6 +106,7 @@ selftest  put faults into the training on purpose, and see whether the gate catc
   --steps N  optimizer steps of each run (default: 6, or as the spec has it where that is fewer)
   --seed N
   --set KEY=VALUE*
+  --scratch FOLDER
   --quiet  no progress, only the table
 
 check  the checks that need no training, in a moment

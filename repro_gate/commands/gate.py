@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from argparse import Namespace
@@ -57,8 +58,11 @@ def run_command(options: Namespace) -> int:
 
 def requested(options: Namespace, **more: Any) -> tuple[Spec, Options]:
     """Return the spec of a command that trains, and what the command line says besides."""
+    scratch = (
+        options.scratch and f"scratch={json.dumps(os.path.abspath(options.scratch))}"
+    )
     laid_over = {
-        "overrides": tuple(options.overrides),
+        "overrides": (*options.overrides, *filter(None, [scratch])),
         "seed": options.seed,
         "steps": options.steps,
     }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from packaging.utils import canonicalize_name
 from repro_gate.checkout.inspection import Checkout, ignored_files
 from repro_gate.checkout.snapshot import MANY, take_snapshot
 from repro_gate.data.declared import data_path, resolve_data
-from repro_gate.errors import obeyed
+from repro_gate.errors import UsageError, obeyed
 from repro_gate.files import Unreadable, parse_toml, read_text, remove_tree
 from repro_gate.runs import arms
 from repro_gate.runs.environment import INJECT, Variables, training_environment
@@ -56,12 +57,13 @@ def open_gate_folder(
     """Open a temporary folder with a snapshot of the checkout, and always remove it at the end.
     While it is open, a training with its own user is confined, which a self-test has confirmed.
     `within_reach` are further folders that the training needs; `tell` gets a line before many files
-    are copied. Raises Inconclusive if the training cannot be confined.
+    are copied, and during a run. Raises Inconclusive if the training cannot be confined,
+    UsageError if its `scratch` cannot be used.
     """
     folder = spec.path.parent
     data = resolve_data(spec.data, folder)
     with (
-        fixed_folder(sandbox) as path,
+        fixed_folder(sandbox, _scratch(spec, checkout, sandbox)) as path,
         confined(sandbox, outer, checkout.root, data, [path, *within_reach]),
     ):
         with obeyed():
@@ -87,7 +89,40 @@ def open_gate_folder(
             sandbox=sandbox,
             original=original_of(spec, checkout),
             began=time(),
+            tell=tell,
         )
+
+
+def _scratch(spec: Spec, checkout: Checkout, sandbox: Sandbox) -> Path | None:
+    """Return the folder that the spec names for the runs. It must exist outside the checkout, and a
+    training with its own user must not be able to replace what lies there. Raise UsageError for
+    another one."""
+    if spec.scratch is None:
+        return None
+    folder = Path(os.path.realpath(spec.path.parent / spec.scratch))
+    why = ""
+    if not folder.is_dir():
+        why = "is not a folder that exists"
+    elif folder.is_relative_to(os.path.realpath(checkout.root)):
+        why = "lies in the checkout, of which each run gets a copy"
+    elif sandbox.own_user and any(
+        _may_replace(sandbox, place) for place in (folder, *folder.parents)
+    ):
+        why = "can be written to by the training"
+    if why:
+        raise UsageError(
+            f"scratch: {folder} {why}",
+            remedy="name another folder, as `scratch` in the spec or by --scratch",
+            reason_id="usage/scratch",
+        )
+    return folder
+
+
+def _may_replace(sandbox: Sandbox, folder: Path) -> bool:
+    """Return whether the training's user may replace what others have in a folder."""
+    state = folder.stat()
+    is_open = bool(state.st_mode & stat.S_IWOTH) and not state.st_mode & stat.S_ISVTX
+    return is_open or state.st_uid == sandbox.uid
 
 
 def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:

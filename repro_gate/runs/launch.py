@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from repro_gate.runs.environment import (
 )
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.process import Ended, supervise
+from repro_gate.runs.scheduler import slurm, submits
 from repro_gate.runs.watching import Tick, Watcher, failure_in
 from repro_gate.runs.workspaces import GateFolder, Workspace
 from repro_gate.sandbox.cleanup import Left, sweep
@@ -195,6 +195,7 @@ def launch(
     )
     with as_training_user(gate.sandbox):
         text = _command(spec, request, place.cwd)
+        is_submitted = submits(text, place.cwd)
     if _SIMPLE.fullmatch(text.strip()):
         # Replace the shell by the training, so that signals and the notice of the gate's death
         # reach it.
@@ -221,7 +222,10 @@ def launch(
         }
     if request.fixed_addresses:
         command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
-    with load() if request.stress else nullcontext():
+    with contextlib.ExitStack() as beside:
+        if request.stress:
+            beside.enter_context(load())
+        jobs = slurm(environment, gate.sandbox, gate.tell) if is_submitted else None
         ended = supervise(
             command,
             cwd=place.cwd,
@@ -230,6 +234,7 @@ def launch(
             tick=watcher.look,
             sandbox=gate.sandbox,
             umask=variation.umask(request.varied),
+            slurm=jobs,
         )
     watcher.look([])  # what came after the last tick
     traces, problem = _traces(folder, nonce, watcher)

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,6 +29,7 @@ import psutil
 
 from repro_gate.errors import held, is_waiting, obeyed
 from repro_gate.machine import descendants
+from repro_gate.runs.scheduler import Slurm
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.reexec import hide_memory
 from repro_gate.sandbox.start import command as started_as
@@ -85,11 +87,12 @@ def supervise(
     tick: Look = lambda _: None,
     sandbox: Sandbox = _SAME_USER,
     umask: int = -1,
+    slurm: Slurm | None = None,
 ) -> Ended:
     """Run `command` to its end. `tick(descendants)` is called a few times a second; a text that it
     returns ends the run with that reason. `sandbox` decides its user; `umask`, unless negative, the
     permissions of new files. If it has its own user, no process of that user is left when this
-    returns.
+    returns, nor a job of `slurm`, whose waiting for nodes is not counted as time.
 
     On any exception, KeyboardInterrupt included, the whole tree is killed before the exception is
     passed on. A signal that arrives meanwhile waits.
@@ -103,6 +106,7 @@ def supervise(
     stopped = ""
     timed_out = False
     output = None
+    waited: Callable[[], float] = float  # in a queue: no seconds
     with held():
         process = subprocess.Popen(
             command,
@@ -117,16 +121,22 @@ def supervise(
         tree = _Tree(process, before)
         try:
             output = _Tail(process)
+            if slurm is not None:
+                slurm.follow(process.pid)
+                waited = partial(slurm.waited, output.text)
             with obeyed():
-                stopped, timed_out = _watch(tree, began + timeout, tick)
+                stopped, timed_out = _watch(tree, began + timeout, tick, waited)
         finally:
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - began - waited()
+            at_once = bool(stopped or timed_out or process.poll() is None)
             try:
-                left = tree.end(
-                    at_once=bool(stopped or timed_out or process.poll() is None)
-                )
+                if slurm is not None:
+                    slurm.end(by_itself=not at_once)
             finally:
-                end_all(sandbox)
+                try:
+                    left = tree.end(at_once=at_once)
+                finally:
+                    end_all(sandbox)
                 # This closes the pipe, so it is needed on an exception too.
                 tail = () if output is None else output.lines()
     code = process.returncode
@@ -149,9 +159,11 @@ def supervise(
     )
 
 
-def _watch(tree: _Tree, deadline: float, tick: Look) -> tuple[str, bool]:
+def _watch(
+    tree: _Tree, deadline: float, tick: Look, waited: Callable[[], float]
+) -> tuple[str, bool]:
     """Return the watcher's reason for ending the command, if it did, and whether the timeout was
-    reached."""
+    reached, which seconds in a queue put off."""
     ticks = 0
     alive = list[psutil.Process]()
     while True:
@@ -164,7 +176,7 @@ def _watch(tree: _Tree, deadline: float, tick: Look) -> tuple[str, bool]:
         reason = tick(alive)
         if reason:
             return reason, False
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline + waited():
             return "", True
 
 
@@ -247,8 +259,11 @@ class _Tail:
         self._thread.join(timeout=2)
         with contextlib.suppress(OSError):
             self._stream.close()
-        text = b"".join(self._chunks)[-TAIL_BYTES:].decode("utf-8", "replace")
-        return tuple(text.replace("\r", "\n").splitlines()[-TAIL_LINES:])
+        return tuple(self.text().replace("\r", "\n").splitlines()[-TAIL_LINES:])
+
+    def text(self) -> str:
+        """Return the end of what has been printed so far."""
+        return b"".join(self._chunks.copy())[-TAIL_BYTES:].decode("utf-8", "replace")
 
 
 def _adopt_orphans() -> None:

@@ -4,7 +4,7 @@ links to declared data, at the same path except for the varied run."""
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +39,8 @@ class GateFolder:
     original: Original | None = None  # what the snapshot was taken of
     # when all was ready for the first run, in seconds since 1970
     began: float | None = None
+    # gets a line that a person is to read while a run goes on
+    tell: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True)

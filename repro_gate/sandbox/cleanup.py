@@ -162,9 +162,11 @@ def fixed_folder(
     """
     base = (parent or Path(tempfile.gettempdir())).resolve()
     _require_exec(base)
+    # Where several machines share the parent, their locks may not be shared.
+    host = f"-{os.uname().nodename}" if parent else ""
     with held(), contextlib.ExitStack() as locks:
         for number in range(SLOTS):
-            folder = base / f"repro-gate-{os.getuid()}-{number}"
+            folder = base / f"repro-gate-{os.getuid()}{host}-{number}"
             with contextlib.suppress(OSError, Inconclusive):
                 locks.enter_context(own_lock(Path(f"{folder}.lock")))
                 is_free = not os.path.lexists(folder)

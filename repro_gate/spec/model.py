@@ -240,6 +240,8 @@ class Spec:
     diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)
     # whose spec judges where a base ref is known: `head` (the change's own) or `base`
     policy: str = "head"
+    # the folder in which workspaces and traces lie; None: the temporary folder
+    scratch: str | None = None
 
     @property
     def seed(self) -> int:
