@@ -12,8 +12,9 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro_gate.escape import clip
+from repro_gate.escape import clip, listed
 from repro_gate.runs.process import Ended
+from repro_gate.runs.slurm_log import NOT_SHARED, SHARE, Said, said_of_end
 from repro_gate.runs.variation import FIRST, SECOND
 from repro_gate.runs.watching import Watcher
 from repro_gate.spec.model import Spec
@@ -22,6 +23,12 @@ from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Trace
 from repro_gate.trace.notebook import place
 
+_SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+_NUMBER = re.compile(r"\d{1,5}")
+_LOST = (
+    "{} wrote no trace, although another rank knows of it: its node may not see the scratch "
+    "folder, or trains with another Python than the gate's `python`"
+)
 PREEMPTED = "preempted"  # why a leg of a resumed training was ended
 # The reason if torch ended a run because an operator has no deterministic implementation.
 NO_DETERMINISTIC = "run/no-deterministic-implementation"
@@ -97,6 +104,8 @@ def _untraced(
     if trace_problem:
         problem = f"its trace cannot be used: {trace_problem}"
         return "trace/unreadable", problem, _trace_remedy(trace_problem)
+    if lost := _lost_ranks(traces):
+        return Said(NOT_SHARED, _LOST.format(lost), SHARE)
     for pid, process in watcher.untraced.items():
         lines = [item for trace in traces for item in trace.spawned]
         starts = {item.pid: place(item.file, item.line) for item in lines}
@@ -138,6 +147,19 @@ def _untraced(
     return "run/nothing-recorded", problem, remedy
 
 
+def _lost_ranks(traces: Sequence[Trace]) -> str:
+    """Return the ranks of which no trace came, by the numbers of ranks that the others know of;
+    empty if there are none."""
+    keys = {trace.key.partition("/")[0] for trace in traces}
+    sizes = [trace.variables.get(name, "") for trace in traces for name in _SIZES]
+    size = max((int(text) for text in sizes if _NUMBER.fullmatch(text)), default=0)
+    lost = [str(rank) for rank in range(size) if f"rank{rank}" not in keys]
+    # where none is called by its rank, the training does not use the variable
+    return (
+        f"rank{'s' * (len(lost) > 1)} {listed(lost, 5)}" if 0 < len(lost) < size else ""
+    )
+
+
 def leave_out_idle(traces: Sequence[Trace]) -> None:
     """Empty the traces of processes that took no step, unless no process took one."""
     idle = [trace for trace in traces if fmt.WHOLE_RUN in dict(trace.notes)]
@@ -157,6 +179,8 @@ def crash_of(ended: Ended) -> Ending | None:
             "the kernel killed it or one of its processes because memory ran out",
             "lower the batch size or train.steps, or use a larger machine",
         )
+    if ended.exit_code and (said := said_of_end(ended.tail)):
+        return Ending("killed", *said)
     if ended.signal == signal.SIGKILL:
         return Ending(
             "killed",

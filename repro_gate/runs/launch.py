@@ -236,6 +236,12 @@ def launch(
             umask=variation.umask(request.varied),
             slurm=jobs,
         )
+    if jobs is not None:
+        # What other machines wrote to a network file system is listed late, unless the folder
+        # changes here.
+        with contextlib.suppress(OSError):
+            (folder / "ended").mkdir()
+            (folder / "ended").rmdir()
     watcher.look([])  # what came after the last tick
     traces, problem = _traces(folder, nonce, watcher)
     leave_out_idle(traces)

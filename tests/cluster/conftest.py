@@ -12,12 +12,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from repro_gate.report.document import read_json
 from tests.support.gates import LOOP, ROOT, Gated, command, environment, gate, training
 
 AT = Path("/run/repro-gate-cluster")
@@ -67,7 +68,6 @@ class Site:
 
     place: Path
     scratch: Path
-    nodes: list[str] = field(default_factory=list)
 
     def spec(self, run: str, **more: Any) -> str:
         """A spec of two plain runs, without the cost and without a diagnosis."""
@@ -103,13 +103,20 @@ class Site:
             text=True,
         )
 
-    def queue(self) -> str:
-        """The jobs on its nodes, those that wait for them included."""
-        names = ",".join(self.nodes)
-        listed = slurm("squeue", "--noheader", "--format=%j %T %N %n")
-        return "\n".join(
-            line for line in listed.splitlines() if any(node in line for node in self.nodes)
-        ) or slurm("squeue", "--noheader", f"--nodelist={names}")
+    def read(self, code: int, out: str) -> Gated:
+        """What a gate that was started gave."""
+        report = self.place / "report.json"
+        return Gated(code, read_json(report) if report.exists() else {}, out, "")
+
+    def within(self, job: str, folder: Path) -> Gated:
+        """Gate a folder inside a job."""
+        given = "--scratch", self.scratch
+        return gate(folder, *given, out=self.place, **SLURM, SLURM_JOB_ID=job)
+
+    def queue(self) -> list[str]:
+        """Its jobs, by the folder that they were submitted in."""
+        jobs = slurm("squeue", "--noheader", "--format=%i %j %T %Z").splitlines()
+        return [job for job in jobs if str(self.place) in job]
 
     def processes(self) -> list[str]:
         """What runs of its trainings, on whichever node."""

@@ -40,14 +40,12 @@ for number in range(4):
 
 
 def test_a_training_on_one_node_passes(site: Site) -> None:
-    site.nodes = ["gpu1"]
     gated = site.gate("srun -N1 -w gpu1 python train.py {seed}")
     gated.must(0)
     assert gated.report["runs"][0]["steps"] == 4
 
 
 def test_ranks_on_two_nodes_are_compared(site: Site) -> None:
-    site.nodes = ["gpu1", "gpu2"]
     gated = site.gate(TORCHRUN, OVER_TORCH)
     gated.must(0)
     assert {run["processes"] for run in gated.report["runs"]} == {2}
@@ -55,7 +53,6 @@ def test_ranks_on_two_nodes_are_compared(site: Site) -> None:
 
 
 def test_a_fault_of_one_rank_names_line_and_rank(site: Site) -> None:
-    site.nodes = ["gpu1", "gpu2"]
     gated = site.gate(
         "srun -N2 -w gpu1,gpu2 --ntasks-per-node=1 python train.py",
         FROM_CLOCK,

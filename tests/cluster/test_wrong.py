@@ -1,0 +1,131 @@
+"""What goes wrong on a cluster is one sentence, and never a divergence."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.cluster.conftest import AT, SLURM, Site, slurm, until
+from tests.cluster.test_left import ENDLESS, ON
+from tests.support.gates import LOOP, Gated
+
+SRUN = "srun -N1 -w gpu4 python train.py {seed}"
+
+
+def ended(gate: subprocess.Popen[str], site: Site) -> Gated:
+    """A gate that was started, at its end."""
+    out, _ = gate.communicate(timeout=60)
+    return site.read(gate.returncode, out)
+
+
+@contextmanager
+def busy(*more: str) -> Iterator[None]:
+    """All of the node is somebody else's inside."""
+    command = ["srun", "-N1", "-w", "gpu4", "--exclusive", *more, "sleep", "60"]
+    with subprocess.Popen(command, env={**os.environ, **SLURM}, stderr=subprocess.DEVNULL) as hold:
+        until(lambda: "sleep" in slurm("squeue", "--noheader", "--states=R", "--format=%j"))
+        yield
+        hold.terminate()
+
+
+def running(site: Site) -> subprocess.Popen[str]:
+    """A gate whose training goes on on the node."""
+    gate = site.start("srun -N1 -w gpu4 --no-kill python train.py 1", ON, train=ENDLESS)
+    until(lambda: any("srun" not in line and "train.py" in line for line in site.processes()), 30)
+    return gate
+
+
+def restarted(*before: str) -> None:
+    """The node's daemon, started again by a command that ends in it."""
+    end(AT / "gpu4.pid", signal.SIGTERM)
+    subprocess.run(
+        [*before, "slurmd", "-N", "gpu4"], env={**os.environ, **SLURM}, check=True, timeout=30
+    )
+    until(
+        lambda: slurm("sinfo", "--noheader", "-n", "gpu4", "-p", "train", "--format=%T") == "idle",
+        40,
+    )
+
+
+def end(file: Path, number: signal.Signals) -> None:
+    """Send a signal to the process that a file names, and wait for its end."""
+    with suppress(OSError, ValueError):
+        pid = int(file.read_text())
+        os.kill(pid, number)
+        until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_program_that_a_node_does_not_have(site: Site) -> None:
+    gated = site.gate("srun -N1 -w gpu4 /no/such/python train.py")
+    gated.must(3, "run/not-on-node")
+    assert "gpu4 cannot start /no/such/python" in gated.stdout
+
+
+def test_a_job_that_is_cancelled(site: Site) -> None:
+    gate = running(site)
+    slurm("scancel", "--nodelist=gpu4")
+    # its second run goes on
+    until(lambda: len(site.read(0, "").report) or gate.poll() is None)
+    gate.send_signal(signal.SIGINT)
+    ended(gate, site)
+
+
+def test_waiting_in_the_queue_is_no_time_of_the_run(site: Site) -> None:
+    run = "srun -N1 -w gpu4 --exclusive python train.py 1"
+    with busy():
+        gate = site.start(run, LOOP, train={"timeout": "4s"})
+        with suppress(subprocess.TimeoutExpired):
+            gate.wait(7)
+    gated = ended(gate, site)
+    gated.must(0)
+    assert "Slurm's queue: PENDING (" in gated.stdout
+    assert gated.report["runs"][0]["seconds"] < 4
+
+
+def test_a_queue_that_stays_full(site: Site) -> None:
+    with busy():
+        gated = site.gate("srun -N1 -w gpu4 --immediate=1 python train.py 1")
+    gated.must(3, "run/no-nodes")
+    assert "Requested nodes are busy" in gated.stdout
+
+
+def test_a_job_that_is_preempted(site: Site) -> None:
+    gate = running(site)
+    with busy("-p", "urgent"):
+        pass
+    gate.send_signal(signal.SIGTERM)
+    ended(gate, site)
+
+
+def test_a_node_that_dies(site: Site) -> None:
+    gate = running(site)
+    try:
+        end(AT / "gpu4.pid", signal.SIGKILL)
+        slurm("scontrol", "update", "nodename=gpu4", "state=down", "reason=killed")
+        gated = ended(gate, site)
+        assert gated.exit_code == 3
+        assert "run/node-failed" in gated.reason_ids, gated.said
+    finally:
+        slurm("scontrol", "update", "nodename=gpu4", "state=resume", check=False)
+        restarted()
+
+
+def test_a_scratch_folder_that_is_not_shared(site: Site) -> None:
+    """gpu4 has a file system of its own in its place."""
+    mount = 'mount -t tmpfs none "$0" && exec "$@"'
+    restarted("unshare", "--mount", "sh", "-c", mount, str(site.scratch))
+    try:
+        gated = site.gate(SRUN)
+        gated.must(3, "run/scratch-not-shared")
+        assert "gpu4 does not see the run's folder" in gated.stdout
+        assert "--scratch" in gated.stdout
+        script = site.place / "code" / "train.py"
+        gated = site.gate(f"srun -N2 -w gpu2,gpu4 --chdir=/ python {script} 1")
+        gated.must(3, "run/scratch-not-shared")
+        assert "rank 1 wrote no trace" in gated.stdout
+    finally:
+        restarted()
