@@ -17,6 +17,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -359,6 +360,16 @@ def make_folder(path: Path) -> Path:
     remove_tree(path)
     path.mkdir(mode=0o700, parents=True)
     return path
+
+
+def clock_of(folder: Path) -> float:
+    """Return the time in seconds since 1970 by the clock that stamps the files in a folder: a file
+    server has its own."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        stamp = os.fstat(file.fileno()).st_mtime
+    now = time.time()
+    # the kernel stamps files by a coarser clock
+    return now if abs(now - stamp) < 1 else stamp
 
 
 @contextlib.contextmanager

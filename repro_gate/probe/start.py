@@ -11,10 +11,21 @@ import json
 import os
 import random
 import sys
+import time
 from typing import Any
 
 from ..trace.format import CONFIG_VARIABLE
-from . import audit, children, factors, flags, imports, session, source_line, stress
+from . import (
+    audit,
+    children,
+    factors,
+    facts,
+    flags,
+    imports,
+    session,
+    source_line,
+    stress,
+)
 from .checkout_imports import CheckoutImports
 from .digest import EXTENSION
 from .entropy import Draws
@@ -24,6 +35,10 @@ from .opened import Opened
 from .patch import wrap
 from .shared import PROCESS, put_off_signals
 
+_BEHIND = (
+    "the clock of {1} is {0:.0f} s behind that of the gate or of its scratch folder: "
+    "files that the run wrote may be taken for older ones"
+)
 # seconds that a notebook's kernel has to end, once it was asked to
 _KERNEL_ENDS = 120.0
 
@@ -37,6 +52,8 @@ def start(inject: str) -> None:
     EXTENSION[:] = [config["extension"]]
     current = session.open_session(config)
     random.seed(config["seed"])
+    # before the clock may be varied
+    behind = config["started"] - time.time()
     source_line.start(config["workspace"], config["started"])
     flags.remember(config["variables"])
     files = Opened(config)
@@ -79,6 +96,8 @@ def start(inject: str) -> None:
     wrap(os, "_exit", _close_and_exit)
     put_off_signals()
     current.start()
+    if behind > 1:
+        current.note("clock-behind", _BEHIND.format(behind, facts.BASIC["host"]()))
     with current.own_time():
         checkout.start()
     for item in lines:

@@ -90,6 +90,9 @@ def ending_of(
     if crash and not steps_done and not (trace_problem and "cannot" in trace_problem):
         return crash
     reason, problem, remedy = _untraced(traces, trace_problem, watcher)
+    # `srun` ends well where a node dies
+    if reason and (said := said_of_end(ended.tail)):
+        return Ending("killed", *said)
     if reason:
         outcome = "crashed" if reason == "run/crashed" else "untraced"
         return Ending(outcome, reason, problem, remedy)

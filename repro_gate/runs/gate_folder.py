@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import time
 
 from packaging.utils import canonicalize_name
 
@@ -19,7 +18,7 @@ from repro_gate.checkout.inspection import Checkout, ignored_files
 from repro_gate.checkout.snapshot import MANY, take_snapshot
 from repro_gate.data.declared import data_path, resolve_data
 from repro_gate.errors import UsageError, obeyed
-from repro_gate.files import Unreadable, parse_toml, read_text, remove_tree
+from repro_gate.files import Unreadable, clock_of, parse_toml, read_text, remove_tree
 from repro_gate.runs import arms
 from repro_gate.runs.environment import INJECT, Variables, training_environment
 from repro_gate.runs.workspaces import GateFolder, Original
@@ -88,7 +87,7 @@ def open_gate_folder(
             outer=outer,
             sandbox=sandbox,
             original=original_of(spec, checkout),
-            began=time(),
+            began=clock_of(path),
             tell=tell,
         )
 

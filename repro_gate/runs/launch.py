@@ -14,7 +14,6 @@ import re
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ from repro_gate.compare.traces import alone
 from repro_gate.compare.unrecorded import Left as Unrecorded
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import held
-from repro_gate.files import is_inside, remove_tree
+from repro_gate.files import clock_of, is_inside, remove_tree
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.artifacts import Collected
@@ -311,7 +310,7 @@ def _configure(
         "checkout": checkout and {**asdict(checkout), "root": str(checkout.root)},
         "own": list(map(str, own)),
         "folders": {"home": str(place.home), "tmpdir": str(place.tmp)},
-        "started": time.time(),
+        "started": clock_of(place.run_folder),
         "began": gate.began,
         "observe": request.observe,
         "stress": request.stress,

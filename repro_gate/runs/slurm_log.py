@@ -25,6 +25,9 @@ _REFUSED = (
     + r"(?:srun|salloc|sbatch): error: (?:Unable to allocate resources|Unable to "
     r"create step[^:]*|Batch job submission failed): "
 )
+_UNSEEN = (
+    "the ranks on {node} wrote no trace: it does not see the scratch folder ({what})"
+)
 _FAILED = (
     "see why (`sinfo --list-reasons`, the log of slurmctld), and run the gate again"
 )
@@ -48,9 +51,15 @@ _SENTENCES = tuple(
     (re.compile(pattern), Said(*texts))
     for pattern, *texts in (
         (
+            _START + r"repro-gate: (?P<node>\S+) does not see (?P<what>.+)",
+            NOT_SHARED,
+            _UNSEEN,
+            SHARE,
+        ),
+        (
             _STEP + r"couldn't chdir to `(?P<what>[^']*)'",
             NOT_SHARED,
-            "{node} does not see the run's folder {what}, so its ranks could not train there",
+            _UNSEEN,
             SHARE,
         ),
         (

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.gates import tiered
+from repro_gate.runs.environment import INJECT
+from tests.support.gates import ROOT, tiered
+from tests.support.starting import ran
 from tests.support.tracing import names, trace_script, trained
 
 TRAIN = """
@@ -91,6 +94,23 @@ assert not any("inject" in entry for entry in sys.path)
 """
     files = {"boot/sitecustomize.py": "MINE = True", "train.py": check + LIGHT}
     assert len(trained(trace_script(tmp_path, files, env={"PYTHONPATH": "boot"})).steps) == 2
+
+
+def test_where_the_runs_folder_is_not_seen_a_process_says_so_and_goes_on(tmp_path: Path) -> None:
+    """As on a node of a cluster that does not share it, or in a container."""
+    source = "from repro_gate import record, step\nrecord('loss', 1.0)\nstep()\nprint('done')\n"
+    env = {"PYTHONPATH": f"{INJECT}:{ROOT}", "REPRO_GATE_PROBE": "/none", "SLURMD_NODENAME": "gpu7"}
+    done = ran([sys.executable, "-c", source], env, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert done.stderr == "repro-gate: gpu7 does not see /none\n"
+
+
+def test_a_clock_that_is_behind_the_gates_is_a_note(tmp_path: Path) -> None:
+    source = {"train.py": "from repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"}
+    run = trace_script(tmp_path, source, probe={"started": time.time() + 60})
+    [(name, message)] = run.traces[0].notes
+    assert name == "clock-behind"
+    assert "is 60 s behind" in message
 
 
 WAITS = "import time, torch\ntime.sleep(2)  # long enough to be seen from outside\n"

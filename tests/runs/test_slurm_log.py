@@ -11,11 +11,19 @@ from repro_gate.runs.slurm_log import said_of_end
 LOGS = {
     "scratch that is not shared": (
         "run/scratch-not-shared",
-        "gpu2 does not see the run's folder /scratch/run/code",
+        "the ranks on gpu2 wrote no trace: it does not see the scratch folder (/scratch/run/code)",
         [
             "slurmstepd-gpu2: error: couldn't chdir to `/scratch/run/code': No such file or directory: going to /tmp instead",
             "slurmstepd-gpu2: error: execve(): python: No such file or directory",
             "srun: error: gpu2: task 1: Exited with exit code 2",
+        ],
+    ),
+    "a rank that is not traced": (
+        "run/scratch-not-shared",
+        "the ranks on gpu4 wrote no trace: it does not see the scratch folder (/s/run/probe.json)",
+        [
+            "slurmstepd-gpu4: error: Unable to create TMPDIR [/s/run/tmp]: No such file or directory",
+            "repro-gate: gpu4 does not see /s/run/probe.json",
         ],
     ),
     "no such program": (

@@ -9,7 +9,12 @@ def _start() -> None:
 
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    if "REPRO_GATE_PROBE" in os.environ and "_repro_gate" not in sys.modules:
+    config = os.environ.get("REPRO_GATE_PROBE", "")
+    if config and not os.path.exists(config):
+        # another machine, or a container, that does not share the run's folder
+        node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+        sys.stderr.write("repro-gate: %s does not see %s\n" % (node, config))
+    elif config and "_repro_gate" not in sys.modules:
         import types
 
         package = types.ModuleType(
