@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import for_log
@@ -30,23 +31,23 @@ _SUBMITS = re.compile(rb"(?<![\w.-])(?:srun|sbatch|salloc)(?![\w.-])")
 _SCRIPT_BYTES = 1 << 16
 _QUEUED = "queued and waiting for resources"
 _ALLOCATED = "has been allocated resources"
-_ASKED_EVERY = (
-    1.0,
-    30.0,
-)  # seconds between two questions to the queue, at first and later
-_ANSWERS_WITHIN = 20.0
-_ENDS_WITHIN = 90.0
-# It reads the process group of the command, and `ended` if that has ended by itself. Of the rest
-# of the group it asks first, since `srun` ends its tasks on SIGTERM only, those of a job that the
-# gate itself is part of too. Then it cancels by name what is still in the queue.
+_ASKED_EVERY = 5.0  # seconds between two questions to the queue
+_WITHIN = 30.0  # seconds in which Slurm answers
+# A program's arguments and its environment.
+Started: TypeAlias = tuple[list[str], dict[str, str]]
+# It reads how to ask the queue and to cancel, the process group of the command, and at the end one
+# more line if the command has ended by itself. Else the group gets SIGTERM first, on which `srun`
+# ends its tasks, those of a job that the gate itself is part of too; while it starts them it may
+# miss one. What is still in the queue then is cancelled by name.
 _END = """
 import json, os, signal, subprocess, sys, time
-queue, cancel, within = json.loads(sys.argv[1])
-group, _, ended = sys.stdin.read().partition(" ")
+queue, cancel, group, *ended = map(json.loads, sys.stdin.read().splitlines())
 def answer(command):
     try:
         argv, env = command
-        done = subprocess.run(argv, env=env, stdin=-3, capture_output=True, timeout=within)
+        done = subprocess.run(
+            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=30
+        )
     except (OSError, subprocess.TimeoutExpired):
         return b"?"
     return b"?" if done.returncode else done.stdout.strip()
@@ -57,19 +58,19 @@ def lives():
                 state, _, its = file.read().rpartition(")")[2].split()[:3]
         except OSError:
             continue
-        if its == group and state not in "ZX":
+        if int(its) == group and state not in "ZX":
             return True
     return False
 def send(number):
     try:
-        os.killpg(int(group), number)
+        os.killpg(group, number)
     except OSError:
         pass
-if group and not ended:
-    send(signal.SIGTERM)
+if not ended:
     until = time.monotonic() + 8
     while lives() and time.monotonic() < until:
-        time.sleep(0.05)
+        send(signal.SIGTERM)
+        time.sleep(0.2)
     send(signal.SIGKILL)
 until = time.monotonic() + 45
 while (left := answer(queue)) and time.monotonic() < until:
@@ -80,84 +81,67 @@ sys.exit(bool(left))
 
 
 class Slurm:
-    """The jobs that one command submits, while it runs."""
+    """The jobs that one command submits, while it runs. `queue` lists them, `cancel` ends them."""
 
     def __init__(
-        self,
-        programs: Sequence[str],
-        environment: Mapping[str, str],
-        sandbox: Sandbox,
-        tell: Callable[[str], None],
+        self, queue: Started, cancel: Started, tell: Callable[[str], None]
     ) -> None:
-        queue, cancel = programs
-        asked = [queue, "--noheader", f"--name={JOB_NAME}", "--format=%T (%r)"]
-        self._queue = started_as(sandbox, asked, environment)
-        cancelled = started_as(sandbox, [cancel, f"--name={JOB_NAME}"], environment)
-        request = json.dumps([self._queue, cancelled, _ANSWERS_WITHIN])
+        self._queue = queue
+        self._cancel = cancel
         self._tell = tell
         self._state = ""
-        self._every, self._longest = _ASKED_EVERY
-        self._next = 0.0
         self._looked = time.monotonic()
-        self._waited = 0.0
+        self._asked = self._waited = 0.0
         self._ender = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _END, request],
+            [sys.executable, "-I", "-S", "-c", _END],
             env={},
             cwd="/",
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            bufsize=0,
         )
 
     def follow(self, group: int) -> None:
         """Name the process group that is to be ended with the gate."""
-        assert self._ender.stdin is not None
-        self._ender.stdin.write(str(group).encode())
-        self._ender.stdin.flush()
+        if self._ender.stdin is not None:
+            lines = map(json.dumps, (self._queue, self._cancel, group))
+            self._ender.stdin.write("\n".join(lines).encode())
 
     def waited(self, log: Callable[[], str]) -> float:
         """Return the seconds that the command has waited in the queue so far, by its log and by the
         queue itself. Called a few times a second."""
         now = time.monotonic()
-        if self._is_pending(log(), now):
-            self._waited += now - self._looked
+        text = log()
+        if text.rfind(_QUEUED) > text.rfind(_ALLOCATED):
+            if now - self._asked > _ASKED_EVERY:
+                self._asked = now
+                self._ask()
+            if self._state.startswith("PENDING"):
+                self._waited += now - self._looked
         self._looked = now
         return self._waited
 
-    def _is_pending(self, log: str, now: float) -> bool:
-        """Return whether the job waits; tell its state where that is new."""
-        if log.rfind(_QUEUED) <= log.rfind(_ALLOCATED):
-            return False
-        if now >= self._next:
-            self._every = min(2 * self._every, self._longest)
-            self._next = now + self._every
-            argv, environment = self._queue
-            before = self._state
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                answer = subprocess.run(
-                    argv,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=_ANSWERS_WITHIN,
-                    check=False,
-                )
-                self._state = answer.stdout.decode("utf-8", "replace").strip()[:200]
-            if self._state not in ("", before):
-                self._tell(f"Slurm's queue: {for_log(self._state)}")
-        return self._state.startswith("PENDING")
+    def _ask(self) -> None:
+        """Ask the queue, and tell the state of the job where it is new."""
+        argv, environment = self._queue
+        before = self._state
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(
+                argv, env=environment, capture_output=True, timeout=_WITHIN, check=False
+            )
+            self._state = done.stdout.decode("utf-8", "replace").strip()[:200]
+        if self._state not in ("", before):
+            self._tell(f"Slurm's queue: {for_log(self._state)}")
 
     def end(self, *, by_itself: bool) -> None:
         """End what is left of the jobs; `by_itself`: the command has ended. Raise Inconclusive
         where a job stays."""
-        left = True
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            self._ender.communicate(b" ended" * by_itself, timeout=_ENDS_WITHIN)
-            left = self._ender.returncode != 0
-        if left:
-            self._ender.kill()
-            self._ender.wait()
+            self._ender.communicate(b"\n1" * by_itself, timeout=3 * _WITHIN)
+        self._ender.kill()
+        if self._ender.wait():
             raise Inconclusive(
                 f"the run's job {JOB_NAME} cannot be ended: it is still in Slurm's queue, or Slurm "
                 "does not answer",
@@ -182,10 +166,17 @@ def slurm(
 ) -> Slurm | None:
     """Name the jobs of a command in its environment, and return what follows them; None where there
     is no Slurm."""
-    path = environment["PATH"]
-    programs = [shutil.which(name, path=path) for name in ("squeue", "scancel")]
-    found = list(filter(None, programs))
-    if len(found) < len(programs):
+    queue, cancel = (
+        shutil.which(name, path=environment["PATH"]) for name in ("squeue", "scancel")
+    )
+    if not queue or not cancel:
         return None
     environment |= dict.fromkeys(("SLURM_JOB_NAME", "SBATCH_JOB_NAME"), JOB_NAME)
-    return Slurm(found, environment, sandbox, tell)
+    name = f"--name={JOB_NAME}"
+    return Slurm(
+        started_as(
+            sandbox, [queue, name, "--noheader", "--format=%T (%r)"], environment
+        ),
+        started_as(sandbox, [cancel, name], environment),
+        tell,
+    )

@@ -25,11 +25,11 @@ def ended(gate: subprocess.Popen[str], site: Site) -> Gated:
 @contextmanager
 def busy(*more: str) -> Iterator[None]:
     """All of the node is somebody else's inside."""
-    command = ["srun", "-N1", "-w", "gpu4", "--exclusive", *more, "sleep", "60"]
-    with subprocess.Popen(command, env={**os.environ, **SLURM}, stderr=subprocess.DEVNULL) as hold:
-        until(lambda: "sleep" in slurm("squeue", "--noheader", "--states=R", "--format=%j"))
+    job = ["srun", "-N1", "-w", "gpu4", "--exclusive", "-J", "somebody-elses", *more, "sleep", "60"]
+    with subprocess.Popen(job, env={**os.environ, **SLURM}, stderr=subprocess.DEVNULL):
+        until(lambda: slurm("squeue", "--noheader", "--states=R", "--name=somebody-elses"))
         yield
-        hold.terminate()
+        slurm("scancel", "--name=somebody-elses")
 
 
 def running(site: Site) -> subprocess.Popen[str]:
