@@ -32,6 +32,7 @@ WRITES = {
     ("move-major.yml", "move"): {"contents"},
     ("pull-request.yml", "repro-gate"): {"pull-requests"},
     ("native.yml", "comment"): {"pull-requests"},
+    ("slurm.yml", "comment"): {"pull-requests"},
     ("gpu-matrix.yml", "comment"): {"pull-requests"},
     ("fork-safe-comment.yml", "comment"): {"pull-requests"},
     ("nightly-baseline.yml", "propose"): {"contents", "pull-requests"},

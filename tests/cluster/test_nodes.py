@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
+import json
 
-from tests.cluster.conftest import Site
+from repro_gate.spec.loader import load_spec
+from tests.cluster.conftest import SLURM, Site
+from tests.support.gates import ROOT, gate
 
-TORCHRUN = (
-    "srun -N2 -w gpu1,gpu2 --ntasks-per-node=1 torchrun --nnodes 2 --nproc-per-node 1 "
-    "--rdzv-backend c10d --rdzv-endpoint localhost:29517 train.py"
-)
-OVER_TORCH = textwrap.dedent("""
-    import time
-    import torch
-    import torch.distributed as dist
-    dist.init_process_group("gloo")
-    torch.manual_seed(dist.get_rank())
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(4):
-        loss = model(torch.randn(4, 8)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    dist.destroy_process_group()
-""")
+EXAMPLE = ROOT / "examples/slurm"
+# No name of a node leads anywhere on this host.
+HEAD = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
 # without torch, which takes four seconds to start: rank 1 draws from the clock
 FROM_CLOCK = """
 import os, time
@@ -46,7 +32,18 @@ def test_a_training_on_one_node_passes(site: Site) -> None:
 
 
 def test_ranks_on_two_nodes_are_compared(site: Site) -> None:
-    gated = site.gate(TORCHRUN, OVER_TORCH)
+    """The example, by torchrun."""
+    run = load_spec(EXAMPLE).train.run or ""
+    assert HEAD in run
+    run = run.replace(HEAD, "localhost:29517").replace("--nodes=2", "--nodes=2 -w gpu1,gpu2")
+    keys = {
+        "train.run": json.dumps(run),
+        "train.steps": "4",
+        "train.env.CLUSTER_TEST": str(site.place),
+        "robustness.vary": "false",
+    }
+    settings = [part for item in keys.items() for part in ("--set", "=".join(item))]
+    gated = gate(EXAMPLE, *settings, "--scratch", site.scratch, out=site.place, **SLURM)
     gated.must(0)
     assert {run["processes"] for run in gated.report["runs"]} == {2}
     assert gated.check("hardware/same")["status"] == "pass"

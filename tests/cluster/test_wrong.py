@@ -53,11 +53,12 @@ def restarted(*before: str) -> None:
 
 
 def killed(title: str) -> None:
-    """Kill what runs on nodes under a title."""
+    """Kill what runs on nodes under a title, and no training of another test."""
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             line = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if title in line and "srun" not in line:
+            is_ours = "slurmstepd" in line or b"SLURM_JOB_ID=" in (place / "environ").read_bytes()
+            if title in line and "srun" not in line and is_ours:
                 os.kill(int(place.name), signal.SIGKILL)
 
 
@@ -86,13 +87,13 @@ def test_a_job_that_is_cancelled(site: Site) -> None:
 def test_waiting_in_the_queue_is_no_time_of_the_run(site: Site) -> None:
     run = "srun -N1 -w gpu4 --exclusive python train.py 1"
     with busy():
-        gate = site.start(run, LOOP, train={"timeout": "4s"})
+        gate = site.start(run, LOOP, train={"timeout": "3s"})
         with suppress(subprocess.TimeoutExpired):
-            gate.wait(7)
+            gate.wait(5)
     gated = ended(gate, site)
     gated.must(0)
     assert "Slurm's queue: PENDING (" in gated.stdout
-    assert gated.report["runs"][0]["seconds"] < 4
+    assert gated.report["runs"][0]["seconds"] < 3
 
 
 def test_a_queue_that_stays_full(site: Site) -> None:

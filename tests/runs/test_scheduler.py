@@ -1,0 +1,115 @@
+"""What a run under Slurm does, with programs in the place of Slurm's; `tests/cluster` has a real
+one."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from repro_gate.errors import Inconclusive
+from repro_gate.runs import scheduler
+from repro_gate.runs.process import Ended, supervise
+from repro_gate.runs.scheduler import JOB_NAME, slurm, submits
+from tests.support.starting import SAME
+
+# It lists a job as long as nobody has cancelled it.
+QUEUE = '[ -e "$0.cancelled" ] || cat "$0.state" 2>/dev/null || true\n'
+CANCEL = 'touch "${0%scancel}squeue.cancelled"; echo "$@" >"$0.arguments"\n'
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder with a `squeue` that lists what `squeue.state` holds, and a `scancel`."""
+    for name, text in (("squeue", QUEUE), ("scancel", CANCEL)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+def run(programs: Path, source: str, timeout: float = 30.0) -> tuple[Ended, list[str]]:
+    """How a command ended that submits jobs, and what a person was told meanwhile."""
+    told = list[str]()
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    jobs = slurm(environment, SAME, told.append)
+    command = ["/bin/sh", "-c", textwrap.dedent(source)]
+    ended = supervise(command, cwd=programs, env=environment, timeout=timeout, slurm=jobs)
+    return ended, told
+
+
+@pytest.mark.parametrize(
+    ("command", "is_one"),
+    [
+        ("srun -N2 python train.py", True),
+        ("exec /opt/slurm/bin/srun python train.py", True),
+        ("sbatch --wait job.sh", True),
+        ("bash launch.sh 42", True),
+        ("python train.py --run srunner", False),
+        ("python my-srun.py", False),
+        ("python none.py", False),
+    ],
+)
+def test_a_command_that_asks_slurm_for_nodes_is_known(
+    command: str, is_one: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "launch.sh").write_text("set -e\nsrun -N2 python train.py --seed $1\n")
+    (tmp_path / "train.py").write_text("print('srunning')")
+    assert submits(command, tmp_path) == is_one
+
+
+def test_a_job_has_the_runs_name_and_what_is_in_the_queue_is_cancelled(programs: Path) -> None:
+    (programs / "squeue.state").write_text("RUNNING (None)\n")
+    ended, told = run(programs, "echo $SLURM_JOB_NAME $SBATCH_JOB_NAME")
+    assert (ended.exit_code, ended.tail) == (0, (f"{JOB_NAME} {JOB_NAME}",))
+    assert (programs / "scancel.arguments").read_text() == f"--name={JOB_NAME}\n"
+    assert told == []
+
+
+def test_nothing_is_cancelled_where_nothing_is_in_the_queue(programs: Path) -> None:
+    run(programs, "true")
+    assert not (programs / "scancel.arguments").exists()
+
+
+def test_a_command_that_is_ended_gets_a_signal_that_srun_obeys(programs: Path) -> None:
+    ended, _ = run(programs, "trap 'echo asked; exit 7' TERM; sleep 30 & wait", timeout=0.5)
+    assert ended.timed_out
+    assert ended.tail == ("asked",)
+
+
+def test_seconds_in_the_queue_are_not_counted(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "_ASKED_EVERY", 0.1)
+    (programs / "squeue.state").write_text("PENDING (Resources)\n")
+    source = """
+        echo 'srun: job 7 queued and waiting for resources'
+        sleep 1.5
+        rm squeue.state
+        echo 'srun: job 7 has been allocated resources'
+    """
+    ended, told = run(programs, source, timeout=1.0)
+    assert not ended.timed_out
+    assert ended.seconds < 1.0
+    assert told == ["Slurm's queue: PENDING (Resources)"]
+
+
+def test_a_log_that_the_queue_does_not_confirm_puts_nothing_off(programs: Path) -> None:
+    source = "echo 'srun: job 7 queued and waiting for resources'; exec sleep 30"
+    assert run(programs, source, timeout=1.0)[0].timed_out
+
+
+def test_a_job_that_stays_is_named(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "_END", scheduler._END.replace("+ 45", "+ 0.3"))
+    (programs / "scancel").write_text("#!/bin/sh\nexit 1\n")
+    (programs / "squeue.state").write_text("RUNNING (None)\n")
+    with pytest.raises(Inconclusive, match=JOB_NAME) as caught:
+        run(programs, "true")
+    assert caught.value.reason_id == "run/job-left"
+
+
+def test_where_there_is_no_slurm_nothing_is_named(tmp_path: Path) -> None:
+    environment = {"PATH": str(tmp_path)}
+    assert slurm(environment, SAME, print) is None
+    assert environment == {"PATH": str(tmp_path)}
