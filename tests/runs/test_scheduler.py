@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,29 +15,39 @@ from repro_gate.errors import Inconclusive
 from repro_gate.runs import scheduler
 from repro_gate.runs.process import Ended, supervise
 from repro_gate.runs.scheduler import JOB_NAME, slurm, submits
-from tests.support.starting import SAME
+from repro_gate.sandbox.identity import Sandbox
+from tests.support.starting import OTHER, SAME, needs_own_user, open_folder
 
 # It lists a job as long as nobody has cancelled it.
 QUEUE = '[ -e "$0.cancelled" ] || cat "$0.state" 2>/dev/null || true\n'
-CANCEL = 'touch "${0%scancel}squeue.cancelled"; echo "$@" >"$0.arguments"\n'
+CANCEL = 'touch "${0%scancel}squeue.cancelled"; echo "$@" >"$0.arguments"; id -u >"$0.user"\n'
 
 
 @pytest.fixture
-def programs(tmp_path: Path) -> Path:
+def programs() -> Iterator[Path]:
     """A folder with a `squeue` that lists what `squeue.state` holds, and a `scancel`."""
-    for name, text in (("squeue", QUEUE), ("scancel", CANCEL)):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
-        (tmp_path / name).chmod(0o755)
-    return tmp_path
+    with open_folder() as folder:
+        for name, text in (("squeue", QUEUE), ("scancel", CANCEL)):
+            (folder / name).write_text(f"#!/bin/sh\n{text}")
+            (folder / name).chmod(0o755)
+        yield folder
 
 
-def run(programs: Path, source: str, timeout: float = 30.0) -> tuple[Ended, list[str]]:
+def run(
+    programs: Path, source: str, timeout: float = 30.0, sandbox: Sandbox = SAME
+) -> tuple[Ended, list[str]]:
     """How a command ended that submits jobs, and what a person was told meanwhile."""
     told = list[str]()
     environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
-    jobs = slurm(environment, SAME, told.append)
+    jobs = slurm(environment, sandbox, told.append)
     command = ["/bin/sh", "-c", textwrap.dedent(source)]
-    ended = supervise(command, cwd=programs, env=environment, timeout=timeout, slurm=jobs)
+    given: dict[str, Any] = {
+        "env": environment,
+        "timeout": timeout,
+        "sandbox": sandbox,
+        "slurm": jobs,
+    }
+    ended = supervise(command, cwd=programs, **given)
     return ended, told
 
 
@@ -65,6 +77,15 @@ def test_a_job_has_the_runs_name_and_what_is_in_the_queue_is_cancelled(programs:
     assert (ended.exit_code, ended.tail) == (0, (f"{JOB_NAME} {JOB_NAME}",))
     assert (programs / "scancel.arguments").read_text() == f"--name={JOB_NAME}\n"
     assert told == []
+
+
+@needs_own_user
+def test_it_is_cancelled_by_the_trainings_own_user(programs: Path) -> None:
+    programs.chmod(0o777)
+    (programs / "squeue.state").write_text("RUNNING (None)\n")
+    (programs / "squeue.state").chmod(0o644)
+    run(programs, "true", sandbox=OTHER)
+    assert (programs / "scancel.user").read_text() == f"{OTHER.uid}\n"
 
 
 def test_nothing_is_cancelled_where_nothing_is_in_the_queue(programs: Path) -> None:
