@@ -17,7 +17,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -362,14 +361,11 @@ def make_folder(path: Path) -> Path:
     return path
 
 
-def clock_of(folder: Path) -> float:
-    """Return the time in seconds since 1970 by the clock that stamps the files in a folder: a file
-    server has its own."""
-    with tempfile.TemporaryFile(dir=folder) as file:
-        stamp = os.fstat(file.fileno()).st_mtime
-    now = time.time()
-    # the kernel stamps files by a coarser clock
-    return now if abs(now - stamp) < 1 else stamp
+def list_anew(folder: Path) -> None:
+    """Have a folder listed as other machines left it: a network file system lists what they wrote
+    late, unless the folder changes here. Do nothing where it cannot."""
+    with contextlib.suppress(OSError):
+        os.rmdir(tempfile.mkdtemp(dir=folder))
 
 
 @contextlib.contextmanager

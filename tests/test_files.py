@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from repro_gate.errors import Inconclusive
 from repro_gate.files import (
     Unreadable,
-    clock_of,
     copy_file,
     is_inside,
     parse_toml,
@@ -50,15 +48,6 @@ def test_a_hostile_tree_or_link_is_removed_and_nothing_else(tmp_path: Path) -> N
     assert tree(tmp_path) == ["kept/file", "real/file"]
     with pytest.raises(Inconclusive, match="cannot remove /proc/self/fdinfo"):
         remove_tree(Path("/proc/self/fdinfo"))
-
-
-def test_a_file_servers_clock_counts_where_it_is_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stamp = os.stat(tmp_path).st_mtime
-    assert abs(clock_of(tmp_path) - time.time()) < 1
-    monkeypatch.setattr(time, "time", lambda: stamp + 3600)
-    assert clock_of(tmp_path) < stamp + 60
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -7,12 +7,11 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from time import monotonic
+from time import monotonic, time
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.errors import UsageError, obeyed
-from repro_gate.files import clock_of
 from repro_gate.gate.base_policy import EffectivePolicy, effective_policy
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, look, preflight
@@ -113,4 +112,4 @@ def gate_folder(job: Job) -> Iterator[GateFolder]:
         ) as outer,
         obeyed(),
     ):
-        yield replace(folder, outer=outer, began=clock_of(folder.path))
+        yield replace(folder, outer=outer, began=time())

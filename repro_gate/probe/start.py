@@ -36,7 +36,7 @@ from .patch import wrap
 from .shared import PROCESS, put_off_signals
 
 _BEHIND = (
-    "the clock of {1} is {0:.0f} s behind that of the gate or of its scratch folder: "
+    "the clock of {1} is {0:.0f} s behind that of the gate's machine: "
     "files that the run wrote may be taken for older ones"
 )
 # seconds that a notebook's kernel has to end, once it was asked to

@@ -26,7 +26,7 @@ from repro_gate.trace.notebook import place
 _SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _NUMBER = re.compile(r"\d{1,5}")
 _LOST = (
-    "{} wrote no trace, although another rank knows of it: its node may not see the scratch "
+    "of rank {} there is no trace, though other ranks know of it: its node may not see the scratch "
     "folder, or trains with another Python than the gate's `python`"
 )
 PREEMPTED = "preempted"  # why a leg of a resumed training was ended
@@ -151,16 +151,14 @@ def _untraced(
 
 
 def _lost_ranks(traces: Sequence[Trace]) -> str:
-    """Return the ranks of which no trace came, by the numbers of ranks that the others know of;
-    empty if there are none."""
+    """Return the numbers of the ranks of which no trace came, though the others know how many there
+    are; empty if there are none."""
     keys = {trace.key.partition("/")[0] for trace in traces}
     sizes = [trace.variables.get(name, "") for trace in traces for name in _SIZES]
     size = max((int(text) for text in sizes if _NUMBER.fullmatch(text)), default=0)
     lost = [str(rank) for rank in range(size) if f"rank{rank}" not in keys]
     # where none is called by its rank, the training does not use the variable
-    return (
-        f"rank{'s' * (len(lost) > 1)} {listed(lost, 5)}" if 0 < len(lost) < size else ""
-    )
+    return listed(lost, 5) if 0 < len(lost) < size else ""
 
 
 def leave_out_idle(traces: Sequence[Trace]) -> None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import time
 
 from packaging.utils import canonicalize_name
 
@@ -18,7 +18,7 @@ from repro_gate.checkout.inspection import Checkout, ignored_files
 from repro_gate.checkout.snapshot import MANY, take_snapshot
 from repro_gate.data.declared import data_path, resolve_data
 from repro_gate.errors import UsageError, obeyed
-from repro_gate.files import Unreadable, clock_of, parse_toml, read_text, remove_tree
+from repro_gate.files import Unreadable, is_inside, parse_toml, read_text, remove_tree
 from repro_gate.runs import arms
 from repro_gate.runs.environment import INJECT, Variables, training_environment
 from repro_gate.runs.workspaces import GateFolder, Original
@@ -87,7 +87,7 @@ def open_gate_folder(
             outer=outer,
             sandbox=sandbox,
             original=original_of(spec, checkout),
-            began=clock_of(path),
+            began=time(),
             tell=tell,
         )
 
@@ -102,10 +102,12 @@ def _scratch(spec: Spec, checkout: Checkout, sandbox: Sandbox) -> Path | None:
     why = ""
     if not folder.is_dir():
         why = "is not a folder that exists"
-    elif folder.is_relative_to(os.path.realpath(checkout.root)):
+    elif is_inside(folder, checkout.root):
         why = "lies in the checkout, of which each run gets a copy"
     elif sandbox.own_user and any(
-        _may_replace(sandbox, place) for place in (folder, *folder.parents)
+        # Everybody may replace what others have there, or its owner is the training.
+        state.st_mode & 0o1002 == 0o002 or state.st_uid == sandbox.uid
+        for state in map(os.stat, (folder, *folder.parents))
     ):
         why = "can be written to by the training"
     if why:
@@ -115,13 +117,6 @@ def _scratch(spec: Spec, checkout: Checkout, sandbox: Sandbox) -> Path | None:
             reason_id="usage/scratch",
         )
     return folder
-
-
-def _may_replace(sandbox: Sandbox, folder: Path) -> bool:
-    """Return whether the training's user may replace what others have in a folder."""
-    state = folder.stat()
-    is_open = bool(state.st_mode & stat.S_IWOTH) and not state.st_mode & stat.S_ISVTX
-    return is_open or state.st_uid == sandbox.uid
 
 
 def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:

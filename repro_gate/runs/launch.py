@@ -14,7 +14,9 @@ import re
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from repro_gate.compare.traces import alone
 from repro_gate.compare.unrecorded import Left as Unrecorded
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import held
-from repro_gate.files import clock_of, is_inside, remove_tree
+from repro_gate.files import is_inside, list_anew, remove_tree
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.artifacts import Collected
@@ -221,10 +223,8 @@ def launch(
         }
     if request.fixed_addresses:
         command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
-    with contextlib.ExitStack() as beside:
-        if request.stress:
-            beside.enter_context(load())
-        jobs = slurm(environment, gate.sandbox, gate.tell) if is_submitted else None
+    jobs = slurm(environment, gate.sandbox, gate.tell) if is_submitted else None
+    with load() if request.stress else nullcontext():
         ended = supervise(
             command,
             cwd=place.cwd,
@@ -236,11 +236,7 @@ def launch(
             slurm=jobs,
         )
     if jobs is not None:
-        # What other machines wrote to a network file system is listed late, unless the folder
-        # changes here.
-        with contextlib.suppress(OSError):
-            (folder / "ended").mkdir()
-            (folder / "ended").rmdir()
+        list_anew(folder)
     watcher.look([])  # what came after the last tick
     traces, problem = _traces(folder, nonce, watcher)
     leave_out_idle(traces)
@@ -310,7 +306,7 @@ def _configure(
         "checkout": checkout and {**asdict(checkout), "root": str(checkout.root)},
         "own": list(map(str, own)),
         "folders": {"home": str(place.home), "tmpdir": str(place.tmp)},
-        "started": clock_of(place.run_folder),
+        "started": time.time(),
         "began": gate.began,
         "observe": request.observe,
         "stress": request.stress,

@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -106,7 +105,6 @@ def supervise(
     stopped = ""
     timed_out = False
     output = None
-    waited: Callable[[], float] = float  # in a queue: no seconds
     with held():
         process = subprocess.Popen(
             command,
@@ -118,25 +116,19 @@ def supervise(
             start_new_session=True,
             umask=umask,
         )
-        tree = _Tree(process, before)
+        tree = _Tree(process, before, slurm)
         try:
             output = _Tail(process)
-            if slurm is not None:
-                slurm.follow(process.pid)
-                waited = partial(slurm.waited, output.text)
             with obeyed():
-                stopped, timed_out = _watch(tree, began + timeout, tick, waited)
+                stopped, timed_out = _watch(tree, began + timeout, tick, output.text)
         finally:
-            seconds = time.monotonic() - began - waited()
-            at_once = bool(stopped or timed_out or process.poll() is None)
+            seconds = time.monotonic() - began - tree.waited
             try:
-                if slurm is not None:
-                    slurm.end(by_itself=not at_once)
+                left = tree.end(
+                    at_once=bool(stopped or timed_out or process.poll() is None)
+                )
             finally:
-                try:
-                    left = tree.end(at_once=at_once)
-                finally:
-                    end_all(sandbox)
+                end_all(sandbox)
                 # This closes the pipe, so it is needed on an exception too.
                 tail = () if output is None else output.lines()
     code = process.returncode
@@ -160,7 +152,7 @@ def supervise(
 
 
 def _watch(
-    tree: _Tree, deadline: float, tick: Look, waited: Callable[[], float]
+    tree: _Tree, deadline: float, tick: Look, log: Callable[[], str]
 ) -> tuple[str, bool]:
     """Return the watcher's reason for ending the command, if it did, and whether the timeout was
     reached, which seconds in a queue put off."""
@@ -176,15 +168,24 @@ def _watch(
         reason = tick(alive)
         if reason:
             return reason, False
-        if time.monotonic() > deadline + waited():
+        if tree.slurm is not None:
+            tree.waited = tree.slurm.waited(log())
+        if time.monotonic() > deadline + tree.waited:
             return "", True
 
 
 class _Tree:
-    """A command and all its descendants; `before` are the children that the gate already had."""
+    """A command and all its descendants, and the jobs that it submits; `before` are the children
+    that the gate already had."""
 
-    def __init__(self, process: subprocess.Popen[bytes], before: set[int]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], before: set[int], slurm: Slurm | None
+    ) -> None:
         self.process = process
+        self.slurm = slurm
+        self.waited = 0.0  # seconds in a queue
+        if slurm is not None:
+            slurm.follow(process.pid)
         self.before = before
         self.known = dict[int, psutil.Process]()
 
@@ -214,8 +215,16 @@ class _Tree:
         ]
 
     def end(self, *, at_once: bool) -> int:
-        """Kill the remaining processes until none is left. Return how many processes a finished
-        command had left running."""
+        """End the jobs, then kill the remaining processes until none is left. Return how many
+        processes a finished command had left running."""
+        try:
+            if self.slurm is not None:
+                self.slurm.end(by_itself=not at_once)
+        finally:
+            left = self._kill(at_once)
+        return left
+
+    def _kill(self, at_once: bool) -> int:
         deadline = time.monotonic() + (0.0 if at_once else GRACE)
         while not is_waiting() and time.monotonic() < deadline and self.alive():
             time.sleep(0.02)

@@ -100,21 +100,22 @@ class Slurm:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            bufsize=0,
         )
 
     def follow(self, group: int) -> None:
         """Name the process group that is to be ended with the gate."""
-        if self._ender.stdin is not None:
+        pipe = self._ender.stdin
+        if pipe is not None:
             lines = map(json.dumps, (self._queue, self._cancel, group))
-            self._ender.stdin.write("\n".join(lines).encode())
+            with contextlib.suppress(OSError):
+                pipe.write("\n".join(lines).encode())
+                pipe.flush()
 
-    def waited(self, log: Callable[[], str]) -> float:
+    def waited(self, log: str) -> float:
         """Return the seconds that the command has waited in the queue so far, by its log and by the
         queue itself. Called a few times a second."""
         now = time.monotonic()
-        text = log()
-        if text.rfind(_QUEUED) > text.rfind(_ALLOCATED):
+        if log.rfind(_QUEUED) > log.rfind(_ALLOCATED):
             if now - self._asked > _ASKED_EVERY:
                 self._asked = now
                 self._ask()

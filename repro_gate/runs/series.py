@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from pathlib import Path
 from repro_gate.compare.unrecorded import Left
 from repro_gate.data.declared import changed_data, read_data_state
 from repro_gate.errors import Inconclusive
-from repro_gate.files import clock_of, closing, is_below, remove_tree
+from repro_gate.files import closing, is_below, remove_tree
 from repro_gate.machine import other_gpu_processes
 from repro_gate.runs import variation
 from repro_gate.runs.artifacts import collect
@@ -90,7 +91,7 @@ def run(
         if request.goes_on
         else fresh_workspace(spec, folder, request.varied)
     )
-    began = clock_of(folder.path)
+    began = time.time()
     with _followed(workspace.cwd / request.checkpoint, folder) as was_written_over:
         result = launch(spec, request, folder, workspace, tick)
         if spec.resume is not None and (request.goes_on or result.outcome == PREEMPTED):
