@@ -118,15 +118,20 @@ class Site:
         jobs = slurm("squeue", "--noheader", "--format=%i %j %T %Z").splitlines()
         return [job for job in jobs if str(self.place) in job]
 
-    def processes(self) -> list[str]:
-        """What runs of its trainings, on whichever node."""
+    def running(self) -> dict[int, str]:
+        """What runs of its trainings, on whichever node: command lines by their ids."""
         mark = f"CLUSTER_TEST={self.place}".encode()
-        found = []
+        found = {}
         for place in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if mark in (place / "environ").read_bytes().split(b"\0"):
-                    found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                    line = (place / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(place.name)] = line.decode()
         return found
+
+    def processes(self) -> list[str]:
+        """Their command lines."""
+        return [*self.running().values()]
 
     def left(self) -> list[Any]:
         """What is left of it."""

@@ -52,16 +52,6 @@ def restarted(*before: str) -> None:
     )
 
 
-def killed(title: str) -> None:
-    """Kill what runs on nodes under a title, and no training of another test."""
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            line = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            is_ours = "slurmstepd" in line or b"SLURM_JOB_ID=" in (place / "environ").read_bytes()
-            if title in line and "srun" not in line and is_ours:
-                os.kill(int(place.name), signal.SIGKILL)
-
-
 def end(file: Path, number: signal.Signals) -> None:
     """Send a signal to the process that a file names, and wait for its end."""
     with suppress(OSError, ValueError):
@@ -115,8 +105,11 @@ def test_a_node_that_dies(site: Site) -> None:
     try:
         job = site.queue()[0].split()[0]
         end(AT / "gpu4.pid", signal.SIGKILL)
-        killed(f"slurmstepd: [{job}.")
-        killed("train.py")
+        # Its steps' own processes first, or they would tell `srun` that their tasks were killed.
+        subprocess.run(["pkill", "-KILL", "-f", rf"^slurmstepd: \[{job}\."], check=True)
+        for pid, line in site.running().items():
+            if "srun" not in line:
+                os.kill(pid, signal.SIGKILL)
         # as slurmctld does by itself, after the time that it waits for a node
         slurm("scontrol", "update", "nodename=gpu4", "state=down", "reason=killed")
         until(lambda: not site.processes(), 30)
