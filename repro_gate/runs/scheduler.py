@@ -28,6 +28,7 @@ from repro_gate.sandbox.start import command as started_as
 # Of this gate run's jobs. All its runs have the same one, since the training can read it.
 JOB_NAME = f"repro-gate-{secrets.token_hex(6)}"
 _SUBMITS = re.compile(rb"(?<![\w.-])(?:srun|sbatch|salloc)(?![\w.-])")
+_SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _SCRIPT_BYTES = 1 << 16
 _QUEUED = "queued and waiting for resources"
 _ALLOCATED = "has been allocated resources"
@@ -72,6 +73,8 @@ if not ended:
         send(signal.SIGTERM)
         time.sleep(0.2)
     send(signal.SIGKILL)
+if ended and answer(queue) == b"?":
+    sys.exit()  # what the command got to hear of Slurm is in its log
 until = time.monotonic() + 45
 while (left := answer(queue)) and time.monotonic() < until:
     answer(cancel)
@@ -152,10 +155,12 @@ class Slurm:
 
 
 def submits(text: str, folder: Path) -> bool:
-    """Return whether a command asks Slurm for nodes, itself or in a script that it names."""
+    """Return whether a command asks Slurm for nodes, itself or in a shell script that it names."""
     if _SUBMITS.search(text.encode()):
         return True
-    for word in text.split()[:20]:
+    for word in text.split():
+        if not word.endswith(_SCRIPTS):
+            continue
         with contextlib.suppress(OSError, ValueError):
             if _SUBMITS.search(read_start(folder / word, _SCRIPT_BYTES)):
                 return True

@@ -60,14 +60,15 @@ def run(
         ("bash launch.sh 42", True),
         ("python train.py --run srunner", False),
         ("python my-srun.py", False),
-        ("python none.py", False),
+        ("python train.py", False),
+        ("bash none.sh", False),
     ],
 )
 def test_a_command_that_asks_slurm_for_nodes_is_known(
     command: str, is_one: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "launch.sh").write_text("set -e\nsrun -N2 python train.py --seed $1\n")
-    (tmp_path / "train.py").write_text("print('srunning')")
+    (tmp_path / "train.py").write_text("# to be started by srun")
     assert submits(command, tmp_path) == is_one
 
 
@@ -128,6 +129,12 @@ def test_a_job_that_stays_is_named(programs: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(Inconclusive, match=JOB_NAME) as caught:
         run(programs, "true")
     assert caught.value.reason_id == "run/job-left"
+
+
+def test_a_slurm_that_does_not_answer_is_no_matter_where_the_command_ended(programs: Path) -> None:
+    (programs / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    ended, _ = run(programs, "echo 'srun: fatal: no configuration'; exit 1")
+    assert ended.exit_code == 1
 
 
 def test_where_there_is_no_slurm_nothing_is_named(tmp_path: Path) -> None:
