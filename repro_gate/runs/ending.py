@@ -157,7 +157,7 @@ def _lost_ranks(traces: Sequence[Trace]) -> str:
     sizes = [trace.variables.get(name, "") for trace in traces for name in _SIZES]
     size = max((int(text) for text in sizes if _NUMBER.fullmatch(text)), default=0)
     lost = [str(rank) for rank in range(size) if f"rank{rank}" not in keys]
-    # where none is called by its rank, the training does not use the variable
+    # where no trace has the name of a rank, the training does not use the variable
     return listed(lost, 5) if 0 < len(lost) < size else ""
 
 
