@@ -23,7 +23,8 @@ from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Trace
 from repro_gate.trace.notebook import place
 
-_SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+_TASKS = "SLURM_STEP_NUM_TASKS"
+_SIZES = ("WORLD_SIZE", _TASKS)
 _NUMBER = re.compile(r"\d{1,5}")
 _LOST = (
     "of rank {} there is no trace, though other ranks know of it: its node may not see the scratch "
@@ -151,8 +152,10 @@ def _untraced(
 
 
 def _lost_ranks(traces: Sequence[Trace]) -> str:
-    """Return the numbers of the ranks of which no trace came, though the others know how many there
-    are; empty if there are none."""
+    """Return the numbers of the ranks that Slurm started and of which no trace came, though the
+    others know how many there are; empty if there are none."""
+    if not any(_TASKS in trace.variables for trace in traces):
+        return ""  # such as one shard of a training, which was told that there are more
     keys = {trace.key.partition("/")[0] for trace in traces}
     sizes = [trace.variables.get(name, "") for trace in traces for name in _SIZES]
     size = max((int(text) for text in sizes if _NUMBER.fullmatch(text)), default=0)

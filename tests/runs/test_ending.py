@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from repro_gate.runs.ending import Raised, crash_of, last_exception
+from repro_gate.runs.ending import Raised, crash_of, ending_of, last_exception
 from repro_gate.runs.process import Ended
 from repro_gate.trace.fields import Location
+from tests.support.built_traces import spec, training
 
 RANK = """[rank0]: Traceback (most recent call last):
 [rank0]:   File "/tmp/repro-gate-1/run/workspace/src/train.py", line 9, in <module>
@@ -86,3 +91,26 @@ def test_each_way_to_crash_has_its_reason_and_remedy(
     assert (crash.reason_id if crash else "run/") == f"run/{reason}"
     assert remedy in (crash.remedy if crash else "")
     assert reason[:2] != "no" or (crash and "`put_`" in crash.problem)
+
+
+ON_NODES = {"SLURM_STEP_NUM_TASKS": "2", "WORLD_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "variables", "lost"),
+    [
+        (("rank0", "rank1"), ON_NODES, "2, 3"),
+        (("rank0", "rank1", "rank2", "rank3/Thread-1"), ON_NODES, ""),
+        (("rank0",), {"SLURM_STEP_NUM_TASKS": "2"}, "1"),
+        (("main",), ON_NODES, ""),  # it does not use the ranks
+        (("rank0",), {"WORLD_SIZE": "4"}, ""),  # one shard, without a launcher
+    ],
+)
+def test_a_rank_of_slurms_that_left_no_trace_is_missed(
+    keys: tuple[str, ...], variables: Mapping[str, str], lost: str
+) -> None:
+    traces = [replace(training(key=key), variables=dict(variables)) for key in keys]
+    watcher: Any = SimpleNamespace(asked="", untraced={})
+    ending = ending_of(spec(), traces, None, Ended(exit_code=0), watcher)
+    assert ending.reason_id == ("run/scratch-not-shared" if lost else "")
+    assert not lost or f"of rank {lost} there is no trace" in ending.problem
