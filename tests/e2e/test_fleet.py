@@ -158,13 +158,15 @@ def test_the_example_for_slurm_names_the_node_with_step_and_tensor(tmp_path: Pat
         (flip[:1], "differs from step 7 on, first in the gradient of blocks.3.mlp.weight"),
         (flip, "differs from itself from step "),
     ):
+        out = tmp_path / f"out-{len(options)}"
         told = called(
             ROOT / "examples/slurm/fleet.sbatch",
             ROOT / "examples/slurm/fleet",
             *(word for option in options for word in ("--set", option)),
-            env={**around, "OUT": str(tmp_path / f"out-{len(options)}")},
+            env={**around, "OUT": str(out)},
         )
-        assert told.returncode == 1, told.stderr
-        line = told.stdout.splitlines()[-1]
+        log = (out / "fleet.log").read_text().splitlines()
+        assert told.returncode == 1, log
+        line = log[-1]
         assert line.startswith(f"2 of 3 nodes agree; gpu2 {words}"), line
     assert (tmp_path / "out-1/fleet.md").read_text().startswith("## ❌ Fleet: 2 of 3 nodes agree")
