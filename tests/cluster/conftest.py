@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -23,7 +24,9 @@ from tests.support.gates import LOOP, ROOT, Gated, command, environment, gate, t
 
 AT = Path("/run/repro-gate-cluster")
 CONF = AT / "slurm.conf"
-SLURM = {"SLURM_CONF": str(CONF), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
+# torchrun lies beside the interpreter of the tests
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
+SLURM = {"SLURM_CONF": str(CONF), "PATH": PATH}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
