@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.arms import OUTER
 from benchmarks.figure import ROOT, Figure
 
 GOAL = 10.0  # seconds
@@ -86,6 +87,7 @@ def _recorded(path: Path, steps: int) -> dict[str, Any]:
     subprocess.run(
         [sys.executable, "-m", "repro_gate", "run", folder, "--record", *options],
         cwd=ROOT,
+        env=OUTER,
         check=True,
         stdout=subprocess.DEVNULL,
     )

@@ -49,6 +49,7 @@ STILL = (
     "code={}",
     "robustness={vary: false}",
     "diagnosis=false",
+    "scratch=/shared",
     "resume={after: 1, checkpoint: out/*.pt, run: x}",
     "equivalent=[{name: a, run: x}]",
 )

@@ -57,6 +57,12 @@ def node(
     )
 
 
+@pytest.fixture(autouse=True)
+def _no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table is as wide as it needs to be."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def compared(place: Path, *each: Report | Path, options: tuple[str, ...] = ()) -> int:
     """The exit code of a comparison of these reports, written in this order."""
     paths = [
