@@ -19,6 +19,7 @@ from repro_gate.checks.interface import (
     passed,
     skipped,
 )
+from repro_gate.compare.traces import hosts
 from repro_gate.escape import listed
 from repro_gate.spec.model import THREADS
 
@@ -105,8 +106,8 @@ def same_for_all(evidence: Evidence) -> Finding:
         return skipped("no run was traced")
     lines = differences(known)
     if lines:
-        hosts = sorted({trace.facts.get("host", "") for _, trace in trained})
-        who = f"nodes ({listed(hosts, 4)})" if len(hosts) > 1 else "processes"
+        nodes = hosts(trace for _, trace in trained)
+        who = f"nodes ({listed(nodes, 4)})" if len(nodes) > 1 else "processes"
         return failed(
             f"{who} ran on different hardware, whose rounding differs",
             lines,

@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from repro_gate.checkout.inspection import Checkout
 from repro_gate.compare.model import Comparison, about, described, one_of
+from repro_gate.compare.traces import hosts
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
 from repro_gate.escape import and_more, listed
@@ -256,7 +257,7 @@ def by_process(
     """Return the name of each process, with its node where there are several, and the facts of
     `keys` that it recorded."""
     trained = list(trained)
-    several = len({trace.facts.get("host") for _, trace in trained}) > 1
+    several = len(hosts(trace for _, trace in trained)) > 1
     found = []
     for run, trace in trained:
         name = f"{run.request.name}: {trace.key} ({trace.pid})"

@@ -101,13 +101,15 @@ def compare_runs(
 
 def _on_node(divergence: Divergence, run: Processes) -> Divergence:
     """Return the divergence with the node of its process, if the run used several nodes."""
-    hosts = {label: trace.facts.get("host", "") for label, trace in run.items()}
-    several = len(set(hosts.values())) > 1
-    return (
-        replace(divergence, node=hosts.get(divergence.process, ""))
-        if several
-        else divergence
-    )
+    trace = run.get(divergence.process)
+    if trace is None or len(hosts(run.values())) < 2:
+        return divergence
+    return replace(divergence, node=trace.facts.get("host", ""))
+
+
+def hosts(traces: Iterable[Trace]) -> list[str]:
+    """Return the nodes on which processes trained, sorted; an unknown one is empty."""
+    return sorted({trace.facts.get("host", "") for trace in traces})
 
 
 def with_replay(

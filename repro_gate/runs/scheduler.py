@@ -73,12 +73,14 @@ if not ended:
         send(signal.SIGTERM)
         time.sleep(0.2)
     send(signal.SIGKILL)
-if ended and answer(queue) == b"?":
+left = answer(queue)
+if ended and left == b"?":
     sys.exit()  # what the command got to hear of Slurm is in its log
 until = time.monotonic() + 45
-while (left := answer(queue)) and time.monotonic() < until:
+while left and time.monotonic() < until:
     answer(cancel)
     time.sleep(0.2)
+    left = answer(queue)
 sys.exit(bool(left))
 """
 

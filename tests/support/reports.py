@@ -49,6 +49,16 @@ HOSTILE = (
     "```\n# heading\n| a | b |\n"
 )
 
+
+def attacks(name: str) -> tuple[str, ...]:
+    """Texts with a name in them that must not become live: Markdown, elements, a template's."""
+    return (
+        name + HOSTILE,
+        f"\"'><svg onload=1>{name}</title></style></pre>",
+        "{{ 7*7 }}{% raw %}" + name,
+    )
+
+
 SUBJECT = Subject(
     spec="repro.yml",
     command="python train.py --seed {seed}",
