@@ -118,7 +118,7 @@ combinations: $(FULL) ## odd trainings by options of spec and command line, all 
 
 gpu: $(FULL) ## needs CUDA: the GPU tests, then the GPU part of the benchmarks into benchmarks/results/gpu.json
 	$(PY) -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else "make gpu: torch sees no CUDA device here")'
-	$(PY) -m pytest tests/gpu $(PYTEST)
+	$(PY) -m pytest -n 6 tests/gpu $(PYTEST)
 	mkdir -p benchmarks/results
 	$(PY) -m benchmarks.run --gpu --out benchmarks/results/gpu.json $(BENCH)
 

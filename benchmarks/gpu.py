@@ -1,5 +1,5 @@
-"""What needs CUDA: the digest on the device, the step with and without the probe, the gate over the
-same bare runs. Under five minutes.
+"""What needs CUDA: the digest on the device, the step with and without the probe. Under five
+minutes.
 
 The same measurements as on a CPU, with larger models: a GPT of 124 million parameters, and one of a
 billion.
@@ -16,7 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import digest_speed, gate_overhead, step_overhead
+from benchmarks import digest_speed, step_overhead
 from benchmarks.figure import Figure
 
 MIB = 2**20
@@ -24,26 +24,24 @@ SIZES = (64 * 1024, MIB, 16 * MIB, 256 * MIB, 4096 * MIB)
 DIGEST = digest_speed.Settings(SIZES, rounds=20, batch=64 * MIB, device="cuda")
 STEP = step_overhead.Settings(
     models=("transformer", "gpt-124m", "gpt-1b"),
+    peers_of=(),
     arguments="--device cuda",
-    steps=30,
+    steps=20,
     rounds=2,
 )
-GATE = gate_overhead.Settings(epochs=100, rounds=2)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the three measurements."""
+    """The settings of the two measurements."""
 
     digest: digest_speed.Settings = DIGEST
     step: step_overhead.Settings = STEP
-    gate: gate_overhead.Settings = GATE
 
 
 QUICK = Settings(
     replace(digest_speed.QUICK, device="cuda"),
     replace(step_overhead.QUICK, arguments="--device cuda"),
-    gate_overhead.QUICK,
 )
 
 
@@ -60,10 +58,7 @@ def measure(settings: Settings) -> list[Figure]:
     found = digest_speed.measure(settings.digest)
     torch.cuda.empty_cache()  # the trainings below are processes of their own
     found += step_overhead.measure(settings.step)
-    return [
-        replace(figure, name=f"cuda: {figure.name}")
-        for figure in [*found, *gate_overhead.measure(settings.gate)]
-    ]
+    return [replace(figure, name=f"cuda: {figure.name}") for figure in found]
 
 
 def describe_gpu() -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Which tests share a process, and which come first: `make test` spreads them over two.
 
-A file's tests stay together, since they share its fixtures, but for those of _FREE, which are
-spread one by one; those of `sandbox/` wait for one lock, so they are one group. What takes longest
+A file's tests stay together, since they share its fixtures, but for those of _FREE and `gpu/`, which
+are spread one by one; those of `sandbox/` wait for one lock, so they are one group. What takes longest
 comes first, so that no process waits for the other at the end. (xdist's own marker for groups is
 read by no pytest from 9.2 on.)
 
@@ -43,7 +43,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
             path = nodeid.partition("::")[0]
             return (
                 nodeid
-                if path.endswith(_FREE)
+                if path.endswith(_FREE) or _room(nodeid) == "gpu"
                 else "sandbox"
                 if _room(nodeid) == "sandbox"
                 else path

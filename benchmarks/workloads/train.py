@@ -80,7 +80,8 @@ def transformer(device, width, batch, length, depth, vocabulary):
     """12 tensors for each block and 8 more, AdamW. Width 64, depth 16: 0.85 million parameters; 512
     and 16: 51 million; 384 and 6: 11; with a vocabulary of 25,000, 768 and 12: 124, 2048 and 18:
     1,009."""
-    model = Transformer(width, vocabulary, length, depth).to(device)
+    with torch.device(device):
+        model = Transformer(width, vocabulary, length, depth)
     generator = torch.Generator().manual_seed(0)
 
     def loss():

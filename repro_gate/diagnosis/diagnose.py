@@ -28,7 +28,7 @@ from repro_gate.diagnosis.model import (
     smallest,
     use_of,
 )
-from repro_gate.diagnosis.operators import culprit, nondeterministic
+from repro_gate.diagnosis.operators import culprit, nondeterministic, undispatched
 from repro_gate.diagnosis.suspects import (
     Suspect,
     answers,
@@ -86,6 +86,7 @@ class Search:
     evidence: list[str] = field(default_factory=list)
     ruled_out: list[str] = field(default_factory=list)
     rate: Rate = _FIRST_PAIR
+    likely: Diagnosis = _UNKNOWN  # what the operators show, if nothing else explains it
 
     def diagnosis(self) -> Diagnosis:
         """Find causes until the runs agree, no further cause is found, or the runs or the time are
@@ -94,7 +95,7 @@ class Search:
             self._find_causes()
         except Exhausted:
             self.evidence.append("the diagnosis used up its runs or its time")
-        first, *others = self.causes or [self._handed_over() or _UNKNOWN]
+        first, *others = self.causes or [self._handed_over() or self.likely]
         if self.pinned:
             last = (
                 self.target.step if self.last_pair.first else self.last_pair.steps
@@ -389,8 +390,8 @@ class Search:
                 )
             return False
         record = shown.operator
-        if record is None:
-            self.evidence.append(shown.between)
+        if shown.after:
+            self.likely = undispatched(shown)
             return False
         distinct = None
         with suppress(Exhausted):

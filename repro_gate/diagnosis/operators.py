@@ -32,12 +32,12 @@ _WAYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """The first explanation in the records. `operator` is None if code that torch does not dispatch
-    wrote to a tensor; `between` says where."""
+    """The first explanation in the records. With `after`, the operator before it, what the operator
+    reads is what code wrote that torch does not dispatch."""
 
-    operator: OperatorLine | None
+    operator: OperatorLine
     equal_before: int
-    between: str = ""
+    after: str = ""
 
 
 def culprit(first: Operators, second: Operators) -> Culprit | None:
@@ -52,11 +52,7 @@ def culprit(first: Operators, second: Operators) -> Culprit | None:
             record.outputs != twin.outputs and record.simple
         ):
             after = "the beginning of the step" if previous is None else previous.op
-            between = (
-                f"code that torch does not dispatch wrote to a tensor between {after} and "
-                f"{record.op}; {equal:,} operators before it agree"
-            )
-            return Culprit(operator=None, equal_before=equal, between=between)
+            return Culprit(operator=record, equal_before=equal, after=after)
         if record.outputs != twin.outputs:
             return Culprit(operator=record, equal_before=equal)
         equal = equal + 1
@@ -114,6 +110,25 @@ def nondeterministic(
         evidence=tuple(evidence),
         remedy="use its deterministic form (torch.use_deterministic_algorithms), or an operator "
         "that adds in a fixed order",
+    )
+
+
+def undispatched(found: Culprit) -> Diagnosis:
+    """Return the diagnosis that code which torch does not dispatch wrote what an operator reads:
+    the likeliest cause if nothing else explains the divergence."""
+    reader = found.operator
+    where = f" in {place(*reader.site)}" if reader.site[0] else ""
+    return Diagnosis(
+        cause="nondeterministic-op",
+        file=reader.site[0],
+        line=reader.site[1],
+        call=reader.op,
+        message="code that torch does not dispatch (a Triton or CUDA kernel, an extension, what "
+        f"gave it its data) wrote different bits to what {reader.op} reads{where}",
+        evidence=(
+            f"between {found.after} and {reader.op}, behind {found.equal_before:,} that agree",
+        ),
+        remedy="in a kernel, add in a fixed order: no atomic addition of floating-point numbers",
     )
 
 

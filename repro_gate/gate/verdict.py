@@ -401,6 +401,11 @@ def _notes(findings: Findings) -> Reasons:
             for identifier, message in trace.notes:
                 about = "" if identifier in _OF_ALL_RUNS else f"run {run.name}: "
                 yield Reason(f"probe/{identifier}", about + message)
+    wanted = spec.train.steps or 0
+    for run in results.deterministic[:1]:
+        if run.outcome == "finished" and 0 < run.steps < wanted:
+            message = f"the training ended after {run.steps} of the {wanted} steps of train.steps"
+            yield Reason("run/fewer-steps", message)
     tolerance = spec.determinism.tolerance
     for seed, comparison in results.comparisons.items():
         if tolerance and not comparison.identical and is_same(comparison, tolerance):

@@ -199,12 +199,15 @@ def sums_by(device_kernel: Any, device: Any, tensors: Sequence[Any]) -> Any:
     the CPU."""
     tables = _tables(device)
     out = torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device)
-    aligned = [
-        tensor if tensor.data_ptr() % 4 == 0 else tensor.clone() for tensor in tensors
-    ]
-    sizes = tuple([tensor.numel() * tensor.element_size() for tensor in aligned])
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    copies = []  # held until the kernel is queued
+    for number, address in enumerate(addresses):
+        if address % 4:
+            copies.append(tensors[number].clone())
+            addresses[number] = copies[-1].data_ptr()
+    sizes = tuple([tensor.numel() * tensor.element_size() for tensor in tensors])
     pointers = torch.tensor(
-        [tensor.data_ptr() for tensor in aligned],
+        addresses,
         dtype=torch.int64,
         device="cpu",
         pin_memory=device.type == "cuda",

@@ -38,8 +38,10 @@ _PARTS = 100  # of one of them
 _MANY, _NEW = 10_000, (None, None)  # headers that are remembered; of one that is not
 # the file of the gate's own xxhash extension, which may not fit this interpreter
 EXTENSION: list[str | None] = []
-# (dtype, shape) of an earlier tensor -> the ctypes type of its bytes, its prepared header
-_HEADERS: dict[tuple[Any, Any], tuple[Any, Any]] = {}
+# (dtype, shape, whether on the CPU) of an earlier tensor -> the ctypes type of its bytes and its
+# prepared header; on a device _REMOTE and its header
+_HEADERS: dict[tuple[Any, Any, bool], tuple[Any, Any]] = {}
+_REMOTE = ctypes.c_char
 _ROWS = ("crow_indices", "col_indices", "values")
 _COLUMNS = ("ccol_indices", "row_indices", "values")
 _LAYOUTS = {  # methods of a sparse tensor that give its parts
@@ -261,7 +263,7 @@ def digest_all(tensors: Sequence[Any], depth: int = 0) -> bytes:
 
 
 # How a tensor that is there at every step was read last: a weak reference to it, its address,
-# shape and dtype, its bytes, the prepared header. This one: it was not read.
+# shape and dtype, its bytes (None: on a device), the prepared header. This one: it was not read.
 SLOT: tuple[Any, ...] = (lambda: None, 0, (), None, None, None)
 
 
@@ -292,27 +294,37 @@ def begin(
                     and tensor.is_contiguous()
                     and not tensor.is_neg()
                 ):
-                    digests.append(digest(content, prepared))
+                    if content is None:
+                        remote.append((len(digests), prepared, tensor))
+                        digests.append(b"")
+                    else:
+                        digests.append(digest(content, prepared))
                     continue
             if (
                 type(tensor) in usual
-                and tensor.is_cpu
                 and tensor.layout is strided
                 and tensor.is_contiguous()
                 and not tensor.is_neg()
             ):
-                array, prepared = _HEADERS.get((tensor.dtype, tensor.shape), _NEW)
+                known = tensor.dtype, tensor.shape, tensor.is_cpu
+                array, prepared = _HEADERS.get(known, _NEW)
                 if array is not None:
                     pointer = tensor.data_ptr()
                     size = tensor.element_size()
                     end = (tensor.storage_offset() + tensor.numel()) * size
                     if pointer and end <= tensor.untyped_storage().nbytes():
-                        content = array.from_address(pointer)
+                        content = None
+                        if array is not _REMOTE:
+                            content = array.from_address(pointer)
                         if slots:
                             place = pointer, tensor.shape, tensor.dtype
                             reference = weakref.ref(tensor)
                             slots[index] = (reference, *place, content, prepared)
-                        digests.append(digest(content, prepared))
+                        if content is None:
+                            remote.append((len(digests), prepared, tensor))
+                            digests.append(b"")
+                        else:
+                            digests.append(digest(content, prepared))
                         continue
             own = local(tensor)
             if own.layout is not strided or own.is_quantized or not in_memory(own):
@@ -323,7 +335,10 @@ def begin(
             if contiguous.is_cpu:
                 digests.append(_read(contiguous))
             else:
-                remote.append((len(digests), header(contiguous), contiguous))
+                name = header(contiguous)
+                if contiguous.is_cuda:
+                    _remember(contiguous, _REMOTE, name)
+                remote.append((len(digests), name, contiguous))
                 digests.append(b"")
         if not remote:
             return Digests(digests)
@@ -343,9 +358,14 @@ def _read(tensor: Any) -> bytes:
         if array._length_:
             UNREAD[str(type(tensor))[:200]] = None
         return digest(b"", prepared)
-    # one of those may be conjugated, which its memory does not show
+    _remember(tensor, array, prepared)
+    return digest(array.from_address(pointer), prepared)
+
+
+def _remember(tensor: Any, array: Any, prepared: Any) -> None:
+    """Remember how the fast path of `begin` reads such a tensor. A complex one may be conjugated,
+    which its memory does not show."""
     if not tensor.is_complex():
         if len(_HEADERS) >= _MANY:
             _HEADERS.clear()
-        _HEADERS[tensor.dtype, tensor.shape] = array, prepared
-    return digest(array.from_address(pointer), prepared)
+        _HEADERS[tensor.dtype, tensor.shape, tensor.is_cpu] = array, prepared

@@ -59,7 +59,7 @@ def _rows(
         yield "module", label[:MAX_NAME], _digest(digest_all(tensors))
     for path, module in modules(root):
         for key, value in list(vars(module).items()):
-            if key in usual:
+            if key in usual or key.startswith("_torchdynamo"):
                 continue
             name = ".".join(filter(None, (label, path, key)))[:MAX_NAME]
             if type(value) in (int, float):

@@ -44,7 +44,7 @@ _AT_START: list[str] = []
 def main(request: str) -> None:
     """Answer a request, {"answer": path, "extension": path or null}, with the facts of this
     interpreter as one JSON object; without torch, those that hold without it. Unlike a trace, it
-    starts CUDA. `extension` is the file of the gate's own xxhash extension."""
+    uses the GPU. `extension` is the file of the gate's own xxhash extension."""
     with open(request, encoding="utf-8") as file:
         fields = json.load(file)
     EXTENSION[:] = [fields["extension"]]
@@ -54,7 +54,7 @@ def main(request: str) -> None:
 
         PROCESS.torch = torch
         if torch.cuda.is_available():
-            torch.cuda.init()
+            torch.zeros(1, device="cuda")
     except Exception as error:
         # a torch that is there and broken must not look like none
         if not isinstance(error, ModuleNotFoundError):
@@ -82,7 +82,7 @@ def facts() -> Facts:
     isa = getattr(torch.backends.cpu, "get_cpu_capability", lambda: None)
 
     def device() -> str:
-        return f"cuda: {cuda.get_device_name()}" if started() else f"cpu: {isa() or ''}"
+        return f"cuda: {cuda.get_device_name()}" if used() else f"cpu: {isa() or ''}"
 
     def nccl() -> str:
         known = hasattr(torch._C, "_nccl_version")
@@ -96,13 +96,6 @@ def facts() -> Facts:
         found = getattr(cuda.get_device_properties(cuda.current_device()), "uuid", None)
         return found and f"GPU-{found}"
 
-    def driver_api() -> str | None:
-        """Return the newest CUDA that the driver speaks, `12.8`."""
-        if not hasattr(torch._C, "_cuda_getDriverVersion"):
-            return None
-        version = int(torch._C._cuda_getDriverVersion())  # 1000 * major + 10 * minor
-        return f"{version // 1000}.{version % 1000 // 10}"
-
     of_gpu: Facts = {
         "gpu-model": gpu("{0.name}"),
         "gpu-sm-count": gpu("{0.multi_processor_count}"),
@@ -110,7 +103,7 @@ def facts() -> Facts:
         "gpu-capability": gpu("{0.major}.{0.minor}"),
         "gpu-uuid": uuid,
         "driver": _driver,
-        "cuda-driver-api": driver_api,
+        "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START else None,
     }
     return {
         **BASIC,
@@ -125,8 +118,7 @@ def facts() -> Facts:
         "threads": torch.get_num_threads,
         "processors": _processors,
         "cpu-isa": isa,
-        "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START else None,
-        **(of_gpu if started() else {}),
+        **(of_gpu if used() else {}),
     }
 
 
@@ -169,10 +161,9 @@ def capturing() -> bool:
 def peak_bytes() -> int:
     """Return the peak of memory since the last reset, in bytes: the largest of all GPUs in use,
     else resident memory (never reset)."""
-    if not started():
-        return resident_peak()
-    cuda = PROCESS.torch.cuda
-    return int(max(map(cuda.max_memory_allocated, range(cuda.device_count()))))
+    stats = _memory_stats() if started() else []
+    peak = max((item["allocated_bytes"]["all"]["peak"] for item in stats), default=0)
+    return int(peak) or resident_peak()
 
 
 def reset_peak() -> None:
@@ -186,6 +177,22 @@ def reset_peak() -> None:
 def started() -> bool:
     """Return whether this process has started CUDA."""
     return PROCESS.torch is not None and bool(PROCESS.torch.cuda.is_initialized())
+
+
+def used() -> bool:
+    """Return whether this process has put anything on a GPU. That CUDA is started does not say it:
+    optimizers of newer torch start it to take a step on the CPU."""
+    return started() and any(
+        item["allocation"]["all"]["allocated"] for item in _memory_stats()
+    )
+
+
+def _memory_stats() -> list[dict[str, Any]]:
+    """Return for each GPU what `max_memory_allocated` and its like read, without their conversion
+    of a hundred figures; empty where nothing was allocated."""
+    cuda = PROCESS.torch.cuda
+    stats = map(cuda.memory_stats_as_nested_dict, range(cuda.device_count()))
+    return [item for item in stats if item]
 
 
 def library_variables() -> dict[str, str]:

@@ -147,7 +147,7 @@ def _was_read(variable: str) -> bool:
     if variable == "TORCHINDUCTOR_DETERMINISTIC":
         return "torch._inductor.config" in sys.modules
     if variable == "CUBLAS_WORKSPACE_CONFIG":
-        return stepped and facts.started()
+        return stepped and facts.used()
     return variable.startswith("NCCL_") and stepped and distributed() is not None
 
 

@@ -129,6 +129,7 @@ class Operators(Watching):
             name.startswith(dispatch.ASIDE)
             or current.step > self.step
             or not current.live
+            or current.at_work()
         ):
             return function(*args, **kwargs)
         is_mutable = function._schema.is_mutable

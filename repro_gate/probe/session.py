@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import ctypes
 import os
 import sys
 import time
@@ -325,7 +326,10 @@ class Session:
                     observer.flush(self, last)
 
     def fork(self) -> None:
-        """Drop the parent's traces in a forked child, and open its own trace."""
+        """Drop the parent's traces in a forked child, and open its own trace. What the parent had
+        on a device is never freed here: CUDA, which no forked child can use, would abort it."""
+        held = [*PROCESS.sessions, self.hooks and dict(vars(self.hooks))]
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
         for parent in PROCESS.sessions:
             parent.renew()
             if parent._writer is not None:

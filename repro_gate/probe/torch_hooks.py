@@ -65,6 +65,8 @@ def install(session: Session) -> None:
     wrap(optim.Optimizer, "__init__", of_thread("optimizer_made"))
     wrap(dataloader._BaseDataLoaderIter, "__init__", of_thread("epoch"))
     wrap(dataloader._BaseDataLoaderIter, "__next__", of_thread("batch"))
+    wrap(torch.cuda.CUDAGraph, "capture_end", of_thread("graph_made"))
+    wrap(torch.cuda.CUDAGraph, "replay", of_thread("graph_replayed"))
     loss.watch(hooks)
 
 
@@ -122,6 +124,9 @@ class Hooks:
         self._nonfinite = end_state.NonFinite()
         self._operators = watching(session.config)
         self._captured = self._at_boundary = False
+        # optimizers whose step the CUDA graph in progress has captured; those of each graph
+        self._in_graph: list[Any] = []
+        self._graphs = WeakByIdentity()
         # optimizers that stepped lately, held so that their state can be kept at the end
         self._used: list[Any] = []
         # handles of hooks on the first forward, and of those that learn the order of gradients
@@ -281,6 +286,8 @@ class Hooks:
         session = self.session
         tensors = self.tensors
         if not session.live:
+            if facts.capturing():
+                self._in_graph.append(optimizer)
             session.insist()
             return
         if tensors.updating.get(optimizer) or _makes_room():
@@ -302,6 +309,20 @@ class Hooks:
                 session.end_step()
             finally:
                 self._operators.at(session.step)
+
+    def graph_made(self, original: Any, graph: Any) -> None:
+        """Keep the optimizers whose steps a CUDA graph has captured."""
+        original(graph)
+        self._graphs.add(graph, self._in_graph)
+        self._in_graph = []
+
+    def graph_replayed(self, original: Any, graph: Any) -> None:
+        """Record the steps that a replay of a CUDA graph takes. Raises StopTraining after the last
+        step of `train.steps`."""
+        original(graph)
+        for optimizer in self._graphs.get(graph) or ():
+            self.before_step(optimizer, (optimizer,), {})
+            self.after_step(optimizer)
 
     def read_flags(self) -> dict[str, Any]:
         """Return the determinism flags as they are now."""

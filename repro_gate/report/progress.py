@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from repro_gate.compare.model import Divergence
 from repro_gate.escape import clip, for_encoding, for_terminal, for_workflow_log
-from repro_gate.report.numbers import duration
+from repro_gate.report.numbers import count, duration
 from repro_gate.report.wording import place_of
 from repro_gate.runs.progress import Watch
 
@@ -168,7 +168,9 @@ def remaining(run: RunResult, number: int, total: int) -> str:
 
 def ended(run: RunResult) -> str:
     """Return how a run ended, in one line that is safe to print."""
-    text = f"{run.outcome} after {run.steps} steps, {duration(run.ended.seconds)}"
+    text = (
+        f"{run.outcome} after {count(run.steps, 'step')}, {duration(run.ended.seconds)}"
+    )
     is_bad = run.problem and not run.good
     return f"{text}: {for_terminal(run.problem, 1000)}" if is_bad else text
 

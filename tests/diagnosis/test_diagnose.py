@@ -198,6 +198,11 @@ def test_nothing_explains_it_is_unknown_and_a_rare_race_is_made_to_come_back_und
     found = explained(World([HIDDEN], [at("clock", "log.py", 2)]), pairs=20)
     assert told(found) == ("unknown", "", 0, False)
     assert any("every factor as a whole" in item for item in found.ruled_out)
+    # where nothing else explains it: what a kernel wrote that torch does not dispatch
+    reads = [call("aten.div", bits, bits, line=41) for bits in "ab"]
+    found = explained(World([KERNEL], operators=reads))
+    assert told(found) == ("nondeterministic-op", "net.py", 41, False)
+    assert "does not dispatch" in found.message and found.op is None
     # a divergence that does not come back is told with its rate
     rare = explained(World([Fault(factor="entropy")], luck=lambda number: False))
     assert (rare.cause, rare.rate) == ("unknown", Rate(1, 3))

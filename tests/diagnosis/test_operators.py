@@ -3,7 +3,7 @@ aligned by what it is and not by position."""
 
 from __future__ import annotations
 
-from repro_gate.diagnosis.operators import around, culprit
+from repro_gate.diagnosis.operators import around, culprit, undispatched
 from tests.support.uses import call
 
 
@@ -36,12 +36,18 @@ def test_an_element_wise_operator_or_a_collective_is_never_it() -> None:
         for outputs in ("a1", "a2")
     )
     found = culprit(first, second)
-    assert found is not None and found.operator is None
-    assert "between aten.mm and aten.add" in found.between
+    assert found is not None and found.after == "aten.mm"
+    laid = undispatched(found)
+    assert (laid.cause, laid.file, laid.line, laid.confirmed) == (
+        "nondeterministic-op",
+        "net.py",
+        5,
+        False,
+    )
+    assert "between aten.mm and aten.add, behind 1 that" in laid.evidence[0]
     # inputs that differ with all before equal were written by something else
     found = culprit([call("aten.mm", "i1", "m1")], [call("aten.mm", "i2", "m2")])
-    assert found is not None and found.operator is None
-    assert "the beginning of the step" in found.between
+    assert found is not None and "the beginning of the step" in found.after
     assert culprit([call("c10d.allreduce_", "i", "a")], [call("c10d.allreduce_", "i", "b")]) is None
     records = [call("aten.mm", "i", "m"), call("aten.relu", "m", "r")]
     assert culprit(records, records) is None

@@ -17,7 +17,14 @@ from repro_gate.report.model import Reason
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
 from repro_gate.runs.results import Varied
-from repro_gate.spec.model import AllowedFlag, BaselineRule, CostBudget, Determinism, Tolerance
+from repro_gate.spec.model import (
+    AllowedFlag,
+    BaselineRule,
+    CostBudget,
+    Determinism,
+    Tolerance,
+    Train,
+)
 from repro_gate.trace.fields import Location
 from tests.support.built_traces import (
     changed,
@@ -156,6 +163,8 @@ def decided(**changes: Any) -> tuple[str, list[str], list[str]]:
         ({"runs": (run("deterministic-1", NOTED, left=2),)}, "pass", "", "run/left-running probe/state-not-kept"),
         ({"spec": ALLOWED}, "pass", "", "determinism/flag-allowed"),
         ({"remarks": ("x",)}, "pass", "", "gate/remark"),
+        ({"spec": replace(spec(), train=Train(run="x", steps=len(A.steps) + 1))}, "pass", "", "run/fewer-steps"),
+        ({"spec": replace(spec(), train=Train(run="x", steps=len(A.steps)))}, "pass", "", ""),
         # a series that stopped at its divergence fails for that alone
         (STOPPED, "fail", "determinism/diverged", "run/fail-fast"),
         # a baseline that cannot be compared with the runs

@@ -63,6 +63,7 @@ def test_without_triton_the_eager_form_is_the_same(monkeypatch: pytest.MonkeyPat
     assert digest_all(tensors) == fused
 
 
+@pytest.mark.filterwarnings("default")  # the profiler's
 def test_any_number_of_tensors_takes_few_launches() -> None:
     tensors = [noise(20_000, "float32").cuda() for _ in range(200)]
     digest_all(tensors)
@@ -74,11 +75,12 @@ def test_any_number_of_tensors_takes_few_launches() -> None:
     assert len(kernels) <= 2, kernels  # zeros, and the sums
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_nothing_waits_for_the_device_until_the_result_is_asked_for() -> None:
     tensors = [noise(size, "float32").cuda() for size in SIZES]
     expected = digest_all(tensors)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         digests = begin(tensors)
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -19,7 +19,7 @@ from tests.support.tracing import trained
 pytestmark = pytest.mark.gpu
 
 OF_GPU = ("gpu-model", "gpu-sm-count", "gpu-memory-bytes", "gpu-capability")
-DEVICE_FACTS = (*OF_GPU, "cuda-driver-api", "gpu-uuid")
+DEVICE_FACTS = (*OF_GPU, "gpu-uuid")
 SCRIPT = """
 import os, torch
 # first
@@ -66,7 +66,7 @@ def test_the_workspace_setting_is_read_when_cuda_starts(
     assert facts["cublas-workspace-at-cuda-start"] == value
 
 
-def test_a_training_on_the_processor_leaves_the_device_unstarted(tmp_path: Path) -> None:
+def test_a_training_on_the_processor_is_none_on_the_device(tmp_path: Path) -> None:
     facts = trained(attempt(tmp_path, on("cpu", SCRIPT))).facts
     assert facts["device"].startswith("cpu")
     assert not {*DEVICE_FACTS, "cublas-workspace-at-cuda-start"} & {*facts}
@@ -80,7 +80,7 @@ def test_the_machine_names_its_driver_and_modes() -> None:
 def test_the_address_of_a_training_on_the_device_names_it(tmp_path: Path, cuda: str) -> None:
     folder = training(tmp_path / "code", on("cuda", SCRIPT), run="python3 train.py")
     gated = gate(folder, out=tmp_path)
-    leaves = gated.report["config_hash"]["leaves"]["platform"]
+    leaves = gated.report["config_hash"]["inputs"]["platform"]
     assert leaves["gpu-model"] == cuda and leaves["driver"] and leaves["gpu-sm-count"]
     assert "cpu-model" not in leaves
     for name in ("hardware/recorded", "env/cublas-workspace"):

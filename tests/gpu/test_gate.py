@@ -52,6 +52,48 @@ def test_an_unseeded_draw_on_the_device_fails(tmp_path: Path) -> None:
     assert gated.first["step"] == 0 and gated.first["kind"] in ("loss", "gradient")
 
 
+KERNEL = """
+import torch, triton
+import triton.language as tl
+@triton.jit
+def total(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out, tl.sum(tl.load(x + at, mask=at < n, other=0.0), axis=0))
+class Total(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        out = torch.zeros(1, device=x.device)
+        total[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+        return out
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.expand(ctx.shape)
+torch.manual_seed(0)
+net = torch.nn.Linear(64, 4096, device="cuda")
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+for _ in range(4):
+    optimizer.zero_grad()
+    out = net(torch.randn(256, 64, device="cuda"))
+    (Total.apply(out) / 1000).square().sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_kernel_of_the_trainings_own_that_adds_in_any_order_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    spec = "version: 1\ntrain: {run: python3 train.py, steps: 4, timeout: 2m}\n"
+    gated = gate_training(
+        tmp_path, KERNEL, f"{spec}cost: {{measure: false}}\ndiagnosis: {{runs: 4}}\n"
+    )
+    gated.must(1)
+    found = gated.report["diagnosis"]
+    where = found["cause"], found["file"], found["confirmed"]
+    assert where == ("nondeterministic-op", "train.py", False), gated.said
+    assert KERNEL.splitlines()[found["line"] - 1].startswith("    (Total.apply"), gated.said
+    assert "does not dispatch" in found["message"]
+
+
 def test_device_cpu_hides_the_gpu_from_the_training(tmp_path: Path) -> None:
     first = "assert not torch.cuda.is_available()\ngenerator = torch.Generator()"
     spec = "version: 1\ntrain: {run: python3 train.py, steps: 4, timeout: 2m}\n"

@@ -60,6 +60,17 @@ for step in range(4):
     "fused": "optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)" + PLAIN,
     "compile": "net = torch.compile(net)\noptimizer = torch.optim.Adam(net.parameters(), lr=1e-3)"
     + PLAIN,
+    "workers": """
+from torch.utils.data import DataLoader, TensorDataset
+torch.randn(3).pin_memory()
+generator = torch.Generator().manual_seed(7)
+data = TensorDataset(torch.randn(32, 3, 16, 16, generator=generator), torch.randint(10, (32,), generator=generator))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=8, num_workers=2, pin_memory=True):
+    optimizer.zero_grad()
+    F.cross_entropy(net(x.cuda(non_blocking=True)), y.cuda(non_blocking=True)).backward()
+    optimizer.step()
+""",
     "fsdp2": f"""
 import tempfile
 import torch.distributed as dist
@@ -94,6 +105,40 @@ def test_deterministic_runs_repeat_and_every_tensor_has_its_name(tmp_path: Path,
     assert not trace.notes
     if loop == "fsdp2":
         assert trace.key == "rank0"
+
+
+WHOLE_STEP = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(32, 10).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+x = torch.randn(16, 32, device="cuda")
+def step():
+    optimizer.zero_grad(set_to_none=True)
+    net(x).square().mean().backward()
+    optimizer.step()
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    for _ in range(3):
+        step()
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    step()
+for _ in range(5):
+    x.copy_(torch.randn(16, 32, device="cuda"))
+    graph.replay()
+"""
+
+
+def test_each_replay_of_a_graph_that_holds_an_optimizers_step_is_a_step(tmp_path: Path) -> None:
+    first, _, comparison = pair(tmp_path, WHOLE_STEP)
+    assert comparison.identical and comparison.steps == 3 + 5
+    trace = trained(first)
+    for kind in ("parameter", "gradient", "optimizer"):
+        moved = {bytes(block.digests) for step in range(8) for block in blocks(trace, kind, step)}
+        assert len(moved) >= 8, kind
 
 
 def test_a_scaled_loss_is_recorded_as_the_training_knows_it(tmp_path: Path) -> None:

@@ -79,8 +79,9 @@ def test_without_torch_the_rest_is_said_and_why_it_is_broken(tmp_path: Path) -> 
     assert sorted(said) == without and "OSError: libcudart.so is missing" in error
 
 
-def fake_torch(initialized: bool) -> Any:
-    """What `facts` asks of a torch that is built for CUDA."""
+def fake_torch(initialized: bool, allocated: int = 3) -> Any:
+    """What `facts` asks of a torch that is built for CUDA, after so many allocations on its second
+    GPU."""
     space, queued = types.SimpleNamespace, list[Any]()
     shape = {"multi_processor_count": 132, "total_memory": 150_000_000_000, "major": 9, "minor": 0}
     properties = space(name="NVIDIA H200", uuid="0-1", **shape)
@@ -91,6 +92,10 @@ def fake_torch(initialized: bool) -> Any:
         is_initialized=lambda: initialized,
         device_count=lambda: 2,
         current_device=lambda: 1,
+        memory_stats_as_nested_dict=lambda index: {
+            "allocation": {"all": {"allocated": index * allocated}},
+            "allocated_bytes": {"all": {"peak": index * allocated * 512}},
+        },
         get_device_name=lambda: properties.name,
         get_device_properties=lambda index: properties if index == 1 else None,
         _lazy_call=queued.append,
@@ -101,7 +106,7 @@ def fake_torch(initialized: bool) -> Any:
         version=space(cuda="12.8"),
         get_num_threads=lambda: 8,
         backends=space(cudnn=cudnn, cpu=space(get_cpu_capability=lambda: "AVX512")),
-        _C=space(_nccl_version=None, _cuda_getDriverVersion=lambda: 12_080),
+        _C=space(_nccl_version=None),
         cuda=cuda,
     )
 
@@ -113,7 +118,7 @@ def facts_of(torch: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {name: found[name] for name in found.keys() - facts.BASIC.keys() | {"device"}}
 
 
-def test_facts_of_a_gpu_are_said_where_cuda_was_started_and_only_there(
+def test_facts_of_a_gpu_are_said_where_something_was_put_on_it_and_only_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Module  535.104.05  Sat\n")
@@ -122,10 +127,15 @@ def test_facts_of_a_gpu_are_said_where_cuda_was_started_and_only_there(
     always = {"torch": "2.13.0+cu128", "cuda": "12.8", "cudnn": "91002", "nccl": "2.27.5"}
     always |= {"gpus": "2", "threads": "8", "processors": said["processors"], "cpu-isa": "AVX512"}
     assert idle == {**always, "device": "cpu: AVX512"}
+    # an optimizer of newer torch starts CUDA for a step on the CPU
+    assert facts_of(fake_torch(initialized=True, allocated=0), monkeypatch) == idle
+    assert facts.peak_bytes() == facts.resident_peak()
     of_gpu = {"gpu-model": "NVIDIA H200", "gpu-sm-count": "132", "gpu-capability": "9.0"}
-    of_gpu |= {"gpu-memory-bytes": "150000000000", "cuda-driver-api": "12.8"}
+    of_gpu |= {"gpu-memory-bytes": "150000000000"}
     of_gpu |= {"gpu-uuid": "GPU-0-1", "driver": "535.104.05"}
     assert said == {**always, **of_gpu, "device": "cuda: NVIDIA H200"}
+    monkeypatch.setattr(PROCESS, "torch", fake_torch(initialized=True))
+    assert facts.peak_bytes() == 1536
     torch = fake_torch(initialized=True)
     torch.cuda.get_device_properties(1).uuid = None  # as before torch 2.6
     monkeypatch.setattr(facts, "_DRIVER", str(tmp_path / "none"))
