@@ -171,8 +171,10 @@ def of_system(path: str) -> bool:
 
 
 def installed(path: str) -> bool:
-    """Return whether a file is that of an installed package."""
-    return "/site-packages/" in path or "/dist-packages/" in path
+    """Return whether a file is that of an installed package; those in a folder of PYTHONPATH have
+    at least what describes them there."""
+    places = "/site-packages/", "/dist-packages/", ".dist-info/", ".egg-info/"
+    return any(place in path for place in places)
 
 
 @functools.lru_cache(maxsize=None)

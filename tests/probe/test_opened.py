@@ -35,8 +35,9 @@ def outside(tmp_path: Path) -> Path:
 
 
 def files_in(folder: Path) -> Path:
-    (folder / "deep").mkdir(parents=True)
-    for name in ("a.txt", "b.txt", "deep/c.txt"):
+    for name in ("deep", "net.dist-info"):
+        (folder / name).mkdir(parents=True)
+    for name in ("a.txt", "b.txt", "deep/c.txt", "net.dist-info/METADATA"):
         (folder / name).write_text(name)
     return folder
 
@@ -80,7 +81,8 @@ READS: dict[str, tuple[str, list[tuple[str, int]]]] = {
         """
         os.listdir(outside)
         os.close(os.open(outside, os.O_RDONLY))
-        for path in (outside, outside + "/gone", "gone", "", "/", "/dev/null", "/proc/self/status", "/etc/hostname"):
+        places = outside, outside + "/gone", outside + "/net.dist-info/METADATA"
+        for path in (*places, "gone", "", "/", "/dev/null", "/proc/self/status", "/etc/hostname"):
             try:
                 open(path).close()
             except OSError:
