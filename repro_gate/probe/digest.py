@@ -38,10 +38,9 @@ _PARTS = 100  # of one of them
 _MANY, _NEW = 10_000, (None, None)  # headers that are remembered; of one that is not
 # the file of the gate's own xxhash extension, which may not fit this interpreter
 EXTENSION: list[str | None] = []
-# (dtype, shape, whether on the CPU) of an earlier tensor -> the ctypes type of its bytes and its
-# prepared header; on a device _REMOTE and its header
+# (dtype, shape, whether on the CPU) of an earlier tensor -> the ctypes type of its bytes, its
+# prepared header; on a device None and its header
 _HEADERS: dict[tuple[Any, Any, bool], tuple[Any, Any]] = {}
-_REMOTE = ctypes.c_char
 _ROWS = ("crow_indices", "col_indices", "values")
 _COLUMNS = ("ccol_indices", "row_indices", "values")
 _LAYOUTS = {  # methods of a sparse tensor that give its parts
@@ -284,8 +283,9 @@ def begin(
     remote: list[tuple[int, bytes, Any]] = []
     with bare(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         for index, tensor in enumerate(tensors):
+            content = prepared = None
             if slots:
-                last, address, shape, dtype, content, prepared = slots[index]
+                last, address, shape, dtype, memory, known = slots[index]
                 if (
                     last() is tensor
                     and tensor.data_ptr() == address
@@ -294,52 +294,38 @@ def begin(
                     and tensor.is_contiguous()
                     and not tensor.is_neg()
                 ):
-                    if content is None:
-                        remote.append((len(digests), prepared, tensor))
-                        digests.append(b"")
-                    else:
-                        digests.append(digest(content, prepared))
-                    continue
+                    content, prepared = memory, known
             if (
-                type(tensor) in usual
+                prepared is None
+                and type(tensor) in usual
                 and tensor.layout is strided
                 and tensor.is_contiguous()
                 and not tensor.is_neg()
             ):
-                known = tensor.dtype, tensor.shape, tensor.is_cpu
-                array, prepared = _HEADERS.get(known, _NEW)
-                if array is not None:
+                form = tensor.dtype, tensor.shape, tensor.is_cpu
+                array, known = _HEADERS.get(form, _NEW)
+                if known is not None:
                     pointer = tensor.data_ptr()
                     size = tensor.element_size()
                     end = (tensor.storage_offset() + tensor.numel()) * size
                     if pointer and end <= tensor.untyped_storage().nbytes():
-                        content = None
-                        if array is not _REMOTE:
-                            content = array.from_address(pointer)
+                        prepared = known
+                        content = array and array.from_address(pointer)
                         if slots:
                             place = pointer, tensor.shape, tensor.dtype
                             reference = weakref.ref(tensor)
                             slots[index] = (reference, *place, content, prepared)
-                        if content is None:
-                            remote.append((len(digests), prepared, tensor))
-                            digests.append(b"")
-                        else:
-                            digests.append(digest(content, prepared))
-                        continue
-            own = local(tensor)
-            if own.layout is not strided or own.is_quantized or not in_memory(own):
-                digests.append(_composed(own, depth))
-                continue
-            # the same elements in logical order
-            contiguous = own.resolve_conj().resolve_neg().contiguous()
-            if contiguous.is_cpu:
-                digests.append(_read(contiguous))
-            else:
-                name = header(contiguous)
-                if contiguous.is_cuda:
-                    _remember(contiguous, _REMOTE, name)
-                remote.append((len(digests), name, contiguous))
+            if prepared is None:
+                read = _read(local(tensor), depth)
+                if isinstance(read, bytes):
+                    digests.append(read)
+                    continue
+                prepared, tensor = read
+            if content is None:
+                remote.append((index, prepared, tensor))
                 digests.append(b"")
+            else:
+                digests.append(digest(content, prepared))
         if not remote:
             return Digests(digests)
         from . import device_digest
@@ -347,11 +333,22 @@ def begin(
         return Digests(digests, device_digest.begin(remote))
 
 
-def _read(tensor: Any) -> bytes:
-    """Return the digest of a contiguous tensor on the CPU, and remember how the fast path of
-    `begin` can read it next time."""
+def _read(tensor: Any, depth: int) -> bytes | tuple[bytes, Any]:
+    """Return the digest of a tensor, or its header and its elements in logical order if they are on
+    a device. Remember how the fast path of `begin` can read it next time."""
+    import torch
+
+    strided = tensor.layout is torch.strided and not tensor.is_quantized
+    if not (strided and in_memory(tensor)):
+        return _composed(tensor, depth)
+    tensor = tensor.resolve_conj().resolve_neg().contiguous()
+    name = header(tensor)
+    if not tensor.is_cpu:
+        if tensor.is_cuda:
+            _remember(tensor, None, name)
+        return name, tensor
     _, prepare, digest = chosen()
-    prepared = prepare(header(tensor))
+    prepared = prepare(name)
     array = ctypes.c_char * (tensor.numel() * tensor.element_size())
     pointer = tensor.data_ptr()
     if not pointer:
