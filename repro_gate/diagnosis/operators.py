@@ -32,8 +32,8 @@ _WAYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """The first explanation in the records. With `after`, the operator before it, what the operator
-    reads is what code wrote that torch does not dispatch."""
+    """The first explanation in the records. If `after` names the operator before it, code that
+    torch does not dispatch wrote what this operator reads."""
 
     operator: OperatorLine
     equal_before: int
@@ -123,8 +123,8 @@ def undispatched(found: Culprit) -> Diagnosis:
         file=reader.site[0],
         line=reader.site[1],
         call=reader.op,
-        message="code that torch does not dispatch (a Triton or CUDA kernel, an extension, what "
-        f"gave it its data) wrote different bits to what {reader.op} reads{where}",
+        message="code that torch does not dispatch (a Triton or CUDA kernel, an extension, a "
+        f"library that loads data) wrote different bits to what {reader.op} reads{where}",
         evidence=(
             f"between {found.after} and {reader.op}, behind {found.equal_before:,} that agree",
         ),
