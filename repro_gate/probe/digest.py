@@ -35,12 +35,14 @@ EMPTY = "99aa06d3014798d86001c324468d497f"
 _SHA256 = hashlib.sha256
 _DEPTH = 8  # of wrapper subclasses in one another
 _PARTS = 100  # of one of them
-_MANY, _NEW = 10_000, (None, None)  # headers that are remembered; of one that is not
+_MANY, _NEW = 10_000, (0, None)  # headers that are remembered; of one that is not
+# All memory, by address. `from_address` would run the audit hooks for each tensor.
+_MEMORY = memoryview((ctypes.c_char * sys.maxsize).from_address(0))
 # the file of the gate's own xxhash extension, which may not fit this interpreter
 EXTENSION: list[str | None] = []
-# (dtype, shape, whether on the CPU) of an earlier tensor -> the ctypes type of its bytes, its
-# prepared header; on a device None and its header
-_HEADERS: dict[tuple[Any, Any, bool], tuple[Any, Any]] = {}
+# (dtype, shape, whether on the CPU) of an earlier tensor -> its size in bytes, its prepared header;
+# on a device its header
+_HEADERS: dict[tuple[Any, Any, bool], tuple[int, Any]] = {}
 _ROWS = ("crow_indices", "col_indices", "values")
 _COLUMNS = ("ccol_indices", "row_indices", "values")
 _LAYOUTS = {  # methods of a sparse tensor that give its parts
@@ -261,9 +263,9 @@ def digest_all(tensors: Sequence[Any], depth: int = 0) -> bytes:
     return begin(tensors, depth).result()
 
 
-# How a tensor that is there at every step was read last: a weak reference to it, its address,
-# shape and dtype, its bytes (None: on a device), the prepared header. This one: it was not read.
-SLOT: tuple[Any, ...] = (lambda: None, 0, (), None, None, None)
+# How a tensor of a place in a list was read: a weak reference to it, its address, its form, its
+# size, the prepared header, its bytes (None: on a device). This one: nothing was read there.
+SLOT: tuple[Any, ...] = (lambda: None, 0, None, 0, None, None)
 
 
 def begin(
@@ -272,8 +274,8 @@ def begin(
     slots: list[tuple[Any, ...]] | None = None,
 ) -> Digests:
     """Digest all tensors; those on a device are digested there, in the order of its stream, and
-    only `result` waits for them. With `slots` (of the same tensors at the last step) a tensor that
-    lies where it lay is read as it was read then."""
+    only `result` waits for them. `slots`, one for each tensor, say how the tensors in these places
+    were read before; one that lies where it lay is read in the same way."""
     import torch
 
     digest = chosen().digest
@@ -283,38 +285,37 @@ def begin(
     remote: list[tuple[int, bytes, Any]] = []
     with bare(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         for index, tensor in enumerate(tensors):
-            content = prepared = None
-            if slots:
-                last, address, shape, dtype, memory, known = slots[index]
-                if (
-                    last() is tensor
-                    and tensor.data_ptr() == address
-                    and tensor.shape == shape
-                    and tensor.dtype is dtype
-                    and tensor.is_contiguous()
-                    and not tensor.is_neg()
-                ):
-                    content, prepared = memory, known
+            slot = slots[index] if slots else SLOT
+            last, address, known, size, prepared, content = slot
             if (
-                prepared is None
-                and type(tensor) in usual
+                last() is tensor
+                and tensor.data_ptr() == address
+                and tensor.dtype is known[0]
+                and tensor.shape == known[1]
+                and tensor.is_contiguous()
+                and not tensor.is_neg()
+            ):
+                pass  # it is read as it was read then
+            elif (
+                type(tensor) in usual
                 and tensor.layout is strided
                 and tensor.is_contiguous()
                 and not tensor.is_neg()
             ):
                 form = tensor.dtype, tensor.shape, tensor.is_cpu
-                array, known = _HEADERS.get(form, _NEW)
-                if known is not None:
-                    pointer = tensor.data_ptr()
-                    size = tensor.element_size()
-                    end = (tensor.storage_offset() + tensor.numel()) * size
-                    if pointer and end <= tensor.untyped_storage().nbytes():
-                        prepared = known
-                        content = array and array.from_address(pointer)
-                        if slots:
-                            place = pointer, tensor.shape, tensor.dtype
-                            reference = weakref.ref(tensor)
-                            slots[index] = (reference, *place, content, prepared)
+                # To look at the storage of each new tensor would take as long as its digest.
+                if form != known:
+                    size, prepared = _HEADERS.get(form, _NEW)
+                    prepared = None if _cut(tensor) else prepared
+                pointer = 0 if prepared is None else tensor.data_ptr()
+                content = _MEMORY[pointer : pointer + size] if form[2] else None
+                if not pointer:
+                    prepared = None
+                elif slots and form != known:
+                    reference = weakref.ref(tensor)
+                    slots[index] = reference, pointer, form, size, prepared, content
+            else:
+                prepared = None
             if prepared is None:
                 read = _read(local(tensor), depth)
                 if isinstance(read, bytes):
@@ -343,26 +344,26 @@ def _read(tensor: Any, depth: int) -> bytes | tuple[bytes, Any]:
         return _composed(tensor, depth)
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
     name = header(tensor)
+    size = tensor.numel() * tensor.element_size()
     if not tensor.is_cpu:
         if tensor.is_cuda:
-            _remember(tensor, None, name)
+            _remember(tensor, size, name)
         return name, tensor
     _, prepare, digest = chosen()
     prepared = prepare(name)
-    array = ctypes.c_char * (tensor.numel() * tensor.element_size())
     pointer = tensor.data_ptr()
-    if not pointer:
-        if array._length_:
-            UNREAD[str(type(tensor))[:200]] = None
-        return digest(b"", prepared)
-    _remember(tensor, array, prepared)
-    return digest(array.from_address(pointer), prepared)
+    if pointer:
+        _remember(tensor, size, prepared)
+    elif size:
+        UNREAD[str(type(tensor))[:200]] = None
+        size = 0
+    return digest(_MEMORY[pointer : pointer + size], prepared)
 
 
-def _remember(tensor: Any, array: Any, prepared: Any) -> None:
+def _remember(tensor: Any, size: int, prepared: Any) -> None:
     """Remember how the fast path of `begin` reads such a tensor. A complex one may be conjugated,
     which its memory does not show."""
     if not tensor.is_complex():
         if len(_HEADERS) >= _MANY:
             _HEADERS.clear()
-        _HEADERS[tensor.dtype, tensor.shape, tensor.is_cpu] = array, prepared
+        _HEADERS[tensor.dtype, tensor.shape, tensor.is_cpu] = size, prepared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import is_
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,8 +40,8 @@ class Tensors:
         group = {"params": params}
         self.leaves = SimpleNamespace(param_groups=[group])
         self._rows: dict[Any, tuple[tuple[Row, ...], Any]] = {}
-        # id(parameter) -> key of its state -> name
-        self._state_names: dict[int, dict[str, str]] = {}
+        # what each optimizer updates; the same by name; for each tensor: key of its state -> name
+        self._updated = WeakByIdentity()
 
     def name(self, optimizers: Iterable[Any]) -> None:
         """Name what these optimizers update, if it has no name yet: theirs first, what no optimizer
@@ -52,7 +53,7 @@ class Tensors:
         everyone.pop(id(self.leaves), None)
         ordered = [*everyone.values(), self.leaves]
         self.names = names.name_tensors(ordered)
-        self._state_names = {}
+        self._updated = WeakByIdentity()
 
     def record(
         self,
@@ -66,14 +67,11 @@ class Tensors:
             return
         own = tuple([name for name, _ in items])
         key = (kind, label, own)
-        if key not in self._rows:
+        rows, slots = self._rows.get(key) or ((), [])
+        if not rows:
             rows = tuple([describe(*item) for item in items])
-            slots = None
-            # Gradients are made anew at each step.
-            if kind != "gradient":
-                slots = [SLOT] * len(items)
+            slots = [SLOT] * len(items)
             self._rows[key] = rows, slots
-        rows, slots = self._rows[key]
         tensors = [tensor for _, tensor in items]
         digests = begin(tensors, slots=slots)
         self.session.block(kind, rows, digests)
@@ -105,11 +103,23 @@ class Tensors:
         """Record the buffers that there are now."""
         self.record("buffer", self.names.buffers())
 
-    def parameters(self, optimizer: Any) -> list[Item]:
-        """Return what an optimizer updates, by name."""
-        by_id = self.names.by_id
-        updated = names.updated_by(optimizer)
-        return [(by_id[id(item)], item) for item in updated]
+    def parameters(self, optimizer: Any) -> Sequence[Item]:
+        """Return what an optimizer updates, by name: the same object as long as this does not
+        change."""
+        return self._known(optimizer)[0]
+
+    def _known(self, optimizer: Any) -> tuple[list[Item], list[dict[str, str]]]:
+        """Return what an optimizer updates, by name, and the names of the state of each. `id` is
+        called only for what is new, since each call runs the audit hooks."""
+        updated = list(names.updated_by(optimizer))
+        tensors, items, states = self._updated.get(optimizer) or ([], [], [])
+        if len(tensors) != len(updated) or not all(map(is_, tensors, updated)):
+            self.name([optimizer])
+            by_id = self.names.by_id
+            items = [(by_id[id(item)], item) for item in updated]
+            states = [{} for _ in updated]
+            self._updated.add(optimizer, (updated, items, states))
+        return items, states
 
     def optimizer_state(self, optimizer: Any) -> None:
         """Record the state of each parameter, the hyperparameters of each group, and what the
@@ -145,10 +155,7 @@ class Tensors:
     def state_items(self, optimizer: Any) -> Iterator[Item]:
         """Yield (name, value) of an optimizer's state and hyperparameters."""
         state = optimizer.state
-        for parameter in names.updated_by(optimizer) if state else ():
-            place = id(parameter)
-            known = self._state_names.setdefault(place, {})
-            own = self.names.by_id[place]
+        for (own, parameter), known in zip(*self._known(optimizer)) if state else ():
             for key, value in names.entries(state.get(parameter) or {}):
                 if key not in known:
                     known[key] = f"{own}.{key}"[:MAX_NAME]

@@ -79,6 +79,8 @@ class Hooks:
         self.tensors = Tensors(session)
         # id(parameter) -> when autograd finished its gradient
         self._order: dict[int, int] = {}
+        # what each optimizer updates, and the same in that order
+        self._ordered = WeakByIdentity()
         self.serve(session)
 
     def of_thread(self) -> Hooks:
@@ -270,14 +272,16 @@ class Hooks:
         if not (self.session.live and self.session.wants()):
             return
         with self.session.own_time():
-            self.tensors.name([optimizer])
             self._release()
             items = self.tensors.parameters(optimizer)
-            if self._order:
-                items.sort(key=lambda item: self._order.get(id(item[1]), -1))
-            else:
-                items.reverse()  # backward goes through a model from its end
-            grads = [(name, item.grad) for name, item in items]
+            of, ordered = self._ordered.get(optimizer) or (None, ())
+            if not self._order:
+                ordered = items[::-1]  # backward goes through a model from its end
+            elif of is not items:
+                at = self._order
+                ordered = sorted(items, key=lambda item: at.get(id(item[1]), -1))
+                self._ordered.add(optimizer, (items, ordered))
+            grads = [(name, item.grad) for name, item in ordered]
             self.tensors.record("gradient", [it for it in grads if it[1] is not None])
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
@@ -297,7 +301,6 @@ class Hooks:
             others = [other for other in self._used if other is not optimizer]
             self._used = [*others[-_RECENT:], optimizer]
             if session.wants():
-                tensors.name([optimizer])
                 tensors.record("parameter", tensors.parameters(optimizer))
                 tensors.optimizer_state(optimizer)
                 tensors.buffers()

@@ -196,6 +196,12 @@ def test_what_was_read_before_is_read_as_it_is_now() -> None:
     reference = weakref.ref(tensor)
     tensor = torch.zeros(1)
     assert slots[0][1] and reference() is None  # kept alive by nobody
+    negated = torch.tensor([1 + 2j]).conj().imag
+    cut = torch.ones(7)
+    cut.untyped_storage().resize_(8)
+    one = torch.ones(7)
+    for other in (cut, one, one + 1, one.to_sparse(), one, -negated, negated):
+        assert digest.begin([other], slots=slots).result() == of(other)
 
 
 def test_a_tensor_without_memory_is_never_read() -> None:

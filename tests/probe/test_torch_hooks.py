@@ -49,6 +49,13 @@ def plain():
     net = Net()
     fit(sgd(net, momentum=0.9), net)
 
+def swapped():  # another parameter takes the place of one in the optimizer's own list
+    net = nn.Linear(4, 1)
+    opt = sgd(net, momentum=0.9)
+    fit(opt, net, parts=2, times=1)
+    net.weight = opt.param_groups[0]["params"][0] = nn.Parameter(2 * net.weight.detach())
+    fit(opt, net, times=1)
+
 def closures(kind, **options):
     net = nn.Linear(4, 1)
     opt = kind(net.parameters(), **options)
@@ -279,6 +286,7 @@ def steps_twice():  # made after a gradient as well, but steps without one too
 """
 CASES = [
     "plain",
+    "swapped",
     "lbfgs",
     "lightning_closure",
     "gan",
@@ -376,6 +384,17 @@ def test_a_loss_is_that_before_scaling_and_the_first_state_the_real_one(
     trace = shapes["in_part"]
     before, after = (blocks(trace, "parameter", step)[0].digests for step in (-1, 0))
     assert before == after  # the learning rate is zero
+
+
+def test_what_an_optimizer_updates_is_looked_up_at_each_step(shapes: Shapes) -> None:
+    for kind in ("gradient", "parameter"):
+        found = []
+        for step in range(2):
+            block = blocks(shapes["swapped"], kind, step)[-1]
+            parts = (block.digests[at : at + 16] for at in range(0, len(block.digests), 16))
+            found.append(dict(zip((row[0] for row in block.rows), parts, strict=True)))
+        assert found[0].keys() == found[1].keys() == {"weight", "bias"}
+        assert found[0]["weight"] != found[1]["weight"]
 
 
 def test_a_scaler_belongs_to_the_steps_that_it_has_scaled(shapes: Shapes) -> None:
