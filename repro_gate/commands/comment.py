@@ -26,7 +26,13 @@ from repro_gate.github.comment import Posted, post
 from repro_gate.github.marker import Marker, is_news, key_for, state_of
 from repro_gate.github.publish_phase import load_gated, post_report, view_of
 from repro_gate.github.redact import known_secrets
-from repro_gate.github.settings import Secret, read_inputs, read_job, read_server
+from repro_gate.github.settings import (
+    Secret,
+    Server,
+    read_inputs,
+    read_job,
+    read_variables,
+)
 from repro_gate.github.workflow_run import check, find_pull, see_again
 from repro_gate.report import markdown, matrix
 from repro_gate.report.model import PLAIN, Origin, Report, View
@@ -95,12 +101,13 @@ def _for_person(options: Namespace, reports: Sequence[Report], token: Secret) ->
             "--pull-request: of which repository?",
             remedy="name it: --repository OWNER/NAME",
         )
-    server = read_server({**os.environ, "GITHUB_REPOSITORY": repository})
+    variables = {**os.environ, "GITHUB_REPOSITORY": repository}
     placed = [
         _placed(report, path, repository)
         for path, report in zip(options.report, reports, strict=True)
     ]
-    return _post(Api(token, server), options.pull_request, placed, options, PLAIN)
+    api = Api(token, read_variables(Server, variables))
+    return _post(api, options.pull_request, placed, options, PLAIN)
 
 
 def _placed(report: Report, path: Path, repository: str) -> Report:
