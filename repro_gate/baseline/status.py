@@ -4,11 +4,11 @@ platform."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from repro_gate.baseline.config_hash import PLATFORM, ChangedInput, changed_inputs
 from repro_gate.baseline.model import (
     FILE_NAME,
+    PARTS,
     Baseline,
     BaselineFinding,
     Entry,
@@ -20,7 +20,6 @@ from repro_gate.escape import for_terminal, listed
 
 _NAME = 60  # characters
 _FEW = 3  # names in a sentence; the finding holds them all
-_PARTS = ("steps", "losses", "weights", "optimizer")
 _RECORD = "If the new result is right, record it with `repro-gate baseline`"
 _RECORD_INPUTS = "`repro-gate baseline` records the new inputs with the same results"
 _IF_MEANT = (
@@ -43,8 +42,8 @@ _RECORD_HERE = (
 
 def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     """Compare one gate run with the entry of its platform, in the seeds and artifacts that both
-    have."""
-    entry = baseline.entries.get(now.platform)
+    have. The baseline has one entry at least."""
+    entry = baseline.get(now.platform)
     if entry is None:
         return _new_platform(baseline, now)
     inputs = changed_inputs(entry, now)
@@ -101,7 +100,7 @@ def differing_parts(
         return ("seeds",)
     parts = [
         part
-        for part in _PARTS
+        for part in PARTS
         if any(getattr(old, part) != getattr(new, part) for old, new in pairs)
     ]
     artifacts = [
@@ -132,15 +131,8 @@ def loss_gap(
 def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
     """Return the finding on a platform without an entry, compared with the most similar platform
     that has one."""
-    new = BaselineFinding(
-        status="new-platform",
-        message=f"{FILE_NAME} has no entry for this platform",
-        remedy=_RECORD_HERE,
-    )
-    if not baseline.entries:
-        return new
     nearest = min(
-        baseline.entries.values(),
+        baseline.values(),
         key=lambda entry: (
             entry.recipe != now.recipe,
             len(_changed_platform(entry, now)),
@@ -155,10 +147,11 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
         f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}"
         for item in inputs
     ]
-    return replace(
-        new,
-        message=f"{new.message}; the nearest entry has "
+    return BaselineFinding(
+        status="new-platform",
+        message=f"{FILE_NAME} has no entry for this platform; the nearest entry has "
         f"{'a different recipe' if other else results}, and differs in {_few(changes)}",
+        remedy=_RECORD_HERE,
         changed_inputs=inputs,
         unlike=parts,
         loss_gap=None if other else finite(loss_gap(nearest.outcomes, now.outcomes)),

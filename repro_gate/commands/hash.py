@@ -113,15 +113,14 @@ def load_config_hash(path: Path) -> ConfigHash:
 
 def _recorded(path: Path) -> ConfigHash:
     baseline = read_baseline(path)
-    if baseline is None:
+    if not path.exists():
         raise UsageError(
             f"{path}: there is no such file",
             remedy="name a repro.baseline.yml, a report.json or a spec",
         )
-    if len(baseline.entries) != 1:
+    if len(baseline) != 1:
         raise UsageError(
-            f"{path}: it records {len(baseline.entries)} platforms, so it has no one config hash",
+            f"{path}: it records {len(baseline)} platforms, so it has no one config hash",
             remedy="name a report.json of the platform, or the spec for this machine",
         )
-    entry = next(iter(baseline.entries.values()))
-    return made_again(entry)
+    return made_again(*baseline.values())
