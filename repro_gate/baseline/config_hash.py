@@ -141,7 +141,7 @@ def made_again(claimed: ConfigHash) -> ConfigHash:
 def hashable(value: Any, depth: int = MAX_DEPTH) -> InputValue:
     """Return a value that RFC 8785 can write: whole numbers from 2**53 on, NaN and infinities are
     text; a byte of a path that is not UTF-8 becomes `\\udcXX`; keys are sorted. Raise ValueError
-    for more than 16 levels, and for what JSON cannot hold."""
+    for more than 16 levels."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -153,17 +153,9 @@ def hashable(value: Any, depth: int = MAX_DEPTH) -> InputValue:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, list):
         return [hashable(item, depth - 1) for item in value]
-    if isinstance(value, dict):
-        return {
-            str(hashable(name)): hashable(value[name], depth - 1)
-            for name in sorted(value)
-        }
-    raise ValueError(f"{type(value).__name__} is no value of JSON")
-
-
-def input_hash(name: str, value: InputValue) -> bytes:
-    """Return the 32 bytes that stand for one input: its name and its value."""
-    return _hash("input", rfc8785.dumps([name, value]))
+    return {
+        str(hashable(name)): hashable(value[name], depth - 1) for name in sorted(value)
+    }
 
 
 def _as_hashed(inputs: Inputs) -> dict[str, InputValue]:
@@ -179,7 +171,8 @@ def _as_hashed(inputs: Inputs) -> dict[str, InputValue]:
 
 
 def _root(name: str, inputs: Inputs) -> bytes:
-    return _hash(name, b"".join(input_hash(*item) for item in inputs.items()))
+    hashes = (_hash("input", rfc8785.dumps([*item])) for item in inputs.items())
+    return _hash(name, b"".join(hashes))
 
 
 def _hash(kind: str, content: bytes) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 from repro_gate.baseline.model import FILE_NAME, PARTS, Baseline, Entry
 from repro_gate.escape import and_more, listed
 from repro_gate.report.model import WeakenedCheck
-from repro_gate.spec.errors import KeyPath, escaped, shortened
+from repro_gate.spec.errors import KeyPath, shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 
@@ -188,9 +188,7 @@ def _baseline(base: Baseline, head: Baseline) -> Iterator[WeakenedCheck]:
         else:
             how = "renewed: inputs changed, and so did the recorded results"
         if lost:
-            parts = listed(
-                [shortened(escaped(part)) for part, _ in sorted(lost)], _PARTS
-            )
+            parts = listed([shortened(part) for part, _ in sorted(lost)], _PARTS)
             message = f"the entry of platform {platform[:19]} is {how}: {parts}"
             yield WeakenedCheck(FILE_NAME, message, Location(FILE_NAME))
 
@@ -217,4 +215,4 @@ def _change(before: object, after: object) -> str:
 
 def _text(value: str) -> str:
     """Return text of the spec for use in a sentence: on one line, in back quotes, shortened."""
-    return f"`{shortened(escaped(value))}`"
+    return f"`{shortened(value)}`"

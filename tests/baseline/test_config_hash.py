@@ -22,7 +22,6 @@ from repro_gate.baseline.config_hash import (
     diff_lines,
     hash_inputs,
     hashable,
-    input_hash,
     input_text,
     made_again,
     tree_lines,
@@ -43,7 +42,8 @@ def test_the_hashes_of_version_1_never_change_and_no_two_inputs_are_folded() -> 
         hash_inputs(RECIPE, {"python": "3.11.9", "threads": 2}).config_hash
         == "sha256:d8f4711bacd896f5546f767c998e093daf3e31224cedc7fc551e5307176b8ff3"
     )
-    assert input_hash("a", "b") != input_hash("ab", "") != input_hash("b", "a")
+    pairs = {"a": "b"}, {"ab": ""}, {"b": "a"}
+    assert len({hash_inputs(pair, {}).recipe for pair in pairs}) == 3
     assert hash_inputs({"a": 1, "b": 2}, {}).recipe != hash_inputs({"a": 2, "b": 1}, {}).recipe
     assert hash_inputs({}, {}).recipe != hash_inputs({"a": None}, {}).recipe
     for values in (
@@ -58,8 +58,6 @@ def test_the_hashes_of_version_1_never_change_and_no_two_inputs_are_folded() -> 
         ("\r\n", "\n"),
     ):
         assert len({written(value) for value in values}) == len(values)
-    with pytest.raises(ValueError, match="bytes is no value of JSON"):
-        hashable([b"x"])
     with pytest.raises(UsageError) as refused:
         hash_inputs({"data/\udcff": 1, "data/\\udcff": 2}, {})
     assert refused.value.reason_id == "config-hash/malformed"
