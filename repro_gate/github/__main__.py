@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from repro_gate.errors import GateError, UsageError, end_cleanly, for_person
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         return problem.exit_code
 
 
-def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
+def _run(phase: str, environment: Mapping[str, str], known: Collection[str]) -> int:
     from repro_gate.github.activity import decide, decide_comment
     from repro_gate.github.publish_phase import (
         publish_problem,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ _PLACE = re.compile(r"(?!/)([^:]+):([0-9]{1,7})(?::|\Z)")
 
 
 def read_report(
-    inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]
+    inputs: Inputs, job: Job, decision: Decision, known: Collection[str]
 ) -> Report | GateError:
     """Return the report that another process left in the report folder, or the error why there is
     none to publish: the recorded error, ReportError if it cannot be read, Inconclusive if there is
@@ -90,7 +90,7 @@ def read_report(
     return replace(report, reproduce=see_again(report)) if decision.foreign else report
 
 
-def load_gated(path: Path, known: Sequence[str]) -> Report:
+def load_gated(path: Path, known: Collection[str]) -> Report:
     """Return the report of a gate run, without the secrets in `known`. Raises GateError, also for a
     report that says itself that nothing was compared: that must never stand for a pass."""
     report = redact(load(path), known)
