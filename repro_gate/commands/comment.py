@@ -15,7 +15,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from repro_gate.commands import output
 from repro_gate.errors import Inconclusive, UsageError
@@ -102,24 +101,19 @@ def _for_person(options: Namespace, reports: Sequence[Report], token: Secret) ->
             remedy="name it: --repository OWNER/NAME",
         )
     variables = {**os.environ, "GITHUB_REPOSITORY": repository}
-    placed = [
-        _placed(report, path, repository)
-        for path, report in zip(options.report, reports, strict=True)
-    ]
+    placed = []
+    for path, report in zip(options.report, reports, strict=True):
+        commit = report.subject.commit
+        if report.origin is not None:
+            placed.append(report)
+        elif commit is not None:  # it was made outside a workflow
+            placed.append(replace(report, origin=Origin(repository, commit, 1, 1)))
+        else:
+            raise UsageError(
+                f"{path}: names no commit, so nothing shows that it is of this pull request's head"
+            )
     api = Api(token, read_variables(Server, variables))
     return _post(api, options.pull_request, placed, options, PLAIN)
-
-
-def _placed(report: Report, path: Path, repository: str) -> Report:
-    """Return a report with an origin, also if it was made outside a workflow. Raises UsageError,
-    naming its `path`, if it is of no commit."""
-    if report.origin is not None:
-        return report
-    if report.subject.commit is None:
-        raise UsageError(
-            f"{path}: names no commit, so nothing shows that it is of this pull request's head"
-        )
-    return replace(report, origin=Origin(repository, report.subject.commit, 1, 1))
 
 
 def _alone(options: Namespace) -> bool:

@@ -88,7 +88,7 @@ def baseline_command(options: Namespace) -> int:
             replace(spec, cost=CostBudget(measure=False)), gate_options, watch
         )
     verdict = report.verdict
-    output.print_report(report, options.verbose)
+    output.show(report, (), verbose=options.verbose)
     if verdict == "pass" and entry is not None:
         try:
             # other platforms' entries stay, also of an older recipe: the gate says so there

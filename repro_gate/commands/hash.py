@@ -20,19 +20,21 @@ from repro_gate.baseline.config_hash import (
     tree_lines,
 )
 from repro_gate.baseline.file import read_baseline
-from repro_gate.baseline.inputs import config_hash_of_spec
+from repro_gate.baseline.inputs import config_hash_of
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.commands import output
-from repro_gate.data.declared import resolve_data
-from repro_gate.errors import UsageError, obeyed
+from repro_gate.errors import Inconclusive, UsageError, obeyed
 from repro_gate.escape import for_log, for_terminal
 from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
+from repro_gate.machine import read_machine
 from repro_gate.report import schema
 from repro_gate.report.document import read_json, validate
+from repro_gate.runs.environment import thread_count
+from repro_gate.runs.gate_folder import open_gate_folder
+from repro_gate.runs.interpreter import interpreter_facts
 from repro_gate.runs.progress import Watch
-from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 
@@ -63,7 +65,8 @@ def hash_command(options: Namespace) -> int:
 
 def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
     """Return the config hash at `path`: a report.json, a repro.baseline.yml with one platform, else
-    a spec or its folder. Raises GateError."""
+    a spec or its folder, of which the training's interpreter is asked what it would train with.
+    Raises GateError."""
     if path.suffix == ".json":
         return load_config_hash(path)
     if path.suffix in (".yml", ".yaml") and path.stem.endswith("baseline"):
@@ -73,18 +76,27 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
         raise UsageError(str(problem), remedy=problem.remedy)
     spec = resolved.spec
     data, _ = verified(spec, watch.verifying, os.environ, cached=cached)
+    for item in data:
+        if item.actual is None:
+            raise Inconclusive(
+                f"data: {item.path}: {item.problem}",
+                reason_id="data/missing",
+                remedy="fetch the data first, or mend the path: what is not there has no digest",
+            )
     sandbox = choose(os.environ)
     image = os.environ.get(IMAGE_VARIABLE) or None
-    folder = spec.path.parent
-    root = inspect_checkout(folder).root
-    declared = resolve_data(spec.data, folder)
+    checkout = inspect_checkout(spec.path.parent)
     reach = [environments_root(os.environ, None, sandbox)] if spec.env.install else []
+    tell = watch.said
     with (
-        confined(sandbox, os.environ, root, declared, reach),
-        installed(spec, root, os.environ, sandbox, tell=watch.said) as outer,
+        open_gate_folder(spec, checkout, os.environ, sandbox, reach, tell) as folder,
+        installed(spec, checkout.root, os.environ, sandbox, tell=tell) as outer,
         obeyed(),
     ):
-        return config_hash_of_spec(spec, data, outer, image, sandbox)
+        facts = interpreter_facts(spec, outer, sandbox)
+        facts |= {"threads": thread_count(outer)}
+        machine = read_machine()
+        return config_hash_of(spec, folder.snapshot, data, facts, machine, image)
 
 
 def load_config_hash(path: Path) -> ConfigHash:

@@ -64,13 +64,9 @@ def show(report: Report, files: Files, *, verbose: bool) -> bool:
     """Print a report, its files first: a closed pipe must not lose them. Return whether all of them
     could be written."""
     written = [path for render, path in files if write(path, rendered(report, render))]
-    print_report(report, verbose, [str(path) for path in written])
+    names = [str(path) for path in written]
+    print_guarded(terminal.render(report, view(verbose), names))
     return len(written) == len(files)
-
-
-def print_report(report: Report, verbose: bool, written: Sequence[str] = ()) -> None:
-    """Print a report as a terminal shows it."""
-    print_guarded(terminal.render(report, view(verbose), written))
 
 
 def print_guarded(text: str) -> None:

@@ -49,7 +49,6 @@ class Head(msgspec.Struct, frozen=True):
 class Base(msgspec.Struct, frozen=True):
     """The branch that a pull request goes to."""
 
-    ref: Ref
     repo: Repository
 
 
@@ -81,8 +80,7 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
     id: Number
     attempt: Number = field(name="run_attempt")
     event: Word  # the event that started it: `pull_request`
-    status: Word
-    conclusion: Word | None = None
+    conclusion: Word | None = None  # None if it has not ended
     head_sha: Commit
     head_branch: Ref | None = None
     head_repository: Repository | None  # None if the fork has been deleted

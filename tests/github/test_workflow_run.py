@@ -28,7 +28,6 @@ def a_run(head: str, branch: str = "topic") -> WorkflowRun:
         id=4711,
         attempt=2,
         event="pull_request",
-        status="completed",
         conclusion="failure",
         head_sha=HEAD,
         head_branch=branch,
