@@ -3,10 +3,8 @@ carries."""
 
 from __future__ import annotations
 
-import json
 import os
 from argparse import Namespace
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -30,7 +28,7 @@ from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
 from repro_gate.machine import read_machine
 from repro_gate.report import schema
-from repro_gate.report.document import read_json, validate
+from repro_gate.report.document import read_json, to_text, validate
 from repro_gate.runs.environment import thread_count
 from repro_gate.runs.gate_folder import open_gate_folder
 from repro_gate.runs.interpreter import interpreter_facts
@@ -52,12 +50,10 @@ def hash_command(options: Namespace) -> int:
     lines = tree_lines(hashes[0])
     if options.diff:
         moves = changed_inputs(*hashes)
-        document = {"changed_inputs": [asdict(item) for item in moves]}
+        document = {"changed_inputs": msgspec.to_builtins(moves)}
         lines = diff_lines(moves)
     if options.json is not None:
-        output.write(
-            options.json, json.dumps(document, indent=2, sort_keys=True) + "\n"
-        )
+        output.write(options.json, to_text(document))
     for line in lines:
         print(for_log(line))
     return 1 if moves else 0

@@ -4,7 +4,6 @@ format of a report."""
 from __future__ import annotations
 
 import argparse
-import os
 import pkgutil
 import shutil
 import sys
@@ -91,10 +90,9 @@ def watch(options: argparse.Namespace) -> AbstractContextManager[Watch]:
 def view(verbose: bool = False) -> View:
     """Return a view for standard output; if it is no terminal, a line is as wide as it needs to
     be."""
-    is_terminal = sys.stdout.isatty()
-    fits = is_terminal or "COLUMNS" in os.environ
-    width = shutil.get_terminal_size().columns if fits else PLAIN.width
+    width = shutil.get_terminal_size((PLAIN.width, 1)).columns
     encoding = sys.stdout.encoding or "utf-8"
+    is_terminal = sys.stdout.isatty()
     return View(width=width, encoding=encoding, colour=is_terminal, verbose=verbose)
 
 
