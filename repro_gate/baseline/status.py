@@ -18,6 +18,8 @@ from repro_gate.compare.cost import speed_changes
 from repro_gate.compare.distances import finite, gap
 from repro_gate.escape import for_terminal, listed
 
+# the recorded and the new result of each seed that both sides have
+_Pairs = list[tuple[RecordedResult, RecordedResult]]
 _NAME = 60  # characters
 _FEW = 3  # names in a sentence; the finding holds them all
 _RECORD = "If the new result is right, record it with `repro-gate baseline`"
@@ -47,7 +49,8 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     if entry is None:
         return _new_platform(baseline, now)
     inputs = changed_inputs(entry, now)
-    parts = differing_parts(entry.outcomes, now.outcomes)
+    pairs = _pairs(entry, now)
+    parts = differing_parts(pairs)
     is_same = entry.config_hash == now.config_hash
     if is_same and not parts:
         seeds = ({result.seed for result in side.outcomes} for side in (entry, now))
@@ -55,7 +58,7 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
             f"seed {seed}" for seed in sorted(set.symmetric_difference(*seeds))
         )
     facts = _changed_facts(entry.outside, now.outside) if parts else ()
-    farthest = loss_gap(entry.outcomes, now.outcomes)
+    farthest = loss_gap(pairs)
     message = f"inputs changed ({_few([item.name for item in inputs])})"
     message = "same inputs" if is_same else message
     if parts == ("seeds",):
@@ -86,16 +89,19 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     )
 
 
-def differing_parts(
-    recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
-) -> tuple[str, ...]:
-    """Return the parts that differ in any seed that both sides have: `steps`, `losses`, `weights`,
-    `optimizer`, `artifact out/a.pt`.
+def _pairs(entry: Entry, now: Entry) -> _Pairs:
+    """Return the results of each seed that both sides have."""
+    by_seed = {result.seed: result for result in entry.outcomes}
+    return [(by_seed[new.seed], new) for new in now.outcomes if new.seed in by_seed]
+
+
+def differing_parts(pairs: _Pairs) -> tuple[str, ...]:
+    """Return the parts that differ in any seed: `steps`, `losses`, `weights`, `optimizer`,
+    `artifact out/a.pt`.
 
     An artifact counts if both sides have it (which ones are captured is not part of the config
     hash). Sides without a common seed differ in all: `seeds`.
     """
-    pairs = _pairs(recorded, now)
     if not pairs:
         return ("seeds",)
     parts = [
@@ -112,17 +118,14 @@ def differing_parts(
     return tuple(dict.fromkeys([*parts, *artifacts]))
 
 
-def loss_gap(
-    recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
-) -> float | None:
+def loss_gap(pairs: _Pairs) -> float | None:
     """Return the largest |difference| of two losses of the same seed and step; infinite if only one
     is finite, None if no step is in both."""
-    curves = [(old.loss_curve, new.loss_curve) for old, new in _pairs(recorded, now)]
     return max(
         (
-            gap(float(before[step]), float(after[step]))
-            for before, after in curves
-            for step in before.keys() & after.keys()
+            gap(float(old.loss_curve[step]), float(new.loss_curve[step]))
+            for old, new in pairs
+            for step in old.loss_curve.keys() & new.loss_curve.keys()
         ),
         default=None,
     )
@@ -140,7 +143,8 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
         ),
     )
     other = nearest.recipe != now.recipe
-    parts = () if other else differing_parts(nearest.outcomes, now.outcomes)
+    pairs = _pairs(nearest, now)
+    parts = () if other else differing_parts(pairs)
     results = f"different results ({_few(parts)})" if parts else "the same results"
     inputs = _changed_platform(nearest, now)
     changes = [
@@ -154,17 +158,10 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
         remedy=_RECORD_HERE,
         changed_inputs=inputs,
         unlike=parts,
-        loss_gap=None if other else finite(loss_gap(nearest.outcomes, now.outcomes)),
+        loss_gap=None if other else finite(loss_gap(pairs)),
         recorded=nearest.recorded,
         unknown_recipe=other,
     )
-
-
-def _pairs(
-    recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
-) -> list[tuple[RecordedResult, RecordedResult]]:
-    by_seed = {result.seed: result for result in recorded}
-    return [(by_seed[result.seed], result) for result in now if result.seed in by_seed]
 
 
 def _changed_facts(

@@ -101,8 +101,8 @@ def test_gaps_of_losses_are_taken_at_common_steps_and_the_largest_is_said() -> N
         ([(0, NAN)], [(0, 1.0)], INF),
         ([(0, 1.0)], [(1, 1.0)], None),
     ):
-        sides = ([outcome(loss_curve=curve(*losses))] for losses in (before, after))
-        assert loss_gap(*sides) == gap
+        old, new = (outcome(loss_curve=curve(*losses)) for losses in (before, after))
+        assert loss_gap([(old, new)]) == gap
 
 
 def test_drift_names_what_changed_outside_the_inputs_and_every_seed_counts() -> None:
