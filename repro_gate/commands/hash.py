@@ -13,7 +13,6 @@ from repro_gate.baseline.config_hash import (
     ChangedInput,
     ConfigHash,
     changed_inputs,
-    diff_lines,
     made_again,
     tree_lines,
 )
@@ -27,8 +26,9 @@ from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
 from repro_gate.machine import read_machine
-from repro_gate.report import schema
+from repro_gate.report import comparisons, schema
 from repro_gate.report.document import read_json, to_text, validate
+from repro_gate.report.wording import plain_text
 from repro_gate.runs.environment import thread_count
 from repro_gate.runs.gate_folder import open_gate_folder
 from repro_gate.runs.interpreter import interpreter_facts
@@ -51,10 +51,10 @@ def hash_command(options: Namespace) -> int:
     if options.diff:
         moves = changed_inputs(*hashes)
         document = {"changed_inputs": msgspec.to_builtins(moves)}
-        lines = diff_lines(moves)
+        lines = [plain_text(comparisons.move(item)) for item in moves]
     if options.json is not None:
         output.write(options.json, to_text(document))
-    for line in lines:
+    for line in lines or ("same config hash: no input differs",):
         print(for_log(line))
     return 1 if moves else 0
 

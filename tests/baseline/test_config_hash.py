@@ -19,7 +19,6 @@ from repro_gate.baseline.config_hash import (
     InputValue,
     RootInputs,
     changed_inputs,
-    diff_lines,
     hash_inputs,
     hashable,
     input_text,
@@ -114,10 +113,7 @@ def test_the_inputs_that_changed_are_named_and_never_look_the_same() -> None:
         ChangedInput("recipe", "steps", "null", None),
         ChangedInput("platform", "python", "3.11.9", "3.12.1"),
     )
-    lines = diff_lines(moves)
-    assert len(lines) == 5 and lines[0].startswith("4 inputs differ")
-    assert lines[3].split() == ["recipe", "steps", "null", "->", "(absent)"]
-    assert changed_inputs(MADE, MADE) == () and len(diff_lines(())) == 1
+    assert changed_inputs(MADE, MADE) == ()
     for before, after in (
         (1, "1"),
         (1, True),
@@ -129,7 +125,7 @@ def test_the_inputs_that_changed_are_named_and_never_look_the_same() -> None:
     ):
         (move,) = changed_inputs(hash_inputs({"x": before}, {}), hash_inputs({"x": after}, {}))
         assert move.before != move.after
-    for text in ("(absent)", "a\nb", "1", "null", "[1]", "", " a"):
+    for text in ("a\nb", "1", "null", "[1]", "", " a"):
         assert input_text(text) == json.dumps(text)
         assert input_text("python t.py") == "python t.py"
 
