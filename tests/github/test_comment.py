@@ -144,7 +144,7 @@ def test_the_text_is_told_its_room_and_of_the_newest_run_before_this_one(github:
 
 HERE_REPOSITORY = Repository("o/r")
 OPEN = PullRequest(
-    PULL, "open", Head("topic", HEAD, HERE_REPOSITORY), Base("main", HERE_REPOSITORY)
+    PULL, "open", Head("topic", HEAD, HERE_REPOSITORY), Base(HERE_REPOSITORY)
 )
 
 
