@@ -22,10 +22,9 @@ from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.commands import output
 from repro_gate.errors import Inconclusive, UsageError, obeyed
 from repro_gate.escape import for_log, for_terminal
-from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
+from repro_gate.gate.evidence import gather
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
-from repro_gate.machine import read_machine
 from repro_gate.report import comparisons, schema
 from repro_gate.report.document import read_json, to_text, validate
 from repro_gate.report.wording import plain_text
@@ -71,8 +70,9 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
     for problem in resolved.problems:
         raise UsageError(str(problem), remedy=problem.remedy)
     spec = resolved.spec
-    data, _ = verified(spec, watch.verifying, os.environ, cached=cached)
-    for item in data:
+    checkout = inspect_checkout(spec.path.parent)
+    evidence = gather(resolved, checkout, watch.verifying, os.environ, cached=cached)
+    for item in evidence.data:
         if item.actual is None:
             raise Inconclusive(
                 f"data: {item.path}: {item.problem}",
@@ -80,8 +80,6 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
                 remedy="fetch the data first, or mend the path: what is not there has no digest",
             )
     sandbox = choose(os.environ)
-    image = os.environ.get(IMAGE_VARIABLE) or None
-    checkout = inspect_checkout(spec.path.parent)
     reach = [environments_root(os.environ, None, sandbox)] if spec.env.install else []
     tell = watch.said
     with (
@@ -89,10 +87,14 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
         installed(spec, checkout.root, os.environ, sandbox, tell=tell) as outer,
         obeyed(),
     ):
-        facts = interpreter_facts(spec, outer, sandbox)
-        facts |= {"threads": thread_count(outer)}
-        machine = read_machine()
-        return config_hash_of(spec, folder.snapshot, data, facts, machine, image)
+        return config_hash_of(
+            spec,
+            folder.snapshot,
+            evidence.data,
+            {**interpreter_facts(spec, outer, sandbox), "threads": thread_count(outer)},
+            evidence.machine,
+            evidence.running_image,
+        )
 
 
 def load_config_hash(path: Path) -> ConfigHash:

@@ -109,7 +109,7 @@ def publish_report(report: Report, inputs: Inputs, job: Job, decision: Decision)
     view = view_of(job, report, decision.foreign)
     posted = _comment(report, inputs, job, decision, view)
     # for whoever opens the step's log
-    with commands_disabled(sys.stdout):
+    with commands_disabled():
         print(terminal.render(report, View(encoding=sys.stdout.encoding)), end="")
     comment = f"comment {posted.outcome} {posted.url}".rstrip()
     line = f"repro-gate: {report.verdict}; {comment}; report: {inputs.report}"

@@ -20,6 +20,7 @@ from repro_gate.commands import hash as command
 from repro_gate.data.declared import data_path, verify_data
 from repro_gate.errors import GateError, Inconclusive
 from repro_gate.files import remove_tree
+from repro_gate.gate import evidence
 from repro_gate.gate.evidence import IMAGE_VARIABLE
 from repro_gate.machine import read_machine
 from repro_gate.runs.progress import Watch
@@ -182,7 +183,7 @@ def test_hash_gives_the_config_hash_that_a_run_gives(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "interpreter_facts", lambda spec, environment, sandbox: FACTS)
-    monkeypatch.setattr(command, "read_machine", lambda: MACHINE)
+    monkeypatch.setattr(evidence, "read_machine", lambda: MACHINE)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     found = of(checkout)
