@@ -65,7 +65,7 @@ def redact(value: _Value, known: Iterable[str] = ()) -> _Value:
     like a token, also in the names of mappings. A private key is found over several lines of a
     log."""
     spellings = {text for secret in known for text in _spellings(secret.strip())}
-    longest_first = sorted(spellings, key=lambda text: (-len(text), text))
+    longest_first = sorted(spellings, key=len, reverse=True)
     pattern = "|".join(map(re.escape, longest_first))
     redacted: _Value = _redacted(value, re.compile(pattern or r"(?!)"))
     return redacted
