@@ -122,11 +122,12 @@ def platform_inputs(
     on_gpu = device == "cuda"
     of_machine = ("driver",) if on_gpu else ("cpu-model",)
     used: dict[str, InputValue] = {name: machine.get(name) for name in of_machine}
-    for name in (*_FACTS, *(_GPU_FACTS if on_gpu else ("cpu-isa",))):
+    for name in (*_FACTS, *_GPU_FACTS) if on_gpu else _FACTS:
         value = facts.get(name, "")
         is_count = name in _COUNTS and value.isdecimal() and len(value) <= 18
         used[name] = int(value) if is_count else value or None
-    if not on_gpu and not used["cpu-isa"]:
+    if not on_gpu:
+        # torch's instruction set, or of a training without torch the machine's
         used["cpu-isa"] = model or None
     return {"image": image.partition("@")[2] or None if image else None, **used}
 
