@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TextIO
 from urllib.parse import quote
 
 # Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer
@@ -211,20 +209,20 @@ def log_guard() -> AbstractContextManager[None]:
     """Let nothing that is printed in here be a workflow command on GitHub: a line may start with
     anything. Elsewhere it does nothing. The runner stops for the whole step, so nothing else may
     print commands meanwhile."""
-    return commands_disabled(sys.stdout) if on_github() else nullcontext()
+    return commands_disabled() if on_github() else nullcontext()
 
 
 @contextmanager
-def commands_disabled(stream: TextIO) -> Iterator[None]:
+def commands_disabled() -> Iterator[None]:
     """Print between `::stop-commands::` and its end, with a fresh token that nothing inside can
     know. It is ended whatever happens."""
     token = secrets.token_hex(16)
-    print(f"::stop-commands::{token}", file=stream, flush=True)
+    print(f"::stop-commands::{token}", flush=True)
     try:
         yield
     except BaseException:
         # it may have been cut off inside a line, and the end counts at the start of one only
-        print(file=stream)
+        print()
         raise
     finally:
-        print(f"::{token}::", file=stream, flush=True)
+        print(f"::{token}::", flush=True)

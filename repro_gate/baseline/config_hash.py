@@ -8,15 +8,15 @@ content, so that no hash of one kind can be taken for one of another:
     platform  repro-gate/platform/v1  likewise
     config    repro-gate/config/v1    the 32 bytes of the recipe root, then those of the platform
 
-Two config hashes are compared input by input, and told as lines of text. One that somebody else
-wrote, in a report or a baseline, is untrusted: the hashes are made again from its inputs.
+Two config hashes are compared input by input. One that somebody else wrote, in a report or a
+baseline, is untrusted: the hashes are made again from its inputs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -34,7 +34,6 @@ MAX_DEPTH = 16  # of an input's value
 MAX_INPUTS = 20_000  # of one root
 MAX_NAME = 8_192  # characters
 MAX_VALUE = 100_000  # characters of an input's value as JSON: a snippet may be long
-_ABSENT = "(absent)"
 
 # the value of one input
 InputValue = (
@@ -141,7 +140,7 @@ def made_again(claimed: ConfigHash) -> ConfigHash:
 def hashable(value: Any, depth: int = MAX_DEPTH) -> InputValue:
     """Return a value that RFC 8785 can write: whole numbers from 2**53 on, NaN and infinities are
     text; a byte of a path that is not UTF-8 becomes `\\udcXX`; keys are sorted. Raise ValueError
-    for more than 16 levels, and for what JSON cannot hold."""
+    for more than 16 levels."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -153,17 +152,9 @@ def hashable(value: Any, depth: int = MAX_DEPTH) -> InputValue:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, list):
         return [hashable(item, depth - 1) for item in value]
-    if isinstance(value, dict):
-        return {
-            str(hashable(name)): hashable(value[name], depth - 1)
-            for name in sorted(value)
-        }
-    raise ValueError(f"{type(value).__name__} is no value of JSON")
-
-
-def input_hash(name: str, value: InputValue) -> bytes:
-    """Return the 32 bytes that stand for one input: its name and its value."""
-    return _hash("input", rfc8785.dumps([name, value]))
+    return {
+        str(hashable(name)): hashable(value[name], depth - 1) for name in sorted(value)
+    }
 
 
 def _as_hashed(inputs: Inputs) -> dict[str, InputValue]:
@@ -179,7 +170,8 @@ def _as_hashed(inputs: Inputs) -> dict[str, InputValue]:
 
 
 def _root(name: str, inputs: Inputs) -> bytes:
-    return _hash(name, b"".join(input_hash(*item) for item in inputs.items()))
+    hashes = (_hash("input", rfc8785.dumps([*item])) for item in inputs.items())
+    return _hash(name, b"".join(hashes))
 
 
 def _hash(kind: str, content: bytes) -> bytes:
@@ -204,7 +196,7 @@ def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput,
     return tuple(changes)
 
 
-def tree_lines(hashed: ConfigHash) -> tuple[str, ...]:
+def tree_lines(hashed: ConfigHash) -> list[str]:
     """Return the config hash as a tree, one line for each hash and input. Names and values
     are as the checkout gave them: the printer escapes them."""
     lines = [f"{hashed.config_hash}  config"]
@@ -215,19 +207,7 @@ def tree_lines(hashed: ConfigHash) -> tuple[str, ...]:
             f"    {name:<{width}}  {input_text(value)}"
             for name, value in inputs.items()
         ]
-    return tuple(lines)
-
-
-def diff_lines(moves: Sequence[ChangedInput]) -> tuple[str, ...]:
-    """Return one line for each input that changed: `recipe   seeds  [42] -> [7]`; if none
-    did, one line that says so."""
-    if not moves:
-        return ("same config hash: no input differs",)
-    lines = ["1 input differs:" if len(moves) == 1 else f"{len(moves)} inputs differ:"]
-    for move in moves:
-        change = f"{move.before or _ABSENT} -> {move.after or _ABSENT}"
-        lines.append(f"  {move.root:<8}  {move.name}  {change}")
-    return tuple(lines)
+    return lines
 
 
 def input_text(value: InputValue) -> str:
@@ -237,6 +217,6 @@ def input_text(value: InputValue) -> str:
         try:
             json.loads(value)
         except (ValueError, RecursionError):
-            if value not in ("", _ABSENT):
+            if value:
                 return value
     return json.dumps(value, sort_keys=True)

@@ -44,14 +44,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entries: tuple[Entry, ...]
 
 
-def read_baseline(path: Path) -> Baseline | None:
-    """Return the baseline at `path`, None if there is no file. Raises UsageError for one that
+def read_baseline(path: Path) -> Baseline:
+    """Return the baseline at `path`, empty if there is no file. Raises UsageError for one that
     cannot be used, with line and column."""
     try:
         if path.is_symlink():
             raise Unreadable("is a link")
         if not os.path.lexists(path):
-            return None
+            return {}
         return parse_baseline(read_whole(path, MAX_BYTES), path.name)
     except Unreadable as error:
         raise _refusal(f"{for_terminal(path.name)}: {error}") from None
@@ -90,13 +90,13 @@ def parse_baseline(raw: bytes, source: str) -> Baseline:
             baseline[entry.platform] = entry
     except Refused as refused:
         raise _refusal(refused.problem.text(for_terminal(source))) from None
-    return Baseline(baseline)
+    return baseline
 
 
 def dump_baseline(baseline: Baseline) -> str:
     """Return the text of the file. The same baseline gives the same bytes. Raises GateError for one
     that could not be read again."""
-    entries = tuple(entry for _, entry in sorted(baseline.entries.items()))
+    entries = tuple(entry for _, entry in sorted(baseline.items()))
     text = _HEADER + yaml.dump(
         msgspec.to_builtins(_File(version=1, entries=entries), order="deterministic"),
         Dumper=_Dumper,

@@ -16,17 +16,12 @@ from pathlib import Path
 
 from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs
 from repro_gate.baseline.model import FILE_NAME
-from repro_gate.checkout.inspection import inspect_checkout
-from repro_gate.checkout.snapshot import Snapshot, take_snapshot
-from repro_gate.data.declared import DataFinding, data_path
+from repro_gate.checkout.snapshot import Snapshot
+from repro_gate.data.declared import DataFinding
 from repro_gate.data.hashing import file_sha256
-from repro_gate.errors import Inconclusive, obeyed
-from repro_gate.files import is_below, scratch_folder, walk
-from repro_gate.machine import read_machine
+from repro_gate.errors import Inconclusive
+from repro_gate.files import is_below, walk
 from repro_gate.runs import arms, flags
-from repro_gate.runs.environment import thread_count
-from repro_gate.runs.interpreter import interpreter_facts
-from repro_gate.sandbox.identity import Sandbox
 from repro_gate.spec.model import Spec
 
 # characters; a longer command or value stands by its digest, so that reports and baselines stay
@@ -71,41 +66,6 @@ def config_hash_of(
     code = code_digest(snapshot.root, left_out)
     recipe = recipe_inputs(spec, code, data, digest, folder)
     return hash_inputs(recipe, platform_inputs(facts, machine, image))
-
-
-def config_hash_of_spec(
-    spec: Spec,
-    data: Sequence[DataFinding],
-    environment: Mapping[str, str],
-    image: str | None,
-    sandbox: Sandbox,
-) -> ConfigHash:
-    """Return the config hash of the checkout that holds the spec, without a run: the training's
-    interpreter is asked what it would train with.
-
-    `data` are the items of `spec.data` as found, `environment` is the one the gate was started in.
-    Raise GateError: no config hash without the data, without an interpreter that has torch, or of
-    a checkout that cannot be read.
-    """
-    checkout = inspect_checkout(spec.path.parent)
-    for item in data:
-        if item.actual is None:
-            raise Inconclusive(
-                f"data: {item.path}: {item.problem}",
-                reason_id="data/missing",
-                remedy="fetch the data first, or mend the path: what is not there has no digest",
-            )
-    facts = {
-        **interpreter_facts(spec, environment, sandbox),
-        "threads": thread_count(environment),
-    }
-    with scratch_folder() as place, obeyed():
-        snapshot = take_snapshot(
-            checkout,
-            place / "snapshot",
-            [data_path(item, spec.path.parent) for item in spec.data],
-        )
-        return config_hash_of(spec, snapshot, data, facts, read_machine(), image)
 
 
 def recipe_inputs(
@@ -162,11 +122,12 @@ def platform_inputs(
     on_gpu = device == "cuda"
     of_machine = ("driver",) if on_gpu else ("cpu-model",)
     used: dict[str, InputValue] = {name: machine.get(name) for name in of_machine}
-    for name in (*_FACTS, *(_GPU_FACTS if on_gpu else ("cpu-isa",))):
+    for name in (*_FACTS, *_GPU_FACTS) if on_gpu else _FACTS:
         value = facts.get(name, "")
         is_count = name in _COUNTS and value.isdecimal() and len(value) <= 18
         used[name] = int(value) if is_count else value or None
-    if not on_gpu and not used["cpu-isa"]:
+    if not on_gpu:
+        # torch's instruction set, or of a training without torch the machine's
         used["cpu-isa"] = model or None
     return {"image": image.partition("@")[2] or None if image else None, **used}
 

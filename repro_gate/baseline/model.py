@@ -4,7 +4,7 @@ a run beside it, as data."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
@@ -22,6 +22,7 @@ from repro_gate.compare.model import (
 )
 from repro_gate.trace.format import MAX_STEP
 
+PARTS = ("steps", "losses", "weights", "optimizer")  # of a recorded result
 STATUSES = ("unchanged", "no-op", "changed", "drift", "new-platform")
 FILE_NAME = "repro.baseline.yml"
 MAX_CURVE = 100  # steps of a loss curve
@@ -81,13 +82,8 @@ class Entry(
     step_times: dict[TimedArm, _Times] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """A whole `repro.baseline.yml`: entries by platform root."""
-
-    entries: Mapping[str, Entry] = field(default_factory=dict)
-
-
+# a whole `repro.baseline.yml`: entries by platform root; empty if there is none
+Baseline = Mapping[str, Entry]
 Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
 Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 

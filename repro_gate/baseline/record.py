@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from repro_gate.baseline.config_hash import ConfigHash, hashable
-from repro_gate.baseline.model import MAX_CURVE, Baseline, Entry, RecordedResult
+from repro_gate.baseline.model import MAX_CURVE, Entry, RecordedResult
 from repro_gate.compare.artifacts import Artifact
 from repro_gate.compare.distances import losses_of
 from repro_gate.compare.model import TimedArm
@@ -66,13 +66,6 @@ def entry_of(
             for arm, times in step_times.items()
         },
     )
-
-
-def merge(baseline: Baseline | None, entry: Entry) -> Baseline:
-    """Return the baseline with the entry of this platform replaced or added. Entries of other
-    platforms stay, also if their recipe is an older one: the gate says so on those platforms."""
-    entries = baseline.entries if baseline else {}
-    return Baseline({**entries, entry.platform: entry})
 
 
 def result_of(run: RunResult, artifacts: Mapping[str, Artifact]) -> RecordedResult:

@@ -4,11 +4,11 @@ platform."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from repro_gate.baseline.config_hash import PLATFORM, ChangedInput, changed_inputs
 from repro_gate.baseline.model import (
     FILE_NAME,
+    PARTS,
     Baseline,
     BaselineFinding,
     Entry,
@@ -18,9 +18,10 @@ from repro_gate.compare.cost import speed_changes
 from repro_gate.compare.distances import finite, gap
 from repro_gate.escape import for_terminal, listed
 
+# the recorded and the new result of each seed that both sides have
+_Pairs = list[tuple[RecordedResult, RecordedResult]]
 _NAME = 60  # characters
 _FEW = 3  # names in a sentence; the finding holds them all
-_PARTS = ("steps", "losses", "weights", "optimizer")
 _RECORD = "If the new result is right, record it with `repro-gate baseline`"
 _RECORD_INPUTS = "`repro-gate baseline` records the new inputs with the same results"
 _IF_MEANT = (
@@ -43,12 +44,13 @@ _RECORD_HERE = (
 
 def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     """Compare one gate run with the entry of its platform, in the seeds and artifacts that both
-    have."""
-    entry = baseline.entries.get(now.platform)
+    have. The baseline has one entry at least."""
+    entry = baseline.get(now.platform)
     if entry is None:
         return _new_platform(baseline, now)
     inputs = changed_inputs(entry, now)
-    parts = differing_parts(entry.outcomes, now.outcomes)
+    pairs = _pairs(entry, now)
+    parts = differing_parts(pairs)
     is_same = entry.config_hash == now.config_hash
     if is_same and not parts:
         seeds = ({result.seed for result in side.outcomes} for side in (entry, now))
@@ -56,7 +58,7 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
             f"seed {seed}" for seed in sorted(set.symmetric_difference(*seeds))
         )
     facts = _changed_facts(entry.outside, now.outside) if parts else ()
-    farthest = loss_gap(entry.outcomes, now.outcomes)
+    farthest = loss_gap(pairs)
     message = f"inputs changed ({_few([item.name for item in inputs])})"
     message = "same inputs" if is_same else message
     if parts == ("seeds",):
@@ -87,21 +89,24 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     )
 
 
-def differing_parts(
-    recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
-) -> tuple[str, ...]:
-    """Return the parts that differ in any seed that both sides have: `steps`, `losses`, `weights`,
-    `optimizer`, `artifact out/a.pt`.
+def _pairs(entry: Entry, now: Entry) -> _Pairs:
+    """Return the results of each seed that both sides have."""
+    by_seed = {result.seed: result for result in entry.outcomes}
+    return [(by_seed[new.seed], new) for new in now.outcomes if new.seed in by_seed]
+
+
+def differing_parts(pairs: _Pairs) -> tuple[str, ...]:
+    """Return the parts that differ in any seed: `steps`, `losses`, `weights`, `optimizer`,
+    `artifact out/a.pt`.
 
     An artifact counts if both sides have it (which ones are captured is not part of the config
     hash). Sides without a common seed differ in all: `seeds`.
     """
-    pairs = _pairs(recorded, now)
     if not pairs:
         return ("seeds",)
     parts = [
         part
-        for part in _PARTS
+        for part in PARTS
         if any(getattr(old, part) != getattr(new, part) for old, new in pairs)
     ]
     artifacts = [
@@ -113,17 +118,14 @@ def differing_parts(
     return tuple(dict.fromkeys([*parts, *artifacts]))
 
 
-def loss_gap(
-    recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
-) -> float | None:
+def loss_gap(pairs: _Pairs) -> float | None:
     """Return the largest |difference| of two losses of the same seed and step; infinite if only one
     is finite, None if no step is in both."""
-    curves = [(old.loss_curve, new.loss_curve) for old, new in _pairs(recorded, now)]
     return max(
         (
-            gap(float(before[step]), float(after[step]))
-            for before, after in curves
-            for step in before.keys() & after.keys()
+            gap(float(old.loss_curve[step]), float(new.loss_curve[step]))
+            for old, new in pairs
+            for step in old.loss_curve.keys() & new.loss_curve.keys()
         ),
         default=None,
     )
@@ -132,15 +134,8 @@ def loss_gap(
 def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
     """Return the finding on a platform without an entry, compared with the most similar platform
     that has one."""
-    new = BaselineFinding(
-        status="new-platform",
-        message=f"{FILE_NAME} has no entry for this platform",
-        remedy=_RECORD_HERE,
-    )
-    if not baseline.entries:
-        return new
     nearest = min(
-        baseline.entries.values(),
+        baseline.values(),
         key=lambda entry: (
             entry.recipe != now.recipe,
             len(_changed_platform(entry, now)),
@@ -148,30 +143,25 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
         ),
     )
     other = nearest.recipe != now.recipe
-    parts = () if other else differing_parts(nearest.outcomes, now.outcomes)
+    pairs = _pairs(nearest, now)
+    parts = () if other else differing_parts(pairs)
     results = f"different results ({_few(parts)})" if parts else "the same results"
     inputs = _changed_platform(nearest, now)
     changes = [
         f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}"
         for item in inputs
     ]
-    return replace(
-        new,
-        message=f"{new.message}; the nearest entry has "
+    return BaselineFinding(
+        status="new-platform",
+        message=f"{FILE_NAME} has no entry for this platform; the nearest entry has "
         f"{'a different recipe' if other else results}, and differs in {_few(changes)}",
+        remedy=_RECORD_HERE,
         changed_inputs=inputs,
         unlike=parts,
-        loss_gap=None if other else finite(loss_gap(nearest.outcomes, now.outcomes)),
+        loss_gap=None if other else finite(loss_gap(pairs)),
         recorded=nearest.recorded,
         unknown_recipe=other,
     )
-
-
-def _pairs(
-    recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
-) -> list[tuple[RecordedResult, RecordedResult]]:
-    by_seed = {result.seed: result for result in recorded}
-    return [(by_seed[result.seed], result) for result in now if result.seed in by_seed]
 
 
 def _changed_facts(

@@ -15,7 +15,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from repro_gate.commands import output
 from repro_gate.errors import Inconclusive, UsageError
@@ -26,7 +25,13 @@ from repro_gate.github.comment import Posted, post
 from repro_gate.github.marker import Marker, is_news, key_for, state_of
 from repro_gate.github.publish_phase import load_gated, post_report, view_of
 from repro_gate.github.redact import known_secrets
-from repro_gate.github.settings import Secret, read_inputs, read_job, read_server
+from repro_gate.github.settings import (
+    Secret,
+    Server,
+    read_inputs,
+    read_job,
+    read_variables,
+)
 from repro_gate.github.workflow_run import check, find_pull, see_again
 from repro_gate.report import markdown, matrix
 from repro_gate.report.model import PLAIN, Origin, Report, View
@@ -95,24 +100,20 @@ def _for_person(options: Namespace, reports: Sequence[Report], token: Secret) ->
             "--pull-request: of which repository?",
             remedy="name it: --repository OWNER/NAME",
         )
-    server = read_server({**os.environ, "GITHUB_REPOSITORY": repository})
-    placed = [
-        _placed(report, path, repository)
-        for path, report in zip(options.report, reports, strict=True)
-    ]
-    return _post(Api(token, server), options.pull_request, placed, options, PLAIN)
-
-
-def _placed(report: Report, path: Path, repository: str) -> Report:
-    """Return a report with an origin, also if it was made outside a workflow. Raises UsageError,
-    naming its `path`, if it is of no commit."""
-    if report.origin is not None:
-        return report
-    if report.subject.commit is None:
-        raise UsageError(
-            f"{path}: names no commit, so nothing shows that it is of this pull request's head"
-        )
-    return replace(report, origin=Origin(repository, report.subject.commit, 1, 1))
+    variables = {**os.environ, "GITHUB_REPOSITORY": repository}
+    placed = []
+    for path, report in zip(options.report, reports, strict=True):
+        commit = report.subject.commit
+        if report.origin is not None:
+            placed.append(report)
+        elif commit is not None:  # it was made outside a workflow
+            placed.append(replace(report, origin=Origin(repository, commit, 1, 1)))
+        else:
+            raise UsageError(
+                f"{path}: names no commit, so nothing shows that it is of this pull request's head"
+            )
+    api = Api(token, read_variables(Server, variables))
+    return _post(api, options.pull_request, placed, options, PLAIN)
 
 
 def _alone(options: Namespace) -> bool:

@@ -3,8 +3,8 @@ cause, told as it goes; as JSON lines for tools, with every use of a factor that
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TextIO
 
@@ -18,15 +18,13 @@ from repro_gate.diagnosis.operators import culprit
 from repro_gate.diagnosis.suspects import Suspect, suspects
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import and_more, for_log, for_terminal
-from repro_gate.gate.options import Options
 from repro_gate.gate.robustness import diagnose_alone
 from repro_gate.report import findings, widgets
 from repro_gate.report.model import EXIT_CODES
 from repro_gate.report.progress import sentence
 from repro_gate.report.wording import phrase
-from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
-from repro_gate.spec.model import DiagnosisBounds, Spec
+from repro_gate.spec.model import DiagnosisBounds
 from repro_gate.trace.notebook import place
 
 _SHOWN, _KEPT = 8, 1_000  # lines that differed: told in the story, written as JSON
@@ -34,41 +32,36 @@ _ALL = 1 << 62  # later than any step
 
 
 def diagnose_command(options: Namespace) -> int:
-    """Diagnose the training of a spec: 0 if the runs agree, 1 if they diverged."""
-    spec, gate_options = requested(options, policy="head")
-    path = options.json_lines
-    output.writable(path)
-    with (
-        nullcontext() if path is None else path.open("w", encoding="utf-8") as lines,
-        output.watch(options) as watch,
-    ):
-        return diagnose(spec, gate_options, watch, lines)
-
-
-def diagnose(spec: Spec, options: Options, watch: Watch, lines: TextIO | None) -> int:
-    """Diagnose, tell the story on standard output and to tools in `lines`, and return the exit
-    code.
+    """Diagnose the training of a spec, tell the story on standard output and to tools as JSON
+    lines, and return 0 if the runs agree, 1 if they diverged.
 
     The search is bounded by the spec, by its defaults under `diagnosis: false`; a tolerance is not
     looked at. Raises Inconclusive if the runs could not be compared.
     """
+    spec, gate_options = requested(options, policy="head")
+    path = options.json_lines
+    output.writable(path)
     whole = replace(
         spec,
         diagnosis=spec.diagnosis or DiagnosisBounds(),
         determinism=replace(spec.determinism, tolerance=None),
     )
-    story = _Story(lines)
-    results, diagnosis = diagnose_alone(
-        whole, options, watch, story.of_runs, story.of_pair
-    )
-    for run in results.runs:
-        if run.log_matters:
-            _print(f"run {run.request.name}: {run.problem}", 1_000)
-    pairs = results.comparisons.values()
-    diverged = not all(comparison.identical for comparison in pairs)
-    if not diverged:
-        _require_comparison(results)
-    story.write("diagnosis", diagnosis=diagnosis)
+    with (
+        open(path or os.devnull, "w", encoding="utf-8") as lines,
+        output.watch(options) as watch,
+    ):
+        story = _Story(lines)
+        results, diagnosis = diagnose_alone(
+            whole, gate_options, watch, story.of_runs, story.of_pair
+        )
+        for run in results.runs:
+            if run.log_matters:
+                _print(f"run {run.request.name}: {run.problem}", 1_000)
+        pairs = results.comparisons.values()
+        diverged = not all(comparison.identical for comparison in pairs)
+        if not diverged:
+            _require_comparison(results)
+        story.write("diagnosis", diagnosis=diagnosis)
     if diagnosis is not None:
         remedy = phrase("remedy: {message}", message=findings.remedy_of(diagnosis))
         answer = widgets.printed(
@@ -102,15 +95,14 @@ def _require_comparison(results: Results) -> None:
 class _Story:
     """Tells of each comparison as soon as it is made."""
 
-    def __init__(self, lines: TextIO | None) -> None:
+    def __init__(self, lines: TextIO) -> None:
         self._lines = lines
         self._pairs = 0
 
     def write(self, event: str, **fields: Any) -> None:
         """Write a line for tools at once: who reads along sees it before the next pair."""
-        if self._lines is not None:
-            line = msgspec.json.encode({"event": event, **fields}).decode()
-            print(line, file=self._lines, flush=True)
+        line = msgspec.json.encode({"event": event, **fields}).decode()
+        print(line, file=self._lines, flush=True)
 
     def of_runs(self, results: Results) -> None:
         """Tell what the first runs showed."""

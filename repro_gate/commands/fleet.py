@@ -154,16 +154,18 @@ def _trace_folder(record: Record) -> Path:
 
 def compare_traces(a: Path, b: Path) -> Comparison:
     """Compare the traces of two runs. Raises UsageError for a folder that holds none, or others."""
+    sides = []
     for folder in (a, b):
-        if not any(folder.glob("*" + SUFFIX)):
+        try:
+            traces = read_folder(folder, None)
+        except TraceError as error:
+            remedy = "make the traces again"
+            raise UsageError(f"{folder}: {error}", remedy=remedy) from None
+        if not traces:
             inner = sorted(path.parent for path in folder.glob("*/*" + SUFFIX))
             remedy = (
                 f"name one run of it, such as {inner[0]}" if inner else _MAKE_TRACES
             )
             raise UsageError(f"{folder}: holds no trace", remedy=remedy)
-    try:
-        return compare_runs(
-            read_folder(folder := a, None), read_folder(folder := b, None)
-        )
-    except TraceError as error:
-        raise UsageError(f"{folder}: {error}", remedy="make the traces again") from None
+        sides.append(traces)
+    return compare_runs(sides[0], sides[1])

@@ -12,7 +12,6 @@ from typing import Any
 
 from repro_gate.baseline.file import dump_baseline, read_baseline
 from repro_gate.baseline.model import FILE_NAME
-from repro_gate.baseline.record import merge
 from repro_gate.commands import output
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_log
@@ -89,10 +88,12 @@ def baseline_command(options: Namespace) -> int:
             replace(spec, cost=CostBudget(measure=False)), gate_options, watch
         )
     verdict = report.verdict
-    output.print_report(report, options.verbose)
+    output.show(report, (), verbose=options.verbose)
     if verdict == "pass" and entry is not None:
         try:
-            replace_file(path, dump_baseline(merge(before, entry)).encode(), 0o644)
+            # other platforms' entries stay, also of an older recipe: the gate says so there
+            text = dump_baseline({**before, entry.platform: entry})
+            replace_file(path, text.encode(), 0o644)
         except OSError as error:
             raise output.unwritable(path, error) from None
         print(for_log(f"wrote {path}: review it and commit it"))

@@ -3,10 +3,8 @@ carries."""
 
 from __future__ import annotations
 
-import json
 import os
 from argparse import Namespace
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -15,24 +13,25 @@ from repro_gate.baseline.config_hash import (
     ChangedInput,
     ConfigHash,
     changed_inputs,
-    diff_lines,
     made_again,
     tree_lines,
 )
 from repro_gate.baseline.file import read_baseline
-from repro_gate.baseline.inputs import config_hash_of_spec
+from repro_gate.baseline.inputs import config_hash_of
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.commands import output
-from repro_gate.data.declared import resolve_data
-from repro_gate.errors import UsageError, obeyed
+from repro_gate.errors import Inconclusive, UsageError, obeyed
 from repro_gate.escape import for_log, for_terminal
-from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
+from repro_gate.gate.evidence import gather
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
-from repro_gate.report import schema
-from repro_gate.report.document import read_json, validate
+from repro_gate.report import comparisons, schema
+from repro_gate.report.document import read_json, to_text, validate
+from repro_gate.report.wording import plain_text
+from repro_gate.runs.environment import thread_count
+from repro_gate.runs.gate_folder import open_gate_folder
+from repro_gate.runs.interpreter import interpreter_facts
 from repro_gate.runs.progress import Watch
-from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 
@@ -50,20 +49,19 @@ def hash_command(options: Namespace) -> int:
     lines = tree_lines(hashes[0])
     if options.diff:
         moves = changed_inputs(*hashes)
-        document = {"changed_inputs": [asdict(item) for item in moves]}
-        lines = diff_lines(moves)
+        document = {"changed_inputs": msgspec.to_builtins(moves)}
+        lines = [plain_text(comparisons.move(item)) for item in moves]
     if options.json is not None:
-        output.write(
-            options.json, json.dumps(document, indent=2, sort_keys=True) + "\n"
-        )
-    for line in lines:
+        output.write(options.json, to_text(document))
+    for line in lines or ("same config hash: no input differs",):
         print(for_log(line))
     return 1 if moves else 0
 
 
 def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
     """Return the config hash at `path`: a report.json, a repro.baseline.yml with one platform, else
-    a spec or its folder. Raises GateError."""
+    a spec or its folder, of which the training's interpreter is asked what it would train with.
+    Raises GateError."""
     if path.suffix == ".json":
         return load_config_hash(path)
     if path.suffix in (".yml", ".yaml") and path.stem.endswith("baseline"):
@@ -72,19 +70,31 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
     for problem in resolved.problems:
         raise UsageError(str(problem), remedy=problem.remedy)
     spec = resolved.spec
-    data, _ = verified(spec, watch.verifying, os.environ, cached=cached)
+    checkout = inspect_checkout(spec.path.parent)
+    evidence = gather(resolved, checkout, watch.verifying, os.environ, cached=cached)
+    for item in evidence.data:
+        if item.actual is None:
+            raise Inconclusive(
+                f"data: {item.path}: {item.problem}",
+                reason_id="data/missing",
+                remedy="fetch the data first, or mend the path: what is not there has no digest",
+            )
     sandbox = choose(os.environ)
-    image = os.environ.get(IMAGE_VARIABLE) or None
-    folder = spec.path.parent
-    root = inspect_checkout(folder).root
-    declared = resolve_data(spec.data, folder)
     reach = [environments_root(os.environ, None, sandbox)] if spec.env.install else []
+    tell = watch.said
     with (
-        confined(sandbox, os.environ, root, declared, reach),
-        installed(spec, root, os.environ, sandbox, tell=watch.said) as outer,
+        open_gate_folder(spec, checkout, os.environ, sandbox, reach, tell) as folder,
+        installed(spec, checkout.root, os.environ, sandbox, tell=tell) as outer,
         obeyed(),
     ):
-        return config_hash_of_spec(spec, data, outer, image, sandbox)
+        return config_hash_of(
+            spec,
+            folder.snapshot,
+            evidence.data,
+            {**interpreter_facts(spec, outer, sandbox), "threads": thread_count(outer)},
+            evidence.machine,
+            evidence.running_image,
+        )
 
 
 def load_config_hash(path: Path) -> ConfigHash:
@@ -113,15 +123,14 @@ def load_config_hash(path: Path) -> ConfigHash:
 
 def _recorded(path: Path) -> ConfigHash:
     baseline = read_baseline(path)
-    if baseline is None:
+    if not path.exists():
         raise UsageError(
             f"{path}: there is no such file",
             remedy="name a repro.baseline.yml, a report.json or a spec",
         )
-    if len(baseline.entries) != 1:
+    if len(baseline) != 1:
         raise UsageError(
-            f"{path}: it records {len(baseline.entries)} platforms, so it has no one config hash",
+            f"{path}: it records {len(baseline)} platforms, so it has no one config hash",
             remedy="name a report.json of the platform, or the spec for this machine",
         )
-    entry = next(iter(baseline.entries.values()))
-    return made_again(entry)
+    return made_again(*baseline.values())

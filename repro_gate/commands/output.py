@@ -4,7 +4,6 @@ format of a report."""
 from __future__ import annotations
 
 import argparse
-import os
 import pkgutil
 import shutil
 import sys
@@ -64,13 +63,9 @@ def show(report: Report, files: Files, *, verbose: bool) -> bool:
     """Print a report, its files first: a closed pipe must not lose them. Return whether all of them
     could be written."""
     written = [path for render, path in files if write(path, rendered(report, render))]
-    print_report(report, verbose, [str(path) for path in written])
+    names = [str(path) for path in written]
+    print_guarded(terminal.render(report, view(verbose), names))
     return len(written) == len(files)
-
-
-def print_report(report: Report, verbose: bool, written: Sequence[str] = ()) -> None:
-    """Print a report as a terminal shows it."""
-    print_guarded(terminal.render(report, view(verbose), written))
 
 
 def print_guarded(text: str) -> None:
@@ -95,10 +90,9 @@ def watch(options: argparse.Namespace) -> AbstractContextManager[Watch]:
 def view(verbose: bool = False) -> View:
     """Return a view for standard output; if it is no terminal, a line is as wide as it needs to
     be."""
-    is_terminal = sys.stdout.isatty()
-    fits = is_terminal or "COLUMNS" in os.environ
-    width = shutil.get_terminal_size().columns if fits else PLAIN.width
+    width = shutil.get_terminal_size((PLAIN.width, 1)).columns
     encoding = sys.stdout.encoding or "utf-8"
+    is_terminal = sys.stdout.isatty()
     return View(width=width, encoding=encoding, colour=is_terminal, verbose=verbose)
 
 

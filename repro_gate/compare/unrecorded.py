@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from repro_gate.compare.traces import processes
-from repro_gate.escape import listed
-from repro_gate.spec.errors import escaped, shortened
+from repro_gate.escape import for_terminal, listed
+from repro_gate.spec.errors import shortened
 from repro_gate.trace.model import Trace
 
 _PAIRS = 3  # printed numbers in a notice
@@ -72,7 +72,7 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     cut = a.cut or b.cut
     names = differing_files(a, b)
     if names:
-        few = listed([shortened(escaped(name)) for name in names], _FILES)
+        few = listed([shortened(name) for name in names], _FILES)
         message = f"{len(names):,} undeclared files that the runs wrote differ: {few}"
         message += f" (looked at: {cut})" if cut else ""
         remedy = "declare under capture.artifacts what has to repeat"
@@ -81,7 +81,7 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
         message = f"not every file that the runs wrote was compared: {cut}"
         notes["unrecorded/files"] = message, ""
     pairs = [
-        f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`"
+        f"`{for_terminal(name)} {shortened(left)}` against `{shortened(right)}`"
         for name, left, right in differing_numbers(a.printed, b.printed)
     ]
     if pairs:

@@ -34,7 +34,7 @@ from repro_gate.report.wording import place_of
 from repro_gate.runs.order import of_other_ref
 from repro_gate.runs.results import Results, compare_pair
 from repro_gate.runs.series import do_runs
-from repro_gate.spec.errors import escaped, shortened
+from repro_gate.spec.errors import shortened
 from repro_gate.spec.model import Spec
 
 _INPUTS = 5  # changed inputs that the message names
@@ -172,7 +172,7 @@ def _finding(
         message = f"same {recipe} as {ref}, bitwise identical results"
     shared = imported_from_elsewhere(evidence, there.runs).get(IGNORED, ())
     if shared:
-        module = shortened(escaped(shared[0].module))
+        module = shortened(shared[0].module)
         message += (
             f"; both ran the same {module} ({len(shared)} modules that git ignores)"
         )

@@ -31,7 +31,7 @@ from repro_gate.trace.fields import Location
 class EffectivePolicy(Resolved):
     """The spec and the baseline that judge, and the facts about the base."""
 
-    baseline: Baseline | None
+    baseline: Baseline
     base: BaseFinding | None = None
     notes: tuple[str, ...] = ()
 

@@ -115,10 +115,9 @@ class CommitFiles:
                     (scratch / path).write_bytes(raw)
             return resolve(spec, scratch / folder, scratch)
 
-    def baseline(self) -> Baseline | None:
-        """Return the baseline of this commit, if any. Raises UsageError if it cannot be used."""
+    def baseline(self) -> Baseline:
+        """Return the baseline of this commit, empty if it has none. Raises UsageError if it cannot
+        be used."""
         name = os.path.join(os.path.dirname(self.name), FILE_NAME)
         raw = file_at(self.root, self.commit, name, MAX_BYTES)
-        return (
-            None if raw is None else parse_baseline(raw, f"{self.commit[:12]}:{name}")
-        )
+        return {} if raw is None else parse_baseline(raw, f"{self.commit[:12]}:{name}")

@@ -14,16 +14,14 @@ from dataclasses import asdict
 from operator import attrgetter, ne
 from typing import Any
 
-from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
+from repro_gate.baseline.model import FILE_NAME, PARTS, Baseline, Entry
 from repro_gate.escape import and_more, listed
 from repro_gate.report.model import WeakenedCheck
-from repro_gate.spec.errors import KeyPath, escaped, shortened
+from repro_gate.spec.errors import KeyPath, shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 
 _MOST = 20  # names listed for one key, so that a flood of them hides no other key
-# the recorded results of a seed, without its artifacts
-_OUTCOME = ("steps", "losses", "weights", "optimizer")
 _PARTS = 5  # parts of a recorded result in a sentence
 
 
@@ -114,8 +112,8 @@ _TABLE = (
 def weakened(
     base: Spec,
     head: Spec,
-    old_baseline: Baseline | None,
-    new_baseline: Baseline | None,
+    old_baseline: Baseline,
+    new_baseline: Baseline,
     line_of: Callable[[KeyPath], Location | None],
 ) -> tuple[WeakenedCheck, ...]:
     """Return every check that `head` weakens compared with `base`: the baseline, then the spec in
@@ -123,7 +121,7 @@ def weakened(
 
     `line_of` returns the line of a key in the change's spec, None if it is unknown.
     """
-    found = list(_baseline(old_baseline, new_baseline or Baseline()))
+    found = list(_baseline(old_baseline, new_baseline))
     old = _demands(base)
     new = _demands(head)
     for key, rule, sentence in _TABLE:
@@ -178,10 +176,10 @@ def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
     }
 
 
-def _baseline(base: Baseline | None, head: Baseline) -> Iterator[WeakenedCheck]:
+def _baseline(base: Baseline, head: Baseline) -> Iterator[WeakenedCheck]:
     """Yield each platform's entry that was removed, or whose results changed."""
-    for platform, old in sorted(base.entries.items() if base else ()):
-        new = head.entries.get(platform)
+    for platform, old in sorted(base.items()):
+        new = head.get(platform)
         lost = _results(old) - (_results(new) if new else set())
         if new is None:
             how = "removed"
@@ -190,9 +188,7 @@ def _baseline(base: Baseline | None, head: Baseline) -> Iterator[WeakenedCheck]:
         else:
             how = "renewed: inputs changed, and so did the recorded results"
         if lost:
-            parts = listed(
-                [shortened(escaped(part)) for part, _ in sorted(lost)], _PARTS
-            )
+            parts = listed([shortened(part) for part, _ in sorted(lost)], _PARTS)
             message = f"the entry of platform {platform[:19]} is {how}: {parts}"
             yield WeakenedCheck(FILE_NAME, message, Location(FILE_NAME))
 
@@ -203,7 +199,7 @@ def _results(entry: Entry) -> set[tuple[str, str]]:
         (f"{part} of seed {item.seed}", str(bits))
         for item in entry.outcomes
         for part, bits in (
-            *((name, getattr(item, name)) for name in _OUTCOME),
+            *((name, getattr(item, name)) for name in PARTS),
             *item.artifacts.items(),
         )
         if bits is not None
@@ -219,4 +215,4 @@ def _change(before: object, after: object) -> str:
 
 def _text(value: str) -> str:
     """Return text of the spec for use in a sentence: on one line, in back quotes, shortened."""
-    return f"`{shortened(escaped(value))}`"
+    return f"`{shortened(value)}`"

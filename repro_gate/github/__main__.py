@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from repro_gate.errors import GateError, UsageError, end_cleanly, for_person
 
@@ -54,14 +54,14 @@ def main(arguments: Sequence[str]) -> int:
         return problem.exit_code
 
 
-def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
+def _run(phase: str, environment: Mapping[str, str], known: Collection[str]) -> int:
     from repro_gate.github.activity import decide, decide_comment
     from repro_gate.github.publish_phase import (
         publish_problem,
         publish_report,
         read_report,
     )
-    from repro_gate.github.report_folder import leave_error
+    from repro_gate.github.report_folder import open_folder
     from repro_gate.github.settings import read_inputs, read_job
 
     inputs = read_inputs(environment)
@@ -70,9 +70,12 @@ def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> in
         decision = (decide_comment if phase == "comment" else decide)(inputs, job)
     except GateError as error:
         if phase in TRAINING:
-            leave_error(job.workspace, inputs.report, error)
+            # emptied of a report that the checkout may contain, which another job would post
+            with open_folder(job.workspace, inputs.report) as folder:
+                if error.exit_code:
+                    folder.write_problem(error)
         # of `gate`, the next step decides the same, and says so
-        return 0 if phase == "gate" else publish_problem(error, inputs, job, sys.stdout)
+        return 0 if phase == "gate" else publish_problem(error, inputs, job)
     if phase in TRAINING:
         from repro_gate.github.run_phase import gate_phase
 
@@ -84,8 +87,8 @@ def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> in
             0  # the outcome lies in the report folder, and the next step publishes it
         )
     if isinstance(outcome, GateError):
-        return publish_problem(outcome, inputs, job, sys.stdout)
-    return publish_report(outcome, inputs, job, decision, sys.stdout)
+        return publish_problem(outcome, inputs, job)
+    return publish_report(outcome, inputs, job, decision)
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
         )
     event = payload_of(job.event, job.event_name, WorkflowRunEvent)
     run = event.workflow_run
-    if event.action != "completed" or run.status != "completed":
+    if event.action != "completed":
         raise _nothing(f"run {run.id} has not ended yet, so there is no report")
     if run.event != "pull_request":
         raise _nothing(

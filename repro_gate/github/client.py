@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Meta, field
 
 from repro_gate.github.event import (
+    Commit,
     Malformed,
     Number,
     PullRequest,
     Word,
     decode,
-    is_commit,
 )
 from repro_gate.github.settings import Secret, Server
 from repro_gate.github.transport import ApiError, Call, Transport
@@ -97,10 +97,8 @@ class Api:
                 raise
             return None
 
-    def pulls_at(self, sha: str) -> list[PullRequest]:
+    def pulls_at(self, sha: Commit) -> list[PullRequest]:
         """Return the pull requests of a commit, in any state; none if GitHub has no such commit."""
-        if not is_commit(sha):  # `..` would name another endpoint
-            return []
         url = f"{self._repository}/commits/{sha}/pulls"
         try:
             return list(self._pages(url, PullRequest))

@@ -8,7 +8,6 @@ that no type names may be anything.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -22,11 +21,11 @@ from repro_gate.files import Unreadable, read_whole
 # GitHub delivers no larger payload: docs.github.com, "Webhook events and payloads", Payload cap
 MAX_BYTES = 25 * 1024 * 1024
 
-_COMMIT = r"^[0-9a-f]{40}(?:[0-9a-f]{24})?\Z"  # SHA-1 or SHA-256
 _REPOSITORY = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*/(?!\.\.?\Z)[A-Za-z0-9_.-]+\Z"
 # beyond it JSON numbers are no longer exact everywhere
 Number = Annotated[int, Meta(ge=1, lt=2**53)]
-Commit = Annotated[str, Meta(pattern=_COMMIT)]
+# SHA-1 or SHA-256
+Commit = Annotated[str, Meta(pattern=r"^[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")]
 RepositoryName = Annotated[str, Meta(pattern=_REPOSITORY, max_length=200)]
 Ref = Annotated[str, Meta(max_length=1024)]
 Word = Annotated[str, Meta(max_length=255)]
@@ -50,7 +49,6 @@ class Head(msgspec.Struct, frozen=True):
 class Base(msgspec.Struct, frozen=True):
     """The branch that a pull request goes to."""
 
-    ref: Ref
     repo: Repository
 
 
@@ -82,16 +80,10 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
     id: Number
     attempt: Number = field(name="run_attempt")
     event: Word  # the event that started it: `pull_request`
-    status: Word
-    conclusion: Word | None = None
+    conclusion: Word | None = None  # None if it has not ended
     head_sha: Commit
     head_branch: Ref | None = None
-    head_repo: Repository | None = field(name="head_repository")
-
-    @property
-    def head_repository(self) -> str | None:
-        """Return the repository that its code comes from; None if the fork has been deleted."""
-        return self.head_repo.full_name if self.head_repo else None
+    head_repository: Repository | None  # None if the fork has been deleted
 
 
 class PullRequestEvent(msgspec.Struct, frozen=True):
@@ -159,11 +151,6 @@ def payload_of(data: bytes, event_name: str, kind: type[_Kind]) -> _Kind:
         raise _unusable(
             f"the payload of `{event_name}` is not as GitHub sends it: {error}"
         ) from None
-
-
-def is_commit(text: str) -> bool:
-    """Return whether `text` is a full commit: 40 or 64 lower-case hex digits."""
-    return re.match(_COMMIT, text) is not None
 
 
 def _unusable(why: str) -> UsageError:

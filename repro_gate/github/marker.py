@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from typing import Annotated
 
@@ -65,10 +64,9 @@ def marker_of(report: Report, key: str) -> Marker:
     assert report.origin is not None  # the caller has checked
     origin = report.origin
     cost = None
-    if report.cost is not None and all(map(math.isfinite, report.cost.ci95)):
-        low, high = (
-            round(max(-1e9, min(float(end), 1e9)), 1) for end in report.cost.ci95
-        )
+    # not NaN, nor beyond what a marker holds
+    if report.cost is not None and all(abs(end) <= 1e9 for end in report.cost.ci95):
+        low, high = (round(float(end), 1) for end in report.cost.ci95)
         cost = low, high
     return Marker(
         key,

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from repro_gate.compare.model import Divergence
 from repro_gate.errors import GateError, Inconclusive
@@ -48,7 +49,7 @@ _PLACE = re.compile(r"(?!/)([^:]+):([0-9]{1,7})(?::|\Z)")
 
 
 def read_report(
-    inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]
+    inputs: Inputs, job: Job, decision: Decision, known: Collection[str]
 ) -> Report | GateError:
     """Return the report that another process left in the report folder, or the error why there is
     none to publish: the recorded error, ReportError if it cannot be read, Inconclusive if there is
@@ -89,7 +90,7 @@ def read_report(
     return replace(report, reproduce=see_again(report)) if decision.foreign else report
 
 
-def load_gated(path: Path, known: Sequence[str]) -> Report:
+def load_gated(path: Path, known: Collection[str]) -> Report:
     """Return the report of a gate run, without the secrets in `known`. Raises GateError, also for a
     report that says itself that nothing was compared: that must never stand for a pass."""
     report = redact(load(path), known)
@@ -102,20 +103,17 @@ def load_gated(path: Path, known: Sequence[str]) -> Report:
     return report
 
 
-def publish_report(
-    report: Report, inputs: Inputs, job: Job, decision: Decision, out: TextIO
-) -> int:
-    """Publish a report and return the step's exit code. A comment that cannot be posted is a
-    warning, never an error."""
+def publish_report(report: Report, inputs: Inputs, job: Job, decision: Decision) -> int:
+    """Publish a report, log it on standard output, and return the step's exit code. A comment that
+    cannot be posted is a warning, never an error."""
     view = view_of(job, report, decision.foreign)
     posted = _comment(report, inputs, job, decision, view)
-    encoding = getattr(out, "encoding", None) or "utf-8"
     # for whoever opens the step's log
-    with commands_disabled(out):
-        out.write(terminal.render(report, View(encoding=encoding)))
+    with commands_disabled():
+        print(terminal.render(report, View(encoding=sys.stdout.encoding)), end="")
     comment = f"comment {posted.outcome} {posted.url}".rstrip()
     line = f"repro-gate: {report.verdict}; {comment}; report: {inputs.report}"
-    print(for_workflow_log(line), file=out)
+    print(for_workflow_log(line))
     # A fork's token cannot write, and a push's token may not look up the pull request.
     expected = (
         posted.outcome == "skipped"
@@ -124,7 +122,7 @@ def publish_report(
     )
     if posted.reason:
         level = "notice" if expected else "warning"
-        print(command(level, "Repro Gate: no comment", posted.reason), file=out)
+        print(command(level, "Repro Gate: no comment", posted.reason))
     if decision.only_posts:
         outputs = {"verdict": report.verdict, "comment_url": posted.url}
         workflow.write_outputs(job.output_file, outputs)
@@ -133,7 +131,7 @@ def publish_report(
     if inputs.summary:
         workflow.write_summary(job.summary_file, markdown.summary(report, view))
     if inputs.annotations:
-        out.write(workflow_commands(report, view))
+        print(workflow_commands(report, view), end="")
     workflow.write_outputs(job.output_file, outputs_of(report, inputs, posted))
     return EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on else 0
 
@@ -253,7 +251,7 @@ def view_of(job: Job, report: Report, foreign: bool) -> View:
     return View(server_url=job.server_url, run_url=run_url, foreign=foreign)
 
 
-def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -> int:
+def publish_problem(problem: GateError, inputs: Inputs, job: Job) -> int:
     """Report why there is no report, in the log, in the summary, and on the spec's line if the
     message names one. Return the step's exit code."""
     location = None
@@ -262,7 +260,7 @@ def publish_problem(problem: GateError, inputs: Inputs, job: Job, out: TextIO) -
     if place and ".." not in Path(place[1]).parts and place[1].isprintable():
         location = Location(place[1], int(place[2]))
     level = "error" if problem.exit_code else "notice"
-    print(command(level, "Repro Gate", problem.diagnostics(), location), file=out)
+    print(command(level, "Repro Gate", problem.diagnostics(), location))
     verdict = "inconclusive" if problem.exit_code == Inconclusive.exit_code else ""
     if inputs.summary:
         paragraphs = [f"## Repro Gate: {verdict or 'nothing was gated'}"]

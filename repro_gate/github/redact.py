@@ -65,21 +65,21 @@ def redact(value: _Value, known: Iterable[str] = ()) -> _Value:
     like a token, also in the names of mappings. A private key is found over several lines of a
     log."""
     spellings = {text for secret in known for text in _spellings(secret.strip())}
-    longest_first = sorted(spellings, key=lambda text: (-len(text), text))
+    longest_first = sorted(spellings, key=len, reverse=True)
     pattern = "|".join(map(re.escape, longest_first))
     redacted: _Value = _redacted(value, re.compile(pattern or r"(?!)"))
     return redacted
 
 
-def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of variables that hold a secret by their name, longest first; switches and
-    places of files are none."""
-    secrets = set()
-    for name, value in environment.items():
-        is_harmless = _NO_SECRET_NAME.search(name) or _PLAIN_VALUE.fullmatch(value)
-        if len(value) >= SHORTEST and is_secret(name) and not is_harmless:
-            secrets.add(value)
-    return tuple(sorted(secrets, key=lambda text: (-len(text), text)))
+def known_secrets(environment: Mapping[str, str]) -> set[str]:
+    """Return the values of variables that hold a secret by their name; switches and places of files
+    are none."""
+    return {
+        value
+        for name, value in environment.items()
+        if is_secret(name)
+        and not (_NO_SECRET_NAME.search(name) or _PLAIN_VALUE.fullmatch(value))
+    }
 
 
 def _redacted(value: Any, known: re.Pattern[str]) -> Any:

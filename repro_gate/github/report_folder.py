@@ -21,11 +21,11 @@ import msgspec
 from msgspec import Meta
 
 from repro_gate.errors import GateError, UsageError, held
-from repro_gate.escape import clip, for_encoding, for_terminal
+from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, read_whole
 from repro_gate.github.event import Malformed, decode
 from repro_gate.report import document, exports, html, markdown
-from repro_gate.report.document import ReportError
+from repro_gate.report.document import ReportError, jsonable
 from repro_gate.report.model import Report, View
 
 REPORT = "report.json"
@@ -75,14 +75,8 @@ class Folder:
 
     def write_problem(self, error: GateError) -> None:
         """Write the error that stands in for a report."""
-        texts = {"message": error.message, "remedy": error.remedy}
-        # a path in it may be no UTF-8
-        problem: dict[str, object] = {
-            name: clip(for_encoding(text, "utf-8"), _TEXT)
-            for name, text in texts.items()
-        }
-        problem |= {"exit_code": error.exit_code, "reason_id": error.reason_id}
-        self.write(PROBLEM, json.dumps(problem))
+        problem = {name: getattr(error, name) for name in _Problem.__struct_fields__}
+        self.write(PROBLEM, json.dumps(jsonable(problem, characters=_TEXT)))
 
     def remove(self, *names: str) -> None:
         """Remove files of an earlier gate run or of the checkout, which could be mistaken for this
@@ -177,14 +171,6 @@ def _chown_tree(folder: Path, owner: tuple[int, int]) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.chown(name, *owner, dir_fd=descriptor, follow_symlinks=False)
     os.chown(folder, *owner, follow_symlinks=False)
-
-
-def leave_error(workspace: Path, name: str, error: GateError) -> None:
-    """Write into the report folder why nothing was gated. This replaces a report that the checkout
-    may contain, which another job would post. Raises UsageError as `open_folder` does."""
-    with open_folder(workspace, name) as folder:
-        if error.exit_code:
-            folder.write_problem(error)
 
 
 def find_report(workspace: Path, name: str) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def gate_phase(
     job: Job,
     decision: Decision,
     environment: Mapping[str, str],
-    known: Sequence[str] = (),
+    known: Collection[str],
 ) -> Report | GateError:
     """Gate the checkout, leave the report, or the error that ended the gate, in the report folder,
     and return it. Raises UsageError if that folder cannot be used.

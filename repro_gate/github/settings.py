@@ -157,18 +157,13 @@ def read_job(environment: Mapping[str, str]) -> Job:
             "runner's GITHUB_… and RUNNER_… variables",
             reason_id="action/no-workflow",
         )
-    return _read_variables(Job, environment)
+    return read_variables(Job, environment)
 
 
-def read_server(environment: Mapping[str, str]) -> Server:
-    """Return the repository and its GitHub alone, in a workflow or elsewhere. Raises UsageError for
-    a variable that is none."""
-    return _read_variables(Server, environment)
-
-
-def _read_variables(kind: type[_Kind], environment: Mapping[str, str]) -> _Kind:
-    """Return the variables, with defaults for the site, its REST and its GraphQL API. A token of
-    one GitHub must not go to another, so only github.com's have a default.
+def read_variables(kind: type[_Kind], environment: Mapping[str, str]) -> _Kind:
+    """Return a Job, or a Server alone, in a workflow or elsewhere, with defaults for the site, its
+    REST and its GraphQL API. A token of one GitHub must not go to another, so only github.com's
+    have a default. Raises UsageError for a variable that is not as the runner sets it.
 
     GraphQL is at /api/graphql on a GitHub Enterprise Server, whose REST API is at /api/v3, and at
     /graphql on github.com.

@@ -32,20 +32,19 @@ def find_pull(api: Api, run: WorkflowRun, repository: str) -> PullRequest:
             reason_id="workflow-run/no-pull-request",
         )
     # the event lists pull requests only for runs from the repository itself, and lies for others
-    owner = run.head_repository.partition("/")[0]
+    fork = run.head_repository.full_name
+    owner = fork.partition("/")[0]
     pulls = [
         pull
         for pull in api.open_pulls(f"{owner}:{run.head_branch}")
         if pull.base.repo.full_name.lower() == repository.lower()
-        and (pull.head_repository or "").lower() == run.head_repository.lower()
+        and (pull.head_repository or "").lower() == fork.lower()
         and pull.head.ref == run.head_branch
     ]
     tested = [pull for pull in pulls if pull.head.sha == run.head_sha]
     if len(tested) == 1:
         return tested[0]
-    head = for_terminal(
-        f"{run.head_repository}:{run.head_branch} at {run.head_sha[:7]}", 250
-    )
+    head = for_terminal(f"{fork}:{run.head_branch} at {run.head_sha[:7]}", 250)
     if tested:
         raise UsageError(
             f"several pull requests have {head} as their head: "

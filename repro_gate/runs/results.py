@@ -21,7 +21,7 @@ from repro_gate.runs.crashes import compare_crashed
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
 from repro_gate.runs.workspaces import GateFolder
-from repro_gate.spec.errors import escaped, shortened
+from repro_gate.spec.errors import shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import trace_files
@@ -322,7 +322,7 @@ def compare_pair(
 
 def few(names: Sequence[str]) -> str:
     """Return the first few of the training's names, escaped, and how many more there are."""
-    readable = [shortened(escaped(name)) for name in names]
+    readable = [shortened(name) for name in names]
     return listed(readable, 3)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from repro_gate.spec.errors import KeyPath, Problem, Refused, dotted, escaped, shortened
+from repro_gate.escape import for_terminal
+from repro_gate.spec.errors import KeyPath, Problem, Refused, dotted, shortened
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 10_000
@@ -114,7 +115,7 @@ def compose(
         message = str(error.problem)
         known = [ours for theirs, ours in _SYNTAX.items() if theirs in message]
         mark = error.problem_mark or start
-        message = escaped([*known, message][0])
+        message = for_terminal([*known, message][0])
     except (OverflowError, ValueError):  # of PyYAML's, for `"\\UFFFFFFFF"`
         mark = start
         message = "an escape that no character has"
@@ -183,9 +184,7 @@ class _Composer(yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             wrong = "aliases are not supported, write the value out"
         elif tag not in _PLAIN_TAGS:
-            wrong = (
-                f"the tag `{shortened(escaped(str(tag)))}` is not supported, remove it"
-            )
+            wrong = f"the tag `{shortened(str(tag))}` is not supported, remove it"
         elif self.nodes > self.max_nodes:
             wrong = f"more than {self.max_nodes:,} values, {self.what} is far smaller"
         elif self.depth > MAX_DEPTH:

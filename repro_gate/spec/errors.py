@@ -37,7 +37,7 @@ class Problem:
         """Return the line to print: `repro.yml:LINE:COLUMN: key: what is wrong, what would be
         right`."""
         place = source if self.line is None else f"{source}:{self.line}:{self.column}"
-        place = escaped(self.origin) or place
+        place = for_terminal(self.origin) or place
         # an option names its own key
         key = "" if self.origin.startswith(f"--set {self.key}=") else self.key
         return ": ".join(filter(None, (place, key, self.message)))
@@ -50,7 +50,7 @@ class SpecError(UsageError):
     def __init__(
         self, source: str, problems: Sequence[Problem], *, remedy: str = ""
     ) -> None:
-        source = escaped(source)
+        source = for_terminal(source)
         lines = [problem.text(source) for problem in problems[:MAX_PRINTED]]
         if len(problems) > MAX_PRINTED:
             lines.append(f"{source}: … {and_more(len(problems) - MAX_PRINTED)}")
@@ -69,14 +69,10 @@ class Refused(Exception):
 
 def dotted(path: KeyPath) -> str:
     """Return `("data", 0, "path")` as `data.0.path`, safe to print."""
-    return ".".join(shortened(escaped(f"{part}")) for part in path)
+    return ".".join(shortened(f"{part}") for part in path)
 
 
 def shortened(text: str) -> str:
-    """Return the text, cut to what fits into a message."""
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
-
-
-# Writes out every character that does not print (line breaks, escape codes, text-direction marks,
-# lone surrogates).
-escaped = for_terminal
+    """Return the text on one line, cut to what fits into a message. Every character that does not
+    print (line breaks, escape codes, lone surrogates …) is written out."""
+    return for_terminal(text, MAX_SHOWN)

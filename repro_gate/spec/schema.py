@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro_gate.spec.document import Document
-from repro_gate.spec.errors import KeyPath, Problem, escaped, shortened
+from repro_gate.spec.errors import KeyPath, Problem, shortened
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -205,7 +205,7 @@ def quoted(value: object) -> str:
         kind = "mapping" if isinstance(value, dict) else "list"
         return f"a {kind}" if value else f"an empty {kind}"
     if isinstance(value, str):
-        return f'"{shortened(escaped(value))}"'
+        return f'"{shortened(value)}"'
     return "no value" if value is None else shortened(json.dumps(value))
 
 

@@ -104,7 +104,7 @@ def test_a_pull_request_is_understood(
         pull, ours = found.pull, "Codertocat/Hello-World"
         assert found == Decision(pull=pull, tested_sha=HEAD)
         assert (pull.number, pull.state, pull.fork) == (2, "open", False)
-        assert (pull.head.sha, pull.head.ref, pull.base.ref) == (HEAD, "changes", "master")
+        assert (pull.head.sha, pull.head.ref) == (HEAD, "changes")
         assert (pull.head_repository, pull.base.repo.full_name) == (ours, ours)
 
 

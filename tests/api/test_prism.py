@@ -23,7 +23,7 @@ SHA = "6dcb09b5b57875f334f61aebed695e2e4193db5e"
 PAGE = "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1"
 COMMENT = Comment(1, PAGE, "Me too", Account("octocat"))
 # What GitHub's example of a pull request holds, in the description of every server.
-PULL = (1347, "open", "new-topic", SHA, "octocat/Hello-World", "master", "octocat/Hello-World")
+PULL = (1347, "open", "new-topic", SHA, "octocat/Hello-World", "octocat/Hello-World")
 
 
 def read(*pulls: PullRequest | None) -> list[tuple[object, ...]]:
@@ -31,7 +31,7 @@ def read(*pulls: PullRequest | None) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     for pull in filter(None, pulls):
         head, base = pull.head, pull.base
-        ends = (head.ref, head.sha, pull.head_repository, base.ref, base.repo.full_name)
+        ends = (head.ref, head.sha, pull.head_repository, base.repo.full_name)
         found.append((pull.number, pull.state, *ends))
     return found
 

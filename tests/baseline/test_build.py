@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.baseline import inputs
 from repro_gate.baseline.config_hash import ConfigHash, changed_inputs
-from repro_gate.baseline.inputs import code_digest, config_hash_of, config_hash_of_spec
+from repro_gate.baseline.inputs import code_digest, config_hash_of
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import take_snapshot
+from repro_gate.commands import hash as command
 from repro_gate.data.declared import data_path, verify_data
 from repro_gate.errors import GateError, Inconclusive
 from repro_gate.files import remove_tree
+from repro_gate.gate import evidence
+from repro_gate.gate.evidence import IMAGE_VARIABLE
 from repro_gate.machine import read_machine
-from repro_gate.sandbox.identity import Sandbox
+from repro_gate.runs.progress import Watch
 from repro_gate.spec.loader import load_spec
 from tests.support.repositories import git, repository, write
 
@@ -180,16 +182,16 @@ def test_a_lockfile_that_git_ignores_counts_and_a_pipe_or_a_folder_is_none(check
 def test_hash_gives_the_config_hash_that_a_run_gives(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "interpreter_facts", lambda spec, environment, sandbox: FACTS)
-    monkeypatch.setattr(inputs, "read_machine", lambda: MACHINE)
+    monkeypatch.setattr(command, "interpreter_facts", lambda spec, environment, sandbox: FACTS)
+    monkeypatch.setattr(evidence, "read_machine", lambda: MACHINE)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    spec = load_spec(checkout / "repro.yml", ())
-    data, image = verify_data(spec.data, checkout), "sha256:" + "1" * 64
     found = of(checkout)
-    assert config_hash_of_spec(spec, data, os.environ, None, Sandbox()) == found
+    assert command.address_at(checkout, Watch(), cached=False) == found
     assert len(found.inputs.recipe) + len(found.inputs.platform) > 25
-    in_image = config_hash_of_spec(spec, data, os.environ, f"x@{image}", Sandbox())
+    image = "sha256:" + "1" * 64
+    monkeypatch.setenv(IMAGE_VARIABLE, f"x@{image}")
+    in_image = command.address_at(checkout, Watch(), cached=False)
     assert in_image.inputs.platform["image"] == image
     assert list((tmp_path / "temporary").iterdir()) == []
 
@@ -197,13 +199,13 @@ def test_hash_gives_the_config_hash_that_a_run_gives(
 def test_there_is_no_config_hash_without_data_or_interpreter(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = load_spec(checkout / "repro.yml", ())
+    (tmp_path / "git").symlink_to(shutil.which("git") or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GateError, match="no `python`"):
-        config_hash_of_spec(spec, (), {"PATH": str(tmp_path)}, None, Sandbox())
-    monkeypatch.setattr(inputs, "interpreter_facts", lambda spec, environment, sandbox: FACTS)
+        command.address_at(checkout, Watch(), cached=False)
     (checkout / "data/train.bin").unlink()
     with pytest.raises(Inconclusive, match=r"data/train\.bin"):
-        config_hash_of_spec(spec, verify_data(spec.data, checkout), os.environ, None, Sandbox())
+        command.address_at(checkout, Watch(), cached=False)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

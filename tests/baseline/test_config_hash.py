@@ -19,10 +19,8 @@ from repro_gate.baseline.config_hash import (
     InputValue,
     RootInputs,
     changed_inputs,
-    diff_lines,
     hash_inputs,
     hashable,
-    input_hash,
     input_text,
     made_again,
     tree_lines,
@@ -43,7 +41,8 @@ def test_the_hashes_of_version_1_never_change_and_no_two_inputs_are_folded() -> 
         hash_inputs(RECIPE, {"python": "3.11.9", "threads": 2}).config_hash
         == "sha256:d8f4711bacd896f5546f767c998e093daf3e31224cedc7fc551e5307176b8ff3"
     )
-    assert input_hash("a", "b") != input_hash("ab", "") != input_hash("b", "a")
+    pairs = {"a": "b"}, {"ab": ""}, {"b": "a"}
+    assert len({hash_inputs(pair, {}).recipe for pair in pairs}) == 3
     assert hash_inputs({"a": 1, "b": 2}, {}).recipe != hash_inputs({"a": 2, "b": 1}, {}).recipe
     assert hash_inputs({}, {}).recipe != hash_inputs({"a": None}, {}).recipe
     for values in (
@@ -58,8 +57,6 @@ def test_the_hashes_of_version_1_never_change_and_no_two_inputs_are_folded() -> 
         ("\r\n", "\n"),
     ):
         assert len({written(value) for value in values}) == len(values)
-    with pytest.raises(ValueError, match="bytes is no value of JSON"):
-        hashable([b"x"])
     with pytest.raises(UsageError) as refused:
         hash_inputs({"data/\udcff": 1, "data/\\udcff": 2}, {})
     assert refused.value.reason_id == "config-hash/malformed"
@@ -116,10 +113,7 @@ def test_the_inputs_that_changed_are_named_and_never_look_the_same() -> None:
         ChangedInput("recipe", "steps", "null", None),
         ChangedInput("platform", "python", "3.11.9", "3.12.1"),
     )
-    lines = diff_lines(moves)
-    assert len(lines) == 5 and lines[0].startswith("4 inputs differ")
-    assert lines[3].split() == ["recipe", "steps", "null", "->", "(absent)"]
-    assert changed_inputs(MADE, MADE) == () and len(diff_lines(())) == 1
+    assert changed_inputs(MADE, MADE) == ()
     for before, after in (
         (1, "1"),
         (1, True),
@@ -131,7 +125,7 @@ def test_the_inputs_that_changed_are_named_and_never_look_the_same() -> None:
     ):
         (move,) = changed_inputs(hash_inputs({"x": before}, {}), hash_inputs({"x": after}, {}))
         assert move.before != move.after
-    for text in ("(absent)", "a\nb", "1", "null", "[1]", "", " a"):
+    for text in ("a\nb", "1", "null", "[1]", "", " a"):
         assert input_text(text) == json.dumps(text)
         assert input_text("python t.py") == "python t.py"
 

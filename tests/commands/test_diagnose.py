@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 from repro_gate.commands import diagnose as command
 from repro_gate.errors import Inconclusive
 from repro_gate.gate.options import Options
-from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from tests.support import reports
 from tests.support.built_traces import spec
@@ -95,5 +95,6 @@ def test_an_interrupted_diagnosis_is_inconclusive(monkeypatch: pytest.MonkeyPatc
     found = {"folder": None, "reader": None, "comparisons": {42: reports.SAME}}
     results = Results(spec=spec(), interrupted="a signal came", **found)
     monkeypatch.setattr(command, "diagnose_alone", lambda *_: (results, None))
+    monkeypatch.setattr(command, "requested", lambda *_, **__: (spec(), Options()))
     with pytest.raises(Inconclusive, match="a signal came"):
-        command.diagnose(spec(), Options(), Watch(), None)
+        command.diagnose_command(Namespace(json_lines=None, quiet=True))

@@ -65,6 +65,7 @@ def test_what_hash_wrote_can_be_compared_with_a_report_and_the_diff_names_what_m
     assert main(["hash", str(report), "--json", str(hashed), "--quiet"]) == 0
     assert load_config_hash(hashed) == load_config_hash(report)
     assert main(["hash", "--diff", str(report), str(hashed), "--quiet"]) == 0
+    assert capsys.readouterr().out.endswith("same config hash: no input differs\n")
     document = json.loads(hashed.read_text())
     document["inputs"]["recipe"]["steps"] = 7
     hashed.write_text(json.dumps(document))
@@ -74,6 +75,6 @@ def test_what_hash_wrote_can_be_compared_with_a_report_and_the_diff_names_what_m
     other = written(tmp_path / "other.json", replace(PASS, config_hash=moved))
     moves = tmp_path / "moves.json"
     assert main(["hash", "--diff", str(report), str(other), "--json", str(moves), "--quiet"]) == 1
-    assert "seeds  [42] -> [7]" in capsys.readouterr().out
+    assert "recipe seeds: [42] -> [7]\n" in capsys.readouterr().out
     (move,) = json.loads(moves.read_text())["changed_inputs"]
     assert move == {"root": "recipe", "name": "seeds", "before": "[42]", "after": "[7]"}

@@ -83,8 +83,7 @@ def test_the_same_checkout_is_unchanged_and_a_refactor_a_no_op(code: Path, tmp_p
     gated.must(0)
     assert found(gated.report["baseline"]) == ("unchanged", [])
     baseline = read_baseline(code / "repro.baseline.yml")
-    assert baseline is not None
-    [entry] = baseline.entries.values()
+    [entry] = baseline.values()
     assert entry.config_hash == gated.report["config_hash"]["config_hash"]
     edit(code, "train.py", "for number in range(6):", "for number in range(3 + 3):")
     gated = gate(code, out=tmp_path)

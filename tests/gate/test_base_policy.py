@@ -65,7 +65,7 @@ def weaker(judged: EffectivePolicy, policy: str = "head") -> dict[str, str]:
 
 def test_a_weakened_check_is_listed_with_its_line(checkout: Path) -> None:
     alone = judge(checkout)
-    assert alone.spec == load_spec(checkout) and alone.base is None and alone.baseline is None
+    assert alone.spec == load_spec(checkout) and alone.base is None and not alone.baseline
     change(checkout, WEAKER)
     judged = judge(checkout, base="HEAD~1")
     assert weaker(judged) == LESS and judged.spec.train.steps == 5, "the own spec judges"

@@ -112,7 +112,7 @@ SAME = [
 def compared(
     base: Spec, head: Spec, old: Baseline | None = None, new: Baseline | None = None
 ) -> tuple[WeakenedCheck, ...]:
-    return weakened(base, head, old, new, lambda _: None)
+    return weakened(base, head, old or {}, new or {}, lambda _: None)
 
 
 def keys(base: str | Spec, head: str | Spec) -> set[str]:

@@ -95,11 +95,6 @@ def test_what_is_not_there_is_nothing(github: GitHub, api: Api) -> None:
     assert api.viewer() is None
 
 
-@pytest.mark.parametrize("sha", ["..", "", "main", HEAD[:7], f"{HEAD}/../..", HEAD + "\n"])
-def test_what_is_no_commit_is_never_put_into_a_path(github: GitHub, api: Api, sha: str) -> None:
-    assert api.pulls_at(sha) == [] and not github.requests
-
-
 # Five pages.
 
 

@@ -143,9 +143,7 @@ def test_the_text_is_told_its_room_and_of_the_newest_run_before_this_one(github:
 # The decision by itself.
 
 HERE_REPOSITORY = Repository("o/r")
-OPEN = PullRequest(
-    PULL, "open", Head("topic", HEAD, HERE_REPOSITORY), Base("main", HERE_REPOSITORY)
-)
+OPEN = PullRequest(PULL, "open", Head("topic", HEAD, HERE_REPOSITORY), Base(HERE_REPOSITORY))
 
 
 def existing(number: int, marker: Marker, text: str = "") -> Existing:

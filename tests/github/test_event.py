@@ -78,7 +78,7 @@ def run_of(payload: dict[str, Any]) -> WorkflowRun:
 
 def test_a_pull_request_is_read_and_what_nobody_uses_may_be_anything() -> None:
     head = Head("feature/$(id)", SHA, Repository("stranger/train"))
-    pull = PullRequest(7, "open", head, Base("main", Repository("octo-org/train")))
+    pull = PullRequest(7, "open", head, Base(Repository("octo-org/train")))
     assert pull_of(PULL) == pull_of({**PULL, "zen": [[[1e300]]], "number": "x"}) == pull
     gone = pull_of(changed(PULL, "pull_request.head.repo", None))
     assert gone.head_repository is None and gone.fork and pull.fork

@@ -99,7 +99,7 @@ def test_full_disks_and_cancelled_jobs_are_named(job: Job, monkeypatch: pytest.M
     assert (found.exit_code, found.reason_id) == (3, "action/system")
     answers(monkeypatch, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        gate_phase(Inputs(), job, Decision(), {})
+        gate_phase(Inputs(), job, Decision(), {}, ())
     found = read_problem(job.workspace / FOLDER)
     assert found is not None and found.reason_id == "action/interrupted"
 
@@ -108,7 +108,7 @@ def test_a_report_names_its_run_and_its_commit(job: Job, monkeypatch: pytest.Mon
     for tested, commit, named in ((HEAD, MERGE, HEAD), ("", HEAD, HEAD), ("", None, MERGE)):
         subject = replace(reports.FAIL.subject, commit=commit)
         answers(monkeypatch, replace(reports.FAIL, subject=subject))
-        made = gate_phase(Inputs(report="out/gpu"), job, Decision(tested_sha=tested), {})
+        made = gate_phase(Inputs(report="out/gpu"), job, Decision(tested_sha=tested), {}, ())
         assert isinstance(made, Report)
         origin = load(job.workspace / "out/gpu" / REPORT).origin
         assert origin == made.origin == Origin("octo-org/trainer", named, 4711, 2, "gpu")
@@ -135,7 +135,7 @@ def test_neither_a_known_secret_nor_a_trainings_file_is_left(
         return reports.FAIL
 
     monkeypatch.setattr(run_phase, "_gated", gated)
-    gate_phase(Inputs(), job, Decision(), {})
+    gate_phase(Inputs(), job, Decision(), {}, ())
     assert read_problem(job.workspace / FOLDER) is None
     assert load(job.workspace / FOLDER / REPORT).verdict == "fail"
 

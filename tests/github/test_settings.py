@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.settings import Inputs, Secret, read_inputs, read_job, read_server
+from repro_gate.github.settings import Inputs, Secret, Server, read_inputs, read_job, read_variables
 
 SHA = "c0ffee" * 6 + "beef"
 
@@ -120,7 +120,7 @@ def test_a_variable_that_no_runner_sets_so_is_refused_by_name(tmp_path: Path) ->
     for name, values in (
         ("REPOSITORY", ("train", "o/../x", "o/..", "a/b/c", "o/r?x")),
         ("EVENT_NAME", ("Push\n::error::",)),
-        ("SHA", ("main", "")),
+        ("SHA", ("main", "", "..", "ab" * 4, f"{'ab' * 20}/../..")),  # of an address of the API
         ("RUN_ID", ("0", "12x")),
         ("RUN_ATTEMPT", ("-1",)),
         ("WORKSPACE", ("relative", "/does/not/exist")),
@@ -133,4 +133,4 @@ def test_a_variable_that_no_runner_sets_so_is_refused_by_name(tmp_path: Path) ->
                 read_job(runner(tmp_path, **{f"GITHUB_{name}": value}))
             assert caught.value.message.startswith(f"GITHUB_{name}: `") and caught.value.remedy
             assert caught.value.message.isprintable()
-        assert read_server(runner(tmp_path, GITHUB_API_URL="http://127.0.0.1:9/v3")).repository
+        assert read_variables(Server, runner(tmp_path, GITHUB_API_URL="http://127.0.0.1:9/v3"))

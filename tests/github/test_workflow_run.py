@@ -28,11 +28,10 @@ def a_run(head: str, branch: str = "topic") -> WorkflowRun:
         id=4711,
         attempt=2,
         event="pull_request",
-        status="completed",
         conclusion="failure",
         head_sha=HEAD,
         head_branch=branch,
-        head_repo=Repository(head),
+        head_repository=Repository(head),
     )
 
 
@@ -92,11 +91,11 @@ def test_a_report_of_anything_else_or_of_no_run_is_refused(github: GitHub) -> No
 
 def test_a_run_without_an_open_pull_request_has_nothing_to_post_on(github: GitHub) -> None:
     for change in (
-        {"head_repo": None},
+        {"head_repository": None},
         {"head_branch": None},
         {"head_branch": "gone"},
-        {"head_repo": Repository("stranger/other")},
-        {"head_repo": Repository("nobody/trainer")},
+        {"head_repository": Repository("stranger/other")},
+        {"head_repository": Repository("nobody/trainer")},
     ):
         with pytest.raises(GateError) as caught:
             bound(github, msgspec.structs.replace(RUN, **change))

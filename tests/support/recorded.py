@@ -70,4 +70,4 @@ def entry(
 
 
 def baseline(*entries: Entry) -> Baseline:
-    return Baseline({item.platform: item for item in entries})
+    return {item.platform: item for item in entries}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,14 +48,16 @@ class Stage:
                     folder.write_problem(report)
                 else:
                     folder.write_report(redact(report), PLAIN)
-        out = io.StringIO()
         decision = self.decision
         outcome = read_report(self.inputs, self.job, decision, known)
-        if isinstance(outcome, GateError):
-            code = publish_problem(outcome, self.inputs, self.job, out)
-        else:
-            code = publish_report(outcome, self.inputs, self.job, decision, out)
-        return code, out.getvalue()
+        out = io.TextIOWrapper(io.BytesIO(), "utf-8")
+        with redirect_stdout(out):
+            if isinstance(outcome, GateError):
+                code = publish_problem(outcome, self.inputs, self.job)
+            else:
+                code = publish_report(outcome, self.inputs, self.job, decision)
+        out.seek(0)
+        return code, out.read()
 
     def change(self, **changed: Any) -> None:
         of_job = {name: value for name, value in changed.items() if hasattr(self.job, name)}
