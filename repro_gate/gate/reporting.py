@@ -32,7 +32,6 @@ from repro_gate.report.model import (
     Reason,
     Report,
     RunSummary,
-    SeedResult,
     Subject,
     determinism,
 )
@@ -109,11 +108,13 @@ def _determinism(results: Results) -> Determinism | None:
     """Return the comparison of all seeds' runs, with the flags and non-finite losses of the first
     run."""
     first = next(iter(results.pair()), None)
+    answers = []
+    for seed, comparison in results.comparisons.items():
+        runs, failed = results.counts(seed)
+        answer = Determinism(**vars(comparison), seed=seed, runs=runs, failed=failed)
+        answers.append(answer)
     return determinism(
-        [
-            SeedResult(seed, comparison, *results.counts(seed))
-            for seed, comparison in results.comparisons.items()
-        ],
+        answers,
         determinism_settings=_settings(first) if first else {},
         non_finite=_non_finite(first) if first else (),
         tolerance=results.spec.determinism.tolerance,

@@ -7,7 +7,7 @@ published schema.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -119,40 +119,24 @@ class Subject:
     machine: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class SeedResult:
-    """The answer for one seed of `random-state.seeds`. `runs`: deterministic runs that were
-    compared; all are the same where `comparison` is identical. `failed`: those that ended badly,
-    and not because of what was varied."""
+@dataclass(frozen=True, kw_only=True)
+@described
+class SeedTotals(Totals):
+    """The answer for one seed.
+
+    seed: The seed that these figures are about.
+    runs: Runs with the flags on and this seed that were compared.
+    failed: Further ones that ended badly, and not because of what was varied.
+    """
 
     seed: int
-    comparison: Comparison
-    runs: int = 2
-    failed: int = 0
-
-
-Seed = Annotated[int, about("The seed that these figures are about.")]
-Compared = Annotated[
-    Count, about("Runs with the flags on and this seed that were compared.")
-]
-Failed = Annotated[
-    Count,
-    about("Further ones that ended badly, and not because of what was varied."),
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedTotals(Totals):
-    """The answer for one seed."""
-
-    seed: Seed
-    runs: Compared = 2
-    failed: Failed = 0
+    runs: Count = 2
+    failed: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 @described
-class Determinism(Comparison):
+class Determinism(SeedTotals, Comparison):
     """The two runs with the flags on, for the first seed that diverged, else for the first seed.
 
     determinism_settings: Flags and variables as read back inside the training process.
@@ -162,9 +146,6 @@ class Determinism(Comparison):
     tolerance: What the spec tolerates; null where it asks for equal bits.
     """
 
-    seed: Seed
-    runs: Compared = 2
-    failed: Failed = 0
     determinism_settings: Mapping[str, Any] = field(default_factory=dict)
     bound_pct: Amount | None = None
     seeds: Annotated[tuple[SeedTotals, ...], Meta(max_length=1_000)] = ()
@@ -190,32 +171,24 @@ class Determinism(Comparison):
         )
 
 
-def determinism(results: Sequence[SeedResult], **measured: Any) -> Determinism | None:
-    """Return the answer of all seeds (`measured`: further fields); None if nothing was compared."""
+def determinism(results: Sequence[Determinism], **measured: Any) -> Determinism | None:
+    """Return the answer of all seeds, of which `results` has one each (`measured`: further fields);
+    None if nothing was compared."""
     if not results:
         return None
-    chosen = next(
-        (item for item in results if not item.comparison.identical), results[0]
-    )
-    whole = chosen.comparison.identical and not chosen.failed
-    return Determinism(
-        **vars(chosen.comparison),
-        seed=chosen.seed,
-        runs=chosen.runs,
-        failed=chosen.failed,
+    chosen = next((item for item in results if not item.identical), results[0])
+    whole = chosen.identical and not chosen.failed
+    return replace(
+        chosen,
         bound_pct=round(excluded(chosen.runs), 1) if whole else None,
         seeds=tuple(map(_totals, results)),
         **measured,
     )
 
 
-def _totals(result: SeedResult) -> SeedTotals:
-    totals = {
-        item.name: getattr(result.comparison, item.name) for item in fields(Totals)
-    }
-    return SeedTotals(
-        **totals, seed=result.seed, runs=result.runs, failed=result.failed
-    )
+def _totals(result: Determinism) -> SeedTotals:
+    totals = {item.name: getattr(result, item.name) for item in fields(SeedTotals)}
+    return SeedTotals(**totals)
 
 
 @dataclass(frozen=True)

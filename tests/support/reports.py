@@ -33,7 +33,6 @@ from repro_gate.report.model import (
     Reason,
     Report,
     RunSummary,
-    SeedResult,
     Subject,
     WeakenedCheck,
     determinism,
@@ -149,7 +148,8 @@ def compared(*pairs: Comparison, failed: int = 0, **measured: object) -> Determi
     """What runs with seed 42, or with the seeds 1, 2, …, were compared in."""
     seeds = (42,) if len(pairs) == 1 else range(1, len(pairs) + 1)
     results = [
-        SeedResult(seed, pair, failed=failed) for seed, pair in zip(seeds, pairs, strict=True)
+        Determinism(**vars(pair), seed=seed, failed=failed)
+        for seed, pair in zip(seeds, pairs, strict=True)
     ]
     return determinism(results, **{"determinism_settings": SETTINGS, **measured})
 
