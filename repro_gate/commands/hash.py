@@ -29,8 +29,8 @@ from repro_gate.escape import for_log, for_terminal
 from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
-from repro_gate.report import schema
 from repro_gate.report.document import read_json, validate
+from repro_gate.report.model import Report
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.selection import choose
@@ -95,7 +95,7 @@ def load_config_hash(path: Path) -> ConfigHash:
     if isinstance(raw, dict) and isinstance(raw.get("config_hash"), str):
         claimed: ConfigHash | None = validate(raw, ConfigHash, name)
     else:
-        claimed = validate(raw, schema.Document, name).config_hash
+        claimed = validate(raw, Report, name).config_hash
     if claimed is None:
         raise UsageError(
             f"{name}: this report carries no config hash: no run of it came to its end",

@@ -28,6 +28,7 @@ from repro_gate.gate.preflight import explains
 from repro_gate.gate.prepare import Job
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import (
+    SCHEMA_ID,
     Determinism,
     Reason,
     Report,
@@ -72,6 +73,7 @@ def report_of(
     verdict, reasons, own_notes = decide(findings)
     log = [line for run in results.runs if run.log_matters for line in run.ended.tail]
     report = Report(
+        schema=SCHEMA_ID,
         verdict=verdict,
         tool_version=__version__,
         started=job.started.strftime("%Y-%m-%dT%H:%M:%SZ"),

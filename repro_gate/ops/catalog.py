@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,11 +18,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from repro_gate._version import SCHEMAS_URL
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, cache_folder, read_whole, replace_file
 from repro_gate.report import numbers
+from repro_gate.report.schema import schema_of
 
 PATH = Path(__file__).with_name("schema.json")
 MAX_BYTES = 32 * 1024 * 1024
@@ -242,17 +241,15 @@ def cached_path(environment: Mapping[str, str], platform: Platform) -> Path | No
 
 
 def schema_text() -> str:
-    """Return the JSON Schema (2020-12) of a catalog, made from `Catalog`."""
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"{SCHEMAS_URL}/ops/schema.json",
-        "title": "Repro Gate catalog of operators",
-        "description": "What `repro-gate ops --json` writes. Fields with a default may be missing. "
+    """Return the JSON Schema of a catalog."""
+    return schema_of(
+        Catalog,
+        "ops",
+        "Repro Gate catalog of operators",
+        "What `repro-gate ops --json` writes. Fields with a default may be missing. "
         "Readers ignore fields that they do not know: later versions of v1 add fields and take "
         "none away. Texts may stem from foreign code and must be escaped where printed.",
-    }
-    schema = json.dumps({**head, **msgspec.json.schema(Catalog)}, indent=2) + "\n"
-    return re.sub(r"\\n +", " ", schema)  # docstrings go over several lines
+    )
 
 
 if __name__ == "__main__":

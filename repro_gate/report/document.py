@@ -8,7 +8,6 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -21,7 +20,6 @@ from repro_gate.compare.model import Amount
 from repro_gate.errors import GateError
 from repro_gate.escape import clip, for_terminal
 from repro_gate.files import Unreadable, read_whole
-from repro_gate.report import schema
 from repro_gate.report.model import PLAIN, Report, View
 
 _Kind = TypeVar("_Kind")
@@ -44,19 +42,18 @@ class ReportError(GateError):
 # ---- writing
 
 
-def to_json(report: Report) -> Any:
-    """Return the document of `schema.Document`. A part that was not measured is None; NaN and
-    infinities are the texts `nan`, `inf` and `-inf`.
+def to_json(record: object) -> Any:
+    """Return a record, such as a Report, as its schema has it. A part that was not measured is
+    None; NaN and infinities are the texts `nan`, `inf` and `-inf`.
 
     Lists keep their first entries up to the limits of the schema; the totals beside them always
     count everything."""
-    return _by_type(_info(schema.Document), report, _CHARACTERS)
+    return _by_type(inspect.type_info(type(record)), record, _CHARACTERS)
 
 
 def record_text(record: object, **more: str) -> str:
     """Return one record by itself with further fields, as `repro-gate compare --json` writes it."""
-    kind: Any = type(record)
-    return to_text({**more, **_by_type(_info(kind), record, _CHARACTERS)})
+    return to_text({**more, **to_json(record)})
 
 
 def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is the same everywhere
@@ -107,11 +104,6 @@ def jsonable(
             for item in islice(value, entries)
         ]
     return _text(str(value), characters)
-
-
-@lru_cache(maxsize=8)
-def _info(kind: type) -> inspect.Type:
-    return inspect.type_info(kind)
 
 
 def _by_type(info: Any, value: Any, characters: int) -> Any:
@@ -172,8 +164,10 @@ def _text(value: str, limit: int) -> str:
 
 def load(path: str | os.PathLike[str]) -> Report:
     """Read an untrusted report.json: as `read_json`, and valid by the schema. Raises ReportError,
-    naming the file and what is wrong."""
-    return report_from(read_json(path), for_terminal(os.fspath(path), 200))
+    naming the file and what is wrong. The config hash is carried as it is claimed
+    (`baseline.config_hash.made_again` hashes it again)."""
+    name = for_terminal(os.fspath(path), 200)
+    return validate(read_json(path), Report, name)
 
 
 def validate(document: object, kind: type[_Kind], name: str = "") -> _Kind:
@@ -186,14 +180,6 @@ def validate(document: object, kind: type[_Kind], name: str = "") -> _Kind:
             f"{name}{name and ': '}not a report of this version: {_problem(str(error))}",
             remedy="`repro-gate schema --report` prints what is expected",
         ) from None
-
-
-def report_from(document: object, name: str = "") -> Report:
-    """Return the Report that a document tells of: `to_json` of it is the document again, as far as
-    that was not cut short. The config hash is carried as it is claimed
-    (`baseline.config_hash.made_again` hashes it again). Raises ReportError where the document is
-    not valid."""
-    return Report(**vars(validate(document, schema.Document, name)))
 
 
 def _number(kind: type[float], value: Any) -> float:

@@ -19,7 +19,7 @@ from repro_gate.compare.distances import gap
 from repro_gate.compare.model import Cost
 from repro_gate.escape import for_address, for_terminal
 from repro_gate.report import findings, heat_map, numbers, wording
-from repro_gate.report.model import PLAIN, Report, Subject, View
+from repro_gate.report.model import PLAIN, SCHEMA_ID, Report, Subject, View
 from repro_gate.report.sections import Code, Items, Section, Table, sections
 
 MAX_BYTES = 1024 * 1024
@@ -44,6 +44,7 @@ def render(report: Report, view: View = PLAIN) -> str:
         if len(page.encode()) <= MAX_BYTES:
             return page
     bare = Report(
+        schema=SCHEMA_ID,
         verdict=report.verdict,
         tool_version="",
         started="",

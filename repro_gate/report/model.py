@@ -248,7 +248,7 @@ class Origin:
 @dataclass(frozen=True, kw_only=True)
 @described
 class Report:
-    """The whole answer, and the whole of `report.json`. A part that was not measured is None, never
+    """The whole answer, and the whole of `report.json`. A part that was not measured is null, never
     a made-up value.
 
     tool_version: Version of repro-gate.
@@ -299,7 +299,7 @@ class Report:
     origin: Origin | None = None
     determinism: Determinism | None = None
     config_hash: ConfigHash | None = None
-    schema: Literal["repro-gate/report/v1"] = SCHEMA_ID
+    schema: Literal["repro-gate/report/v1"]
 
     @property
     def equivalent(self) -> bool | None:

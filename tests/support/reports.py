@@ -28,6 +28,7 @@ from repro_gate.diagnosis.model import Diagnosis, Rate, ShownOperator, ShownUse
 from repro_gate.report.document import render
 from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import (
+    SCHEMA_ID,
     BaseFinding,
     Determinism,
     Reason,
@@ -155,6 +156,7 @@ def compared(*pairs: Comparison, failed: int = 0, **measured: object) -> Determi
 
 
 NOTHING = Report(
+    schema=SCHEMA_ID,
     verdict="inconclusive",
     tool_version="0.1.0",
     started="2026-11-21T05:42:00Z",
