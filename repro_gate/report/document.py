@@ -18,7 +18,7 @@ from msgspec import inspect
 from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.compare.model import Amount
 from repro_gate.errors import GateError
-from repro_gate.escape import clip, for_terminal
+from repro_gate.escape import clip, for_encoding, for_terminal
 from repro_gate.files import Unreadable, read_whole
 from repro_gate.report.model import PLAIN, Report, View
 
@@ -83,8 +83,8 @@ def jsonable(
     Text is clipped to `characters`; what lies deeper than `levels` is `…`; of a list or a
     mapping the first `entries` are kept.
     """
-    if value is None or isinstance(value, bool):
-        return value
+    if value is None:
+        return None
     if isinstance(value, int):
         return value if abs(value) < 10**MAX_DIGITS else clip(hex(value), characters)
     if isinstance(value, float):
@@ -154,9 +154,7 @@ def _written(document: object) -> str:
 def _text(value: str, limit: int) -> str:
     """Return a text clipped before it is copied: thousands of rows may share one text of
     megabytes."""
-    return clip(
-        clip(value, limit).encode("utf-8", "backslashreplace").decode("utf-8"), limit
-    )
+    return clip(for_encoding(clip(value, limit), "utf-8"), limit)
 
 
 # ---- reading
@@ -170,14 +168,14 @@ def load(path: str | os.PathLike[str]) -> Report:
     return validate(read_json(path), Report, name)
 
 
-def validate(document: object, kind: type[_Kind], name: str = "") -> _Kind:
+def validate(document: object, kind: type[_Kind], name: str) -> _Kind:
     """Return a parsed document, or a part of one, by its type. Raises ReportError with the file's
     name and the place of the first problem."""
     try:
         return msgspec.convert(document, kind, dec_hook=_number)
     except msgspec.ValidationError as error:
         raise ReportError(
-            f"{name}{name and ': '}not a report of this version: {_problem(str(error))}",
+            f"{name}: not a report of this version: {_problem(str(error))}",
             remedy="`repro-gate schema --report` prints what is expected",
         ) from None
 
@@ -199,15 +197,9 @@ def _number(kind: type[float], value: Any) -> float:
 
 
 def _problem(message: str) -> str:
-    """Return what is wrong and where; msgspec never repeats a value, which is untrusted and may be
-    long, but for one that a Literal does not list."""
+    """Return where it is wrong, and what is."""
     what, _, where = message.rpartition(" - at ")
-    what = (
-        "not one of the values"
-        if what.startswith("Invalid enum value")
-        else what or where
-    )
-    return for_terminal(f"{where}: {what}" if where != what else what, 300)
+    return for_terminal(f"{where}: {what}" if what else where, 300)
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

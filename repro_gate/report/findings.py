@@ -42,7 +42,6 @@ DIVERGED = (
 )
 _POINTER = "random-state/os-entropy"  # a check that names possible causes
 LOCATIONS = 10  # the most lines of one check that become findings of their own
-_ROWS = 1_000  # the most reasons, checks and weakened checks of a report.json
 # The most further causes and list entries shown; the JSON report has all.
 _ALSO = 3
 _LINES = 10
@@ -79,8 +78,8 @@ def findings(report: Report) -> tuple[Finding, ...]:
     line = _of_diagnosis(cause)
     items: list[Finding] = []
     checks = [item for item in worst_first(report.checklist) if item.status in _LEVELS]
-    failed = {item.id: item for item in checks[:_ROWS] if item.status == "fail"}
-    for reason in report.reasons[:_ROWS]:
+    failed = {item.id: item for item in checks if item.status == "fail"}
+    for reason in report.reasons:
         if reason.id in failed:
             items += _of_check(failed[reason.id])
             continue
@@ -100,8 +99,8 @@ def findings(report: Report) -> tuple[Finding, ...]:
     weakened = report.base.weakened if report.base else ()
     for check in failed.values():
         items += _of_check(check)
-    items += [_of_weakened(item, report.subject.spec) for item in weakened[:_ROWS]]
-    for check in checks[:_ROWS]:
+    items += [_of_weakened(item, report.subject.spec) for item in weakened]
+    for check in checks:
         items += _of_check(check) if check.status == "warn" else ()
     return tuple(
         item
@@ -131,9 +130,8 @@ def inside(path: str, folder: str = "") -> str | None:
     if "\\" in path or len(path) > 400 or for_terminal(path) != path:
         return None
     joined = posixpath.normpath(posixpath.join(folder, path))
-    if path.startswith("/") or ".." in path.split("/") or not path or joined == ".":
-        return None
-    return None if joined.startswith(("/", "..")) else joined
+    leads_out = path.startswith("/") or ".." in path.split("/")
+    return None if leads_out or not path or joined == "." else joined
 
 
 def address(report: Report, view: View, diagnosis: Diagnosis) -> str:

@@ -57,12 +57,11 @@ def render(report: Report, view: View = PLAIN) -> str:
 def table_page(verdict: str, headline: wording.Phrase, table: Table) -> str:
     """Return a page of one sentence and one table."""
     template = _environment(_SIZES[0][1]).get_template("table.html.j2")
-    page = template.render(
+    return template.render(
         verdict=verdict,
         headline=headline,
         table=table,
     )
-    return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @cache
@@ -109,7 +108,7 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
     ]
     parts = sections(report, rows, known=known)
     address = for_address(view.run_url)
-    page = (
+    return (
         _environment(characters)
         .get_template("page.html.j2")
         .render(
@@ -130,7 +129,6 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
             shortened=rows != _SIZES[0][0],
         )
     )
-    return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _anchor(item: Section) -> str:
@@ -178,7 +176,7 @@ def _price(cost: Cost) -> dict[str, object]:
     """Return the cost in percent with its interval on a line, zero and the budget marked."""
     marks = {0.0: "0%"}
     if cost.max_percent is not None:
-        marks[cost.max_percent] = f"budget {numbers.budget(cost.max_percent)}"
+        marks[cost.max_percent] = f"budget {cost.max_percent:g}%"
     begin = min(cost.ci95[0], *marks)
     end = max(cost.ci95[1], *marks)
 

@@ -49,7 +49,7 @@ _Fits = Callable[[str], bool]
 
 def comment(report: Report, view: View = PLAIN) -> str:
     """Return the comment, in at most ROOM bytes if sections can be left out, and in at most
-    `view.limit` characters. The verdict is always in it."""
+    `view.limit` characters, which are 200 or more. The verdict is always in it."""
     limit = view.limit
     rows = first_rows(report, _ROWS)
     page = partial(_page, report, view, _head(report, view, rows))
@@ -67,7 +67,7 @@ def comment(report: Report, view: View = PLAIN) -> str:
         # else each says less, so that more of them stay
         if all(part in parts for part in needed):
             break
-    return _or_short(report, text, lambda text: len(text) <= limit, limit)
+    return text if len(text) <= limit else _short(report)
 
 
 def line(
@@ -126,7 +126,8 @@ def summary(report: Report, view: View = PLAIN, limit: int = SUMMARY_LIMIT) -> s
         (item.rank, section(item, _AMPLE, opened=" open"))
         for item in sections(report, 200)
     ]
-    return _or_short(report, fitted(page, parts, fits), fits, limit)
+    text = fitted(page, parts, fits)
+    return text if fits(text) else _short(report)
 
 
 def fitted(
@@ -145,16 +146,15 @@ def fitted(
         del parts[-1 - ranks.index(max(ranks))]
 
 
-def _or_short(report: Report, text: str, fits: _Fits, limit: int) -> str:
-    """Return the text if it fits, else a few lines, and where not even these fit the beginning of
-    the verdict."""
+def _short(report: Report) -> str:
+    """Return the verdict and how much is weakened, for a report that is too long even without its
+    sections."""
     title = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n"
     weakened = len(report.base.weakened) if report.base is not None else 0
     if weakened:
         title += f"\n{MARKS['warn']} **{comparisons.WEAKENED_TITLE}:** "
         title += f"{numbers.count(weakened, 'weakened check')}.\n"
-    rest = "\n\nThe report is too long for this place: see the JSON report.\n"
-    return next(filter(fits, (text, title + rest[1:], title)), report.verdict[:limit])
+    return f"{title}\nThe report is too long for this place: see the JSON report.\n"
 
 
 def _page(

@@ -25,11 +25,6 @@ def percent(value: float, *, signed: bool = True) -> str:
     return f"{rounded:{'+' if signed and rounded else ''},.{digits}f}%"
 
 
-def budget(value: float) -> str:
-    """Return a percentage that a person wrote: `30.0` -> `30%`, `2.5` -> `2.5%`."""
-    return f"{value:g}%"
-
-
 def interval(bounds: tuple[float, float]) -> str:
     """Return `+10.1% to +14.6%` for `(10.1, 14.6)`."""
     return f"{percent(bounds[0])} to {percent(bounds[1])}"

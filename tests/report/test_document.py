@@ -39,7 +39,7 @@ def _loaded(text: str | bytes, folder: Path) -> dict[str, Any]:
 
 
 def _read(document: object) -> Report:
-    return written.validate(document, Report)
+    return written.validate(document, Report, "report.json")
 
 
 def _at(document: Any, pointer: str) -> tuple[Any, str | int]:
