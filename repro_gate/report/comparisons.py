@@ -205,14 +205,12 @@ def memory(price: Cost | None) -> str:
         price is None
         or price.deterministic_peak_bytes is None
         or price.default_peak_bytes is None
+        or price.memory_cost_pct is None
     ):
         return ""
-    change = ""
-    if price.memory_cost_pct is not None:
-        change = numbers.percent(price.memory_cost_pct)
-        if price.memory_ci95 is not None:
-            change += f", 95% interval {numbers.interval(price.memory_ci95)}"
-        change = f" ({change})"
+    change = numbers.percent(price.memory_cost_pct)
+    if price.memory_ci95 is not None:
+        change += f", 95% interval {numbers.interval(price.memory_ci95)}"
     with_flags = numbers.size(price.deterministic_peak_bytes)
     without = numbers.size(price.default_peak_bytes)
-    return f"peak memory {with_flags} against {without}{change}"
+    return f"peak memory {with_flags} against {without} ({change})"

@@ -83,23 +83,20 @@ def findings(report: Report) -> tuple[Finding, ...]:
         if reason.id in failed:
             items += _of_check(failed[reason.id])
             continue
-        is_explained = cause is not None and reason.id in DIVERGED
-        sentences = why(cause) if is_explained and cause else ()
+        explained = cause if reason.id in DIVERGED else None
+        cause = None if explained else cause
         finding = Finding(
             level="error",
             id=reason.id,
             message=reason.message,
             remedy=reason.remedy,
-            detail="\n".join(map(plain_text, sentences)),
-            location=line if is_explained else None,
+            detail="\n".join(map(plain_text, why(explained))),
+            location=line if explained else None,
         )
         items.append(finding)
-        if is_explained:
-            cause = None
-    weakened = report.base.weakened if report.base else ()
     for check in failed.values():
         items += _of_check(check)
-    items += [_of_weakened(item, report.subject.spec) for item in weakened]
+    items += [_of_weakened(item, report.subject.spec) for item in report.weakened]
     for check in checks:
         items += _of_check(check) if check.status == "warn" else ()
     return tuple(
@@ -168,7 +165,7 @@ def _of_check(item: CheckResult) -> list[Finding]:
     every = [(str(entry), located(entry.location)) for entry in item.evidence]
     placed = [*filter(itemgetter(1), every)][:LOCATIONS]
     lines = [clip(line, 300) for line, _ in every[:3]]
-    lines += filter(None, [and_more(len(every) - 3)])
+    lines.append(and_more(len(every) - 3))
     return [
         Finding(
             level=_LEVELS[item.status],
@@ -201,9 +198,12 @@ def place(item: Diagnosis | ShownUse | ShownOperator) -> str:
     return notebook.place(item.file, item.line) if item.file else ""
 
 
-def why(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
-    """Return the sentences of a diagnosis: the cause, further causes, and the proof. A cause
-    without proof is called likely; if several lines may be the cause, all are named."""
+def why(diagnosis: Diagnosis | None) -> tuple[Phrase, ...]:
+    """Return the sentences of a diagnosis, if there is one: the cause, further causes, and the
+    proof. A cause without proof is called likely; if several lines may be the cause, all are
+    named."""
+    if diagnosis is None:
+        return ()
     sentences = [_cause(diagnosis), *_one_of(diagnosis)]
     for item in diagnosis.also[:_ALSO]:
         together = phrase("{figure}: {}", _cause(item), figure="Together with")

@@ -114,7 +114,7 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
         .render(
             report=report,
             headline=wording.headline(report),
-            why=findings.why(why) if why else (),
+            why=findings.why(why),
             causes=[item for item in causes if item.file][:_CAUSES],
             place=findings.place,
             address=partial(findings.address, report, view),

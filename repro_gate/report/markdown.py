@@ -98,7 +98,7 @@ def line(
         if cost_before is not None:
             cost_text += f", before {numbers.interval(cost_before)}"
     if lost := wording.non_finite(report):
-        cost_text += f"; {MARKS['warn']} losses that are not finite: {lost}"
+        cost_text += f"; {MARKS['warn']} losses that are {lost}"
     title = f"{MARKS[report.verdict]} **Repro Gate: {report.verdict}**"
     changes = [
         prose(row.lines[0], _LENGTH)
@@ -150,8 +150,7 @@ def _short(report: Report) -> str:
     """Return the verdict and how much is weakened, for a report that is too long even without its
     sections."""
     title = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n"
-    weakened = len(report.base.weakened) if report.base is not None else 0
-    if weakened:
+    if weakened := len(report.weakened):
         title += f"\n{MARKS['warn']} **{comparisons.WEAKENED_TITLE}:** "
         title += f"{numbers.count(weakened, 'weakened check')}.\n"
     return f"{title}\nThe report is too long for this place: see the JSON report.\n"

@@ -302,6 +302,11 @@ class Report:
     schema: Literal["repro-gate/report/v1"]
 
     @property
+    def weakened(self) -> tuple[WeakenedCheck, ...]:
+        """Return what the change weakens, as far as a base is known."""
+        return self.base.weakened if self.base else ()
+
+    @property
     def equivalent(self) -> bool | None:
         """Return whether every other way is the same training; None if none was compared."""
         found = [item.equivalent for item in self.equivalences]

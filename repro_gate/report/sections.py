@@ -237,12 +237,10 @@ def reason_items(
     explains."""
     entries: list[Sequence[Phrase]] = []
     for item in reasons[:rows]:
-        cause: tuple[Phrase, ...] = ()
-        if why is not None and item.id in DIVERGED:
-            cause = findings.why(why)
-            why = None
+        explained = why if item.id in DIVERGED else None
+        why = None if explained else why
         line = phrase("{id} {message}", id=item.id, message=item.message)
-        entries.append((line, *cause, *_remedy(item.remedy)))
+        entries.append((line, *findings.why(explained), *_remedy(item.remedy)))
     return _items(entries, len(reasons) - rows)
 
 
@@ -265,14 +263,13 @@ def _comparison(report: Report, rows: int) -> Facts:
             label = ""
         facts.append(("", _more(len(pair.weights) - most)))
     base = report.base
-    lost = wording.non_finite(report)
     return _facts(
         *facts,
         ("compared", say(wording.compared(report))),
         ("runs", say(wording.bound(report))),
         ("seeds", say(wording.seeds(report))),
         ("base", comparisons.base_policy(base) if base and not base.weakened else ()),
-        ("loss", phrase("not finite: {message}", message=lost) if lost else ()),
+        ("loss", say(wording.non_finite(report), "message")),
     )
 
 

@@ -296,9 +296,10 @@ def bound(report: Report) -> str:
 
 
 def non_finite(report: Report) -> str:
-    """Return `nan at step 7, inf at step 8`: the losses that are not finite."""
+    """Return `not finite: nan at step 7, inf at step 8`; empty if all losses are finite."""
     lost = () if report.determinism is None else report.determinism.non_finite
-    return listed([f"{value} at step {step}" for step, value in lost], 10)
+    each = [f"{value} at step {step}" for step, value in lost]
+    return f"not finite: {listed(each, 10)}" if each else ""
 
 
 def seeds(report: Report) -> str:
