@@ -133,7 +133,7 @@ def publish_report(
     if inputs.summary:
         workflow.write_summary(job.summary_file, markdown.summary(report, view))
     if inputs.annotations:
-        out.write(workflow_commands(report, view))
+        out.write(workflow_commands(report))
     workflow.write_outputs(job.output_file, outputs_of(report, inputs, posted))
     return EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on else 0
 

@@ -20,7 +20,7 @@ from repro_gate.compare.model import Amount
 from repro_gate.errors import GateError
 from repro_gate.escape import clip, for_encoding, for_terminal
 from repro_gate.files import Unreadable, read_whole
-from repro_gate.report.model import PLAIN, Report, View
+from repro_gate.report.model import Report
 
 _Kind = TypeVar("_Kind")
 MAX_BYTES = 16 * 1024 * 1024
@@ -51,14 +51,9 @@ def to_json(record: object) -> Any:
     return _by_type(inspect.type_info(type(record)), record, _CHARACTERS)
 
 
-def record_text(record: object, **more: str) -> str:
-    """Return one record by itself with further fields, as `repro-gate compare --json` writes it."""
+def render(record: object, **more: str) -> str:
+    """Return the text of `report.json`, or of another record's file, with further fields."""
     return to_text({**more, **to_json(record)})
-
-
-def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is the same everywhere
-    """Return the report as the text of `report.json`."""
-    return to_text(to_json(report))
 
 
 def to_text(document: Mapping[str, Any]) -> str:
@@ -89,7 +84,7 @@ def jsonable(
         return value if abs(value) < 10**MAX_DIGITS else clip(hex(value), characters)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping | list | tuple | set | frozenset):
+    if isinstance(value, Mapping | list | tuple):
         if levels <= 0:
             return "…"
         if isinstance(value, Mapping):
@@ -174,8 +169,10 @@ def validate(document: object, kind: type[_Kind], name: str) -> _Kind:
     try:
         return msgspec.convert(document, kind, dec_hook=_number)
     except msgspec.ValidationError as error:
+        what, _, where = str(error).rpartition(" - at ")
+        problem = f"{where}: {what}" if what else where
         raise ReportError(
-            f"{name}: not a report of this version: {_problem(str(error))}",
+            f"{name}: not a report of this version: {for_terminal(problem, 300)}",
             remedy="`repro-gate schema --report` prints what is expected",
         ) from None
 
@@ -194,12 +191,6 @@ def _number(kind: type[float], value: Any) -> float:
     if kind is Amount and number < 0:
         raise ValueError("Expected a number >= 0")
     return number
-
-
-def _problem(message: str) -> str:
-    """Return where it is wrong, and what is."""
-    what, _, where = message.rpartition(" - at ")
-    return for_terminal(f"{where}: {what}" if what else where, 300)
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

@@ -197,7 +197,7 @@ def _category(report: Report) -> str:
     return "/".join([*parts, run])
 
 
-def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is the same everywhere
+def junit(report: Report) -> str:
     """Return the document as text. What warns passes and says so in its `system-out`; what was
     waived, or had nothing to look at, is skipped, as is the verdict of a run that was not compared;
     of an inconclusive run nothing fails, and what is found is an error."""
@@ -251,7 +251,7 @@ def _printable(text: str) -> str:
     return for_terminal(text, _CASE_TEXT)
 
 
-def workflow_commands(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  annotations are the same everywhere
+def workflow_commands(report: Report) -> str:
     """Return the workflow commands, a line each: errors for what fails, warnings for what warns,
     notices for what the gate saw before its runs.
 

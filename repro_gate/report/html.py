@@ -20,7 +20,7 @@ from repro_gate.compare.model import Cost
 from repro_gate.escape import for_address, for_terminal
 from repro_gate.report import findings, heat_map, numbers, wording
 from repro_gate.report.model import PLAIN, SCHEMA_ID, Report, Subject, View
-from repro_gate.report.sections import Code, Items, Section, Table, sections
+from repro_gate.report.sections import Code, Items, Table, sections
 
 MAX_BYTES = 1024 * 1024
 # rows of a list and characters of one name, fewer where the page would be too large; a sentence has
@@ -90,7 +90,11 @@ def _environment(characters: int) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        short=short, prose=prose, page=url, anchor=_anchor, duration=numbers.duration
+        short=short,
+        prose=prose,
+        page=url,
+        anchor=lambda section: re.sub("[^a-z]+", "-", section.title.lower()),
+        duration=numbers.duration,
     )
     for kind in (Code, Items, Table):
         environment.tests[kind.__name__] = lambda block, kind=kind: isinstance(
@@ -129,10 +133,6 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
             shortened=rows != _SIZES[0][0],
         )
     )
-
-
-def _anchor(item: Section) -> str:
-    return re.sub("[^a-z]+", "-", item.title.lower())
 
 
 def _growth(report: Report) -> dict[str, object]:

@@ -279,7 +279,7 @@ def footer(report: Report, view: View) -> list[str]:
 
 def reasons_shown(report: Report, rows: Sequence[Row]) -> tuple[Reason, ...]:
     """Return the reasons that heading and table tell whole, with what to do."""
-    left = [*_known(report), *telling(report, _known(report))]
+    left = telling(report)
     shown = [row.reason for row in rows if row.reason is not None]
     if report.diagnosis is None:  # a row of its own says what to do about the first
         shown += [*left, *report.reasons][:1]

@@ -178,17 +178,16 @@ def determinism(results: Sequence[Determinism], **measured: Any) -> Determinism 
         return None
     chosen = next((item for item in results if not item.identical), results[0])
     whole = chosen.identical and not chosen.failed
+    names = [item.name for item in fields(SeedTotals)]
+    seeds = (
+        SeedTotals(**{name: getattr(item, name) for name in names}) for item in results
+    )
     return replace(
         chosen,
         bound_pct=round(excluded(chosen.runs), 1) if whole else None,
-        seeds=tuple(map(_totals, results)),
+        seeds=tuple(seeds),
         **measured,
     )
-
-
-def _totals(result: Determinism) -> SeedTotals:
-    totals = {item.name: getattr(result, item.name) for item in fields(SeedTotals)}
-    return SeedTotals(**totals)
 
 
 @dataclass(frozen=True)
@@ -315,8 +314,8 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Where a report is shown. Every renderer is one function of a Report and a View that returns
-    text, and takes from it what it needs."""
+    """Where a report is shown, for a renderer whose text depends on it: a function of a Report and
+    a View."""
 
     limit: int = 65_536  # characters (code points) of a comment: what GitHub takes
     run_url: str = ""  # page of the workflow run

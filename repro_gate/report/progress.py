@@ -132,7 +132,7 @@ class Lines(Watch):
     def _line(self, text: str, end: str = "\n") -> None:
         # nobody reads any more: the gate run goes on, and its report is still written
         with contextlib.suppress(OSError):
-            encoding = getattr(self._stream, "encoding", None) or "utf-8"
+            encoding = self._stream.encoding or "utf-8"
             start = _CLEAR if self._moving else ""
             print(
                 start + for_encoding(text, encoding),

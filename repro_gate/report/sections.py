@@ -93,7 +93,11 @@ def sections(
         *_on_divergence(report, reasons, rows, whole),
         *_on_the_rest(report, rows, whole),
     ):
-        filled = tuple(filter(_is_filled, blocks))
+        filled = tuple(
+            block
+            for block in blocks
+            if (block.text if isinstance(block, Code) else block.rows)
+        )
         if filled and (whole or rank < WHOLE):
             found.append(Section(title, rank, filled, kind))
     return found
@@ -149,10 +153,6 @@ def _on_the_rest(report: Report, rows: int, whole: bool) -> Iterator[_Row]:
     yield "Flags as read back", WHOLE + 3, "", [_values(settings, rows)]
     if len(report.reproduce) <= _COMMAND:
         yield "See it again", 2, "answer", [Code(report.reproduce, "sh")]
-
-
-def _is_filled(block: Block) -> bool:
-    return bool(block.text if isinstance(block, Code) else block.rows)
 
 
 def _facts(*rows: tuple[str, Phrase]) -> Facts:

@@ -22,7 +22,7 @@ from repro_gate.compare.model import (
     NoiseFloor,
     Resumption,
 )
-from repro_gate.escape import for_terminal, listed
+from repro_gate.escape import listed
 from repro_gate.report import numbers
 from repro_gate.report.model import Determinism, Report, RunSummary
 from repro_gate.trace import notebook
@@ -218,10 +218,7 @@ def how_far(divergence: Divergence | None) -> Phrase:
         sizes = "" if shape is None else f" {numbers.shape(shape)}"
         parts.append(say(divergence.dtype + sizes, "name"))
     if divergence.values is not None:
-        one, other = (
-            value if isinstance(value, str) else repr(value)
-            for value in divergence.values
-        )
+        one, other = map(str, divergence.values)
         parts.append(phrase("{name} against {name2}", name=one, name2=other))
     parts += [say(text, "figure") for text in distances(divergence)]
     parts.append(say(divergence.detail, "message"))
@@ -367,7 +364,7 @@ def checks(checklist: Sequence[CheckResult]) -> Phrase:
         return ()
     line = phrase("{figure} passed", figure=numbers.of(statuses["pass"], made))
     for status in ("fail", "warn", "waived"):
-        ids = [for_terminal(item.id, 60) for item in checklist if item.status == status]
+        ids = [item.id for item in checklist if item.status == status]
         if ids:
             more = f"{{}}; {len(ids):,} {{status}}: {{message}}"
             line = phrase(more, line, status=status, message=listed(ids, 6))
