@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -204,7 +204,7 @@ def junit(report: Report) -> str:
     failed = "error" if report.verdict == "inconclusive" else "failure"
     good = {"pass": "system-out", "recorded": "skipped"}
     outcomes = {"verdict": good.get(report.verdict, failed)}
-    lines = {"verdict": [plain_text(headline(report))]}
+    lines = defaultdict(list, verdict=[plain_text(headline(report))])
     if report.verdict != "pass":
         lines["verdict"].append(f"see it again: {report.reproduce}")
     for check in report.checklist:
@@ -215,7 +215,7 @@ def junit(report: Report) -> str:
         outcomes.setdefault(item.id, "system-out")
         if item.level == "error":
             outcomes[item.id] = failed
-        lines.setdefault(item.id, []).extend(item.lines)
+        lines[item.id] += item.lines
     # what failed is never cut
     names = sorted(outcomes, key=lambda name: outcomes[name] != failed)[:MOST_CASES]
     counts = Counter(outcomes[name] for name in names)

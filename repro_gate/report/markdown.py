@@ -207,10 +207,9 @@ def as_markdown(block: Block, length: int) -> str:
         case Facts([("", phrase)]):  # a sentence by itself
             return prose(phrase, length)
         case Facts(rows):
-            labels = (f"{label}: " if label else "" for label, _ in rows)
             lines = [
-                f"- {label}{prose(phrase, length)}"
-                for label, (_, phrase) in zip(labels, rows, strict=True)
+                "- " + (label and f"{label}: ") + prose(phrase, length)
+                for label, phrase in rows
             ]
         case Items(items):
             lines = [

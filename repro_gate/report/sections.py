@@ -207,12 +207,12 @@ def _weakened(report: Report, rows: int) -> list[Block]:
 
 def source_lines(diagnosis: Diagnosis | None) -> list[str]:
     """Return the cause's line, marked, and its neighbours, with line numbers."""
-    excerpt = diagnosis.excerpt if diagnosis else ()
-    line_numbers = [str(number) for number, _ in excerpt]
-    digits = max(map(len, line_numbers), default=0)
-    cause = diagnosis and diagnosis.line
+    if diagnosis is None:
+        return []
+    excerpt = diagnosis.excerpt
+    digits = max((len(str(number)) for number, _ in excerpt), default=0)
     return [
-        f"{'>' if number == cause else ' '} {number:>{digits}} | "
+        f"{'>' if number == diagnosis.line else ' '} {number:>{digits}} | "
         + clip(text.expandtabs(4).replace("\n", " "), 120)
         for number, text in excerpt
     ]
@@ -468,16 +468,13 @@ def _environment(subject: Subject) -> Mapping[str, object]:
 
 
 def _settings(report: Report) -> Mapping[str, object]:
-    """Return the flags as read back; if no runs were compared, those of the first run that ended
-    well."""
+    """Return the flags as read back in the first deterministic run that ended well."""
     ended_well = (
         run.settings
         for run in report.runs
         if run.arm == "deterministic" and not wording.ended_badly(run)
     )
-    pair = report.determinism
-    settings = pair.determinism_settings if pair else next(ended_well, {})
-    return dict(sorted(settings.items()))
+    return dict(sorted(next(ended_well, {}).items()))
 
 
 def _values(values: Mapping[str, object], rows: int) -> Table:
