@@ -1,7 +1,7 @@
 """The Report: everything the gate says, as data. Each renderer shows this and nothing else.
 
 The records stand in `report.json` as they are: each field's bounds and description make the
-published schema.
+published schema, which `python -m tests.support.schemas` writes.
 """
 
 from __future__ import annotations

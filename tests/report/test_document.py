@@ -21,13 +21,14 @@ from repro_gate.baseline.config_hash import InputValue, hash_inputs, made_again
 from repro_gate.compare.model import Fingerprint, GrowthPoint, HeatMap, HeatRow
 from repro_gate.github.marker import state_of
 from repro_gate.report import document as written
-from repro_gate.report import exports, html, markdown, matrix, schema, terminal
+from repro_gate.report import exports, html, markdown, matrix, terminal
 from repro_gate.report.document import ReportError, to_json
 from repro_gate.report.model import Origin, Report, WeakenedCheck
 from repro_gate.spec.model import Tolerance
 from repro_gate.trace.fields import Location
 from repro_gate.trace.format import MAX_NAME
 from tests.support import reports
+from tests.support.schemas import path_of, schema_text
 
 
 def _loaded(text: str | bytes, folder: Path) -> dict[str, Any]:
@@ -51,10 +52,10 @@ def _at(document: Any, pointer: str) -> tuple[Any, str | int]:
 
 
 def test_the_schema_that_is_shipped_is_made_of_the_types_and_explains_every_field() -> None:
-    assert schema.PATH.read_text(encoding="utf-8") == schema.schema_text(), (
-        "run `python -m repro_gate.report.schema`"
+    assert path_of("report").read_text(encoding="utf-8") == schema_text("report"), (
+        "run `python -m tests.support.schemas`"
     )
-    Draft202012Validator.check_schema(json.loads(schema.schema_text()))
+    Draft202012Validator.check_schema(json.loads(schema_text("report")))
 
     def unexplained(part: Any, path: str) -> list[str]:
         fields = part.get("properties", {})
@@ -65,7 +66,7 @@ def test_the_schema_that_is_shipped_is_made_of_the_types_and_explains_every_fiel
             more for one, name in inner for more in unexplained(one, f"{path}/{name}")
         ]
 
-    assert unexplained(json.loads(schema.schema_text()), "") == []
+    assert unexplained(json.loads(schema_text("report")), "") == []
 
 
 def test_the_fields_that_others_rely_on_are_where_the_design_says() -> None:
@@ -167,7 +168,7 @@ def test_an_enormous_report_is_cut_to_what_the_schema_takes(tmp_path: Path) -> N
     "report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"]
 )
 def test_what_is_written_follows_the_shipped_schema_however_it_is_shortened(report: Report) -> None:
-    validator = Draft202012Validator(json.loads(schema.schema_text()))
+    validator = Draft202012Validator(json.loads(schema_text("report")))
     validator.validate(json.loads(written.render(report)))
     for tier in written._SHORTER:
         _read(written.jsonable(written.to_json(report), *tier))
