@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -205,7 +205,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         document = json.loads(
             text,
             object_pairs_hook=_unique,
-            parse_constant=_refuse_constant,
+            parse_constant=_finite,
             parse_float=_finite,
             parse_int=_integer,
         )
@@ -218,8 +218,6 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise ReportError(f"{name}: {error.message}", remedy=error.remedy) from None
     except RecursionError:
         raise ReportError(f"{name}: nested deeper than {MAX_DEPTH} levels") from None
-    except UnicodeDecodeError as error:
-        raise ReportError(f"{name}: not UTF-8 at byte {error.start}") from None
     except ValueError as error:
         raise ReportError(
             f"{name}: not JSON: {for_terminal(str(error), 200)}"
@@ -234,16 +232,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return keys
 
 
-def _refuse_constant(token: str) -> NoReturn:
-    raise ReportError(
-        f"{token} is not JSON", remedy="a figure that does not exist is null"
-    )
-
-
 def _finite(token: str) -> float:
     value = float(token)
     if not math.isfinite(value):
-        raise ReportError(f"the number {clip(token, 60)} is too large")
+        raise ReportError(
+            f"the number {clip(token, 60)} is not finite",
+            remedy="a figure that does not exist is null",
+        )
     return value
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 
 def excluded(runs: int) -> float:
@@ -90,9 +89,3 @@ def count(number: int, one: str) -> str:
 def of(part: int, whole: int) -> str:
     """Return `14 of 202`."""
     return f"{part:,} of {whole:,}"
-
-
-def shape(sizes: Sequence[int]) -> str:
-    """Return `[64, 32]` for `(64, 32)`; the shape of a scalar is `[]`."""
-    more = ", …" * (len(sizes) > 12)
-    return f"[{', '.join(map(str, sizes[:12]))}{more}]"

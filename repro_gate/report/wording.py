@@ -215,7 +215,7 @@ def how_far(divergence: Divergence | None) -> Phrase:
     parts: list[Phrase] = []
     if divergence.dtype is not None:
         shape = divergence.shape
-        sizes = "" if shape is None else f" {numbers.shape(shape)}"
+        sizes = "" if shape is None else f" {list(shape)}"
         parts.append(say(divergence.dtype + sizes, "name"))
     if divergence.values is not None:
         one, other = map(str, divergence.values)

@@ -223,13 +223,13 @@ def test_a_config_hash_can_be_hashed_again_and_no_other_renderer_is_needed(tmp_p
 
 def test_what_is_no_report_is_refused_with_its_name_and_what_is_wrong(tmp_path: Path) -> None:
     for text, problem in (
-        (b"\xff{}", "not UTF-8 at byte 0"),
+        (b"\xff{}", "can't decode byte 0xff in position 0"),
         (b"", "not JSON"),
         (b'{"verdict": "fail", "verdict": "pass"}', "a key stands twice"),
         (b'{"cost": {"a": 1, "a\\u001b": 2, "a\\u001b": 3}}', "stands twice"),
-        (b'{"seconds": NaN}', "NaN is not JSON"),
-        (b'{"seconds": -Infinity}', "-Infinity is not JSON"),
-        (b'{"seconds": 1e999}', "too large"),
+        (b'{"seconds": NaN}', "NaN is not finite"),
+        (b'{"seconds": -Infinity}', "-Infinity is not finite"),
+        (b'{"seconds": 1e999}', "1e999 is not finite"),
         (b'{"seconds": ' + b"9" * 31 + b"}", "more than 30 digits"),
         (b'{"runs": [' + b"-" + b"9" * 4_000 + b"]}", "more than 30 digits"),
         (b"[" * 65 + b"]" * 65, "nested deeper than 64"),
