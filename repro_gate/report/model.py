@@ -26,6 +26,7 @@ from repro_gate.compare.model import (
     Resumption,
     Step,
     Totals,
+    UpTo1000,
     about,
     described,
     one_of,
@@ -55,7 +56,7 @@ class Reason:
     id: str
     message: str
     remedy: str = ""
-    locations: Annotated[tuple[Location, ...], Meta(max_length=1_000)] = ()
+    locations: UpTo1000[Location] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +114,7 @@ class Subject:
     command: str
     commit: Commit | None
     uncommitted: Names = ()
-    seeds: Annotated[tuple[int, ...], Meta(max_length=1_000)] = ()
+    seeds: UpTo1000[int] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     sandbox: str = "same-user"
     machine: Mapping[str, str] = field(default_factory=dict)
@@ -148,10 +149,9 @@ class Determinism(SeedTotals, Comparison):
 
     determinism_settings: Mapping[str, Any] = field(default_factory=dict)
     bound_pct: Amount | None = None
-    seeds: Annotated[tuple[SeedTotals, ...], Meta(max_length=1_000)] = ()
-    non_finite: Annotated[
-        tuple[tuple[Step, Annotated[str, Meta(**one_of(("nan", "inf", "-inf")))]], ...],
-        Meta(max_length=1_000),
+    seeds: UpTo1000[SeedTotals] = ()
+    non_finite: UpTo1000[
+        tuple[Step, Annotated[str, Meta(**one_of(("nan", "inf", "-inf")))]]
     ] = ()
     tolerance: Tolerance | None = None
 
@@ -219,7 +219,7 @@ class BaseFinding:
     ref: str
     commit: Commit
     policy: Literal["head", "base"]
-    weakened: Annotated[tuple[WeakenedCheck, ...], Meta(max_length=1_000)] = ()
+    weakened: UpTo1000[WeakenedCheck] = ()
 
 
 @dataclass(frozen=True)
@@ -281,13 +281,13 @@ class Report:
     started: str
     seconds: Amount
     subject: Subject
-    reasons: Annotated[tuple[Reason, ...], Meta(max_length=1_000)] = ()
-    notes: Annotated[tuple[Reason, ...], Meta(max_length=1_000)] = ()
+    reasons: UpTo1000[Reason] = ()
+    notes: UpTo1000[Reason] = ()
     diagnosis: Diagnosis | None = None
     noise_floor: NoiseFloor | None = None
     cost: Cost | None = None
-    checklist: Annotated[tuple[CheckResult, ...], Meta(max_length=1_000)] = ()
-    runs: Annotated[tuple[RunSummary, ...], Meta(max_length=1_000)] = ()
+    checklist: UpTo1000[CheckResult] = ()
+    runs: UpTo1000[RunSummary] = ()
     fingerprint: Fingerprint | None = None
     resume: Resumption | None = None
     equivalences: Annotated[tuple[Equivalence, ...], Meta(max_length=10)] = ()
