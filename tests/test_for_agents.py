@@ -17,12 +17,12 @@ from repro_gate.commands.arguments import parser
 from repro_gate.factors import Cause
 from repro_gate.report.document import to_json
 from repro_gate.report.model import EXIT_CODES
-from repro_gate.report.schema import PATH
 from tests.support import reports
+from tests.support.schemas import path_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/for-agents.md").read_text(encoding="utf-8")
-SCHEMA = json.loads(PATH.read_text(encoding="utf-8"))
+SCHEMA = json.loads(path_of("report").read_text(encoding="utf-8"))
 LINES = [
     line.strip()
     for block in re.findall(r"^ *```sh\n(.*?)^ *```", PAGE, re.MULTILINE | re.DOTALL)

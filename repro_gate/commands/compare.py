@@ -22,7 +22,7 @@ from repro_gate.escape import and_more, for_log, for_terminal
 from repro_gate.files import scratch_folder
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.report import matrix, wording
-from repro_gate.report.document import load, record_text
+from repro_gate.report.document import load, render
 from repro_gate.report.model import SCHEMA_ID
 from repro_gate.runs.artifacts import in_place
 from repro_gate.runs.interpreter import Interpreter
@@ -65,7 +65,7 @@ def compare_command(options: Namespace) -> int:
     else:
         comparison = _files(a, b, options.python or "python3")
     if out is not None:
-        output.write(out, record_text(comparison))
+        output.write(out, render(comparison))
     _print(comparison)
     return 0 if comparison.identical else 1
 

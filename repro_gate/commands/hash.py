@@ -25,8 +25,9 @@ from repro_gate.escape import for_log, for_terminal
 from repro_gate.gate.evidence import gather
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
-from repro_gate.report import comparisons, schema
+from repro_gate.report import comparisons
 from repro_gate.report.document import read_json, to_text, validate
+from repro_gate.report.model import Report
 from repro_gate.report.wording import plain_text
 from repro_gate.runs.environment import thread_count
 from repro_gate.runs.gate_folder import open_gate_folder
@@ -105,7 +106,7 @@ def load_config_hash(path: Path) -> ConfigHash:
     if isinstance(raw, dict) and isinstance(raw.get("config_hash"), str):
         claimed: ConfigHash | None = validate(raw, ConfigHash, name)
     else:
-        claimed = validate(raw, schema.Document, name).config_hash
+        claimed = validate(raw, Report, name).config_hash
     if claimed is None:
         raise UsageError(
             f"{name}: this report carries no config hash: no run of it came to its end",

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 from repro_gate.commands.arguments import FORMATS
@@ -18,7 +18,7 @@ from repro_gate.errors import UsageError
 from repro_gate.escape import for_encoding, for_log, log_guard, on_github
 from repro_gate.report import terminal
 from repro_gate.report.model import PLAIN, Report, View
-from repro_gate.report.progress import watching
+from repro_gate.report.progress import Lines
 from repro_gate.runs.progress import Watch
 
 Files = Sequence[tuple[str, Path]]  # what renders it, and where it goes
@@ -81,10 +81,9 @@ def report_at(path: Path) -> Path:
 
 def watch(options: argparse.Namespace) -> AbstractContextManager[Watch]:
     """Return the display of progress on standard error."""
-    is_terminal = sys.stderr.isatty()
-    return watching(
-        sys.stderr, terminal=is_terminal, github=on_github(), quiet=options.quiet
-    )
+    if options.quiet:
+        return nullcontext(Watch())
+    return closing(Lines(sys.stderr, on_github(), moving=sys.stderr.isatty()))
 
 
 def view(verbose: bool = False) -> View:

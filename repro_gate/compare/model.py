@@ -70,6 +70,8 @@ Value: TypeAlias = bool | int | float | str
 
 
 Count = Annotated[int, Meta(ge=0)]
+_Entry = TypeVar("_Entry")
+UpTo1000: TypeAlias = Annotated[tuple[_Entry, ...], Meta(max_length=1_000)]
 Step = Annotated[int, Meta(ge=-1)]
 Interval = tuple[Number, Number]
 Digest = Annotated[
@@ -181,7 +183,7 @@ class HeatMap:
     steps: Count
     width: Annotated[int, Meta(ge=1)]
     depth: Count
-    rows: Annotated[tuple[HeatRow, ...], Meta(max_length=1_000)]
+    rows: UpTo1000[HeatRow]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +242,7 @@ class Comparison(Totals):
     by_kind: Mapping[Kind, Tally] = field(default_factory=dict)
     by_step: Annotated[tuple[tuple[Step, Count], ...], Meta(max_length=10_000)] = ()
     losses: Losses = ()  # of the first traced process
-    weights: Annotated[tuple[Divergence, ...], Meta(max_length=1_000)] = ()
+    weights: UpTo1000[Divergence] = ()
     loss_gaps: Annotated[
         tuple[tuple[Step, Number], ...], Meta(max_length=10_000)
     ] = ()  # infinite where only one is NaN

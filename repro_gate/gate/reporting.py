@@ -28,11 +28,11 @@ from repro_gate.gate.preflight import explains
 from repro_gate.gate.prepare import Job
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import (
+    SCHEMA_ID,
     Determinism,
     Reason,
     Report,
     RunSummary,
-    SeedResult,
     Subject,
     determinism,
 )
@@ -73,6 +73,7 @@ def report_of(
     verdict, reasons, own_notes = decide(findings)
     log = [line for run in results.runs if run.log_matters for line in run.ended.tail]
     report = Report(
+        schema=SCHEMA_ID,
         verdict=verdict,
         tool_version=__version__,
         started=job.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -109,11 +110,13 @@ def _determinism(results: Results) -> Determinism | None:
     """Return the comparison of all seeds' runs, with the flags and non-finite losses of the first
     run."""
     first = next(iter(results.pair()), None)
+    answers = []
+    for seed, comparison in results.comparisons.items():
+        runs, failed = results.counts(seed)
+        answer = Determinism(**vars(comparison), seed=seed, runs=runs, failed=failed)
+        answers.append(answer)
     return determinism(
-        [
-            SeedResult(seed, comparison, *results.counts(seed))
-            for seed, comparison in results.comparisons.items()
-        ],
+        answers,
         determinism_settings=_settings(first) if first else {},
         non_finite=_non_finite(first) if first else (),
         tolerance=results.spec.determinism.tolerance,

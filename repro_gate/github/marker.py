@@ -127,7 +127,7 @@ def is_news(report: Report) -> bool:
     return bool(
         _NEWS.intersection(compared)
         or (against and any(_sign(item.ci95) for item in against.speed))
-        or (report.base and report.base.weakened)
+        or report.weakened
     )
 
 

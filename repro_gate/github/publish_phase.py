@@ -131,7 +131,7 @@ def publish_report(report: Report, inputs: Inputs, job: Job, decision: Decision)
     if inputs.summary:
         workflow.write_summary(job.summary_file, markdown.summary(report, view))
     if inputs.annotations:
-        print(workflow_commands(report, view), end="")
+        print(workflow_commands(report), end="")
     workflow.write_outputs(job.output_file, outputs_of(report, inputs, posted))
     return EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on else 0
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from repro_gate.github.redact import redact
 from repro_gate.github.report_folder import cache_folder, open_folder
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.model import Origin, Report, View
-from repro_gate.report.progress import watching
+from repro_gate.report.progress import Lines
 from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 
@@ -81,6 +82,6 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
     with (
         cache_folder(cache, job.workspace),
         obeyed(),
-        watching(sys.stderr, terminal=False, github=True, quiet=False) as watch,
+        closing(Lines(sys.stderr, github=True)) as watch,
     ):
         return run_gate(spec, options, watch)

@@ -2,7 +2,7 @@
 is written, read and looked up. Its rows are what the worker measures.
 
 A catalog that is read may be anybody's: it has limits on size and counts, and its texts are escaped
-by whoever prints them. `python -m repro_gate.ops.catalog` writes `schema.json` from the types here.
+by whoever prints them. `python -m tests.support.schemas` writes `schema.json` from the types here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,13 +18,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from repro_gate._version import SCHEMAS_URL
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, cache_folder, read_whole, replace_file
 from repro_gate.report import numbers
 
-PATH = Path(__file__).with_name("schema.json")
 MAX_BYTES = 32 * 1024 * 1024
 MAX_ROWS = 50_000
 DEAR = 1.25  # a price is told from here on, with the whole interval above
@@ -239,21 +236,3 @@ def cached_path(environment: Mapping[str, str], platform: Platform) -> Path | No
     key = repr((platform.torch, platform.device_name, *own))
     digest = hashlib.sha256(key.encode()).hexdigest()
     return home / "ops" / f"{platform.device}-{digest[:16]}.json"
-
-
-def schema_text() -> str:
-    """Return the JSON Schema (2020-12) of a catalog, made from `Catalog`."""
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"{SCHEMAS_URL}/ops/schema.json",
-        "title": "Repro Gate catalog of operators",
-        "description": "What `repro-gate ops --json` writes. Fields with a default may be missing. "
-        "Readers ignore fields that they do not know: later versions of v1 add fields and take "
-        "none away. Texts may stem from foreign code and must be escaped where printed.",
-    }
-    schema = json.dumps({**head, **msgspec.json.schema(Catalog)}, indent=2) + "\n"
-    return re.sub(r"\\n +", " ", schema)  # docstrings go over several lines
-
-
-if __name__ == "__main__":
-    PATH.write_text(schema_text(), encoding="utf-8")

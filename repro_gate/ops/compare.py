@@ -81,20 +81,17 @@ def _both(here: Arm, there: Arm) -> Arm:
     )
 
 
-def _widest(*rows: Row) -> Price | None:
+def _widest(row: Row, again: Row) -> Price | None:
     """Return the price over both processes, in which one operator may find the machine in other
     moods: the interval spans that of each. One process alone says too little: of thousands of rows,
     some look apart by chance."""
-    prices = []
-    for row in rows:
-        price = price_of(row.on_ms, row.off_ms)
-        if price is None:
-            return None
-        prices.append(price)
+    here, there = (price_of(item.on_ms, item.off_ms) for item in (row, again))
+    if here is None or there is None:
+        return None
     return Price(
-        ratio=geometric_mean(price.ratio for price in prices),
-        low=min(price.low for price in prices),
-        high=max(price.high for price in prices),
+        ratio=geometric_mean((here.ratio, there.ratio)),
+        low=min(here.low, there.low),
+        high=max(here.high, there.high),
     )
 
 

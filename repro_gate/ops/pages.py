@@ -95,9 +95,10 @@ def render(page: Page, form: str, *, verbose: bool = True) -> str:
 def page_of(catalog: Catalog) -> Page:
     """Return the page of a catalog: what differs, raises or costs, and how that is not what torch
     documents."""
-    tables = {}
-    for title, fits in _TABLES.items():
-        tables[title] = list(_lines(filter(fits, catalog.rows)))
+    tables = {
+        title: list(_lines(filter(fits, catalog.rows)))
+        for title, fits in _TABLES.items()
+    }
     return Page(
         title="Which torch operators repeat their bits",
         facts=[
@@ -134,10 +135,11 @@ def page_of_both(before: Catalog, after: Catalog) -> Page:
         if not side.complete:
             summary.append(f"the {name} catalog is of an interrupted measurement")
     now = asdict(after.platform)
-    moved = []
-    for name, old in asdict(before.platform).items():
-        if old != now[name]:
-            moved.append((name, f"{old} -> {now[name]}"))
+    moved = [
+        (name, f"{old} -> {now[name]}")
+        for name, old in asdict(before.platform).items()
+        if old != now[name]
+    ]
     return Page(
         title="What changed between two catalogs of operators",
         facts=moved or [("platform", "the same")],

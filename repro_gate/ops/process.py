@@ -19,7 +19,6 @@ from repro_gate.errors import Inconclusive
 from repro_gate.ops.catalog import Arm, Key, Name, Outcome, Row, Text
 from repro_gate.runs import interpreter
 from repro_gate.runs.interpreter import Interpreter, NoAnswer
-from repro_gate.runs.process import Ended
 
 WORKER = Path(__file__).resolve().parent / "worker"
 # until the first row: importing torch from a cold network disk takes minutes
@@ -57,7 +56,11 @@ def ask(
         ended = interpreter.ask(
             worker, [str(WORKER)], request, _LINE, answer.take, tick=answer.look
         )
-        why = ended.stopped or _how(ended)
+        how = f"signal {ended.signal}" if ended.signal else f"status {ended.exit_code}"
+        last = ended.last_line
+        why = ended.stopped or (
+            f"it ended the process with {how}{': ' * bool(last)}{last}"
+        )
     except (NoAnswer, OSError) as error:
         why = getattr(error, "strerror", None) or str(error)
         answer.row = None
@@ -73,12 +76,6 @@ def ask(
     case, dtype, direction = answer.row
     arm = Arm(outcome=answer.outcome, message=why)
     take(Line(row=Row(case=case, dtype=dtype, direction=direction, off=arm, on=arm)))
-
-
-def _how(ended: Ended) -> str:
-    how = f"signal {ended.signal}" if ended.signal else f"status {ended.exit_code}"
-    last = ended.last_line
-    return f"it ended the process with {how}{': ' * bool(last)}{last}"
 
 
 class _Answer:

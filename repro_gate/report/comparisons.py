@@ -5,7 +5,6 @@ them.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -42,24 +41,16 @@ def config_hash(hashed: ConfigHash) -> Phrase:
 
 
 def inputs(hashed: ConfigHash) -> Iterator[tuple[str, str, str]]:
-    """Yield root, name and value of each input. A value that is too large to show is replaced by a
-    note."""
+    """Yield root, name and value of each input."""
     for root, _, values in hashed.roots():
         for name, value in sorted(values.items()):
-            try:
-                text = input_text(value)
-            except (ValueError, TypeError, RecursionError):
-                # for example an integer of thousands of digits, or a list that contains itself
-                text = "too large to show"
-            yield root, name, text
+            yield root, name, input_text(value)
 
 
 def move(item: ChangedInput) -> Phrase:
     """Return one input that changed, with its value before and after."""
     start = phrase("{message} {name}", message=item.root, name=item.name)
     before, after = (text and short(text) for text in (item.before, item.after))
-    if before is None and after is None:
-        return start
     if before is None:
         return phrase("{}: new, {name}", start, name=after or "")
     if after is None:
@@ -177,7 +168,7 @@ def _slower(percent: float) -> str:
 
 def _budget(price: Cost, budget: float) -> str:
     low, high = price.ci95
-    limit = f"budget of {numbers.budget(budget)}"
+    limit = f"budget of {budget:g}%"
     if low > budget:
         return f"over the {limit}"
     if high <= budget:
@@ -199,7 +190,7 @@ def times_spent(report: Report) -> str:
         "diagnosis": diagnosis,
         "gate": report.seconds - runs - diagnosis,
     }
-    if not report.runs or not math.isfinite(sum(parts.values())):
+    if not report.runs:
         return ""
     return ", ".join(
         f"{name} {numbers.duration(seconds)}"
@@ -214,14 +205,12 @@ def memory(price: Cost | None) -> str:
         price is None
         or price.deterministic_peak_bytes is None
         or price.default_peak_bytes is None
+        or price.memory_cost_pct is None
     ):
         return ""
-    change = ""
-    if price.memory_cost_pct is not None:
-        change = numbers.percent(price.memory_cost_pct)
-        if price.memory_ci95 is not None:
-            change += f", 95% interval {numbers.interval(price.memory_ci95)}"
-        change = f" ({change})"
+    change = numbers.percent(price.memory_cost_pct)
+    if price.memory_ci95 is not None:
+        change += f", 95% interval {numbers.interval(price.memory_ci95)}"
     with_flags = numbers.size(price.deterministic_peak_bytes)
     without = numbers.size(price.default_peak_bytes)
-    return f"peak memory {with_flags} against {without}{change}"
+    return f"peak memory {with_flags} against {without} ({change})"

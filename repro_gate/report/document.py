@@ -8,10 +8,9 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -19,10 +18,9 @@ from msgspec import inspect
 from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.compare.model import Amount
 from repro_gate.errors import GateError
-from repro_gate.escape import clip, for_terminal
+from repro_gate.escape import clip, for_encoding, for_terminal
 from repro_gate.files import Unreadable, read_whole
-from repro_gate.report import schema
-from repro_gate.report.model import PLAIN, Report, View
+from repro_gate.report.model import Report
 
 _Kind = TypeVar("_Kind")
 MAX_BYTES = 16 * 1024 * 1024
@@ -44,24 +42,18 @@ class ReportError(GateError):
 # ---- writing
 
 
-def to_json(report: Report) -> Any:
-    """Return the document of `schema.Document`. A part that was not measured is None; NaN and
-    infinities are the texts `nan`, `inf` and `-inf`.
+def to_json(record: object) -> Any:
+    """Return a record, such as a Report, as its schema has it. A part that was not measured is
+    None; NaN and infinities are the texts `nan`, `inf` and `-inf`.
 
     Lists keep their first entries up to the limits of the schema; the totals beside them always
     count everything."""
-    return _by_type(_info(schema.Document), report, _CHARACTERS)
+    return _by_type(inspect.type_info(type(record)), record, _CHARACTERS)
 
 
-def record_text(record: object, **more: str) -> str:
-    """Return one record by itself with further fields, as `repro-gate compare --json` writes it."""
-    kind: Any = type(record)
-    return to_text({**more, **_by_type(_info(kind), record, _CHARACTERS)})
-
-
-def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is the same everywhere
-    """Return the report as the text of `report.json`."""
-    return to_text(to_json(report))
+def render(record: object, **more: str) -> str:
+    """Return the text of `report.json`, or of another record's file, with further fields."""
+    return to_text({**more, **to_json(record)})
 
 
 def to_text(document: Mapping[str, Any]) -> str:
@@ -86,13 +78,13 @@ def jsonable(
     Text is clipped to `characters`; what lies deeper than `levels` is `…`; of a list or a
     mapping the first `entries` are kept.
     """
-    if value is None or isinstance(value, bool):
-        return value
+    if value is None:
+        return None
     if isinstance(value, int):
         return value if abs(value) < 10**MAX_DIGITS else clip(hex(value), characters)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping | list | tuple | set | frozenset):
+    if isinstance(value, Mapping | list | tuple):
         if levels <= 0:
             return "…"
         if isinstance(value, Mapping):
@@ -107,11 +99,6 @@ def jsonable(
             for item in islice(value, entries)
         ]
     return _text(str(value), characters)
-
-
-@lru_cache(maxsize=8)
-def _info(kind: type) -> inspect.Type:
-    return inspect.type_info(kind)
 
 
 def _by_type(info: Any, value: Any, characters: int) -> Any:
@@ -162,9 +149,7 @@ def _written(document: object) -> str:
 def _text(value: str, limit: int) -> str:
     """Return a text clipped before it is copied: thousands of rows may share one text of
     megabytes."""
-    return clip(
-        clip(value, limit).encode("utf-8", "backslashreplace").decode("utf-8"), limit
-    )
+    return clip(for_encoding(clip(value, limit), "utf-8"), limit)
 
 
 # ---- reading
@@ -172,28 +157,24 @@ def _text(value: str, limit: int) -> str:
 
 def load(path: str | os.PathLike[str]) -> Report:
     """Read an untrusted report.json: as `read_json`, and valid by the schema. Raises ReportError,
-    naming the file and what is wrong."""
-    return report_from(read_json(path), for_terminal(os.fspath(path), 200))
+    naming the file and what is wrong. The config hash is carried as it is claimed
+    (`baseline.config_hash.made_again` hashes it again)."""
+    name = for_terminal(os.fspath(path), 200)
+    return validate(read_json(path), Report, name)
 
 
-def validate(document: object, kind: type[_Kind], name: str = "") -> _Kind:
+def validate(document: object, kind: type[_Kind], name: str) -> _Kind:
     """Return a parsed document, or a part of one, by its type. Raises ReportError with the file's
     name and the place of the first problem."""
     try:
         return msgspec.convert(document, kind, dec_hook=_number)
     except msgspec.ValidationError as error:
+        what, _, where = str(error).rpartition(" - at ")
+        problem = f"{where}: {what}" if what else where
         raise ReportError(
-            f"{name}{name and ': '}not a report of this version: {_problem(str(error))}",
+            f"{name}: not a report of this version: {for_terminal(problem, 300)}",
             remedy="`repro-gate schema --report` prints what is expected",
         ) from None
-
-
-def report_from(document: object, name: str = "") -> Report:
-    """Return the Report that a document tells of: `to_json` of it is the document again, as far as
-    that was not cut short. The config hash is carried as it is claimed
-    (`baseline.config_hash.made_again` hashes it again). Raises ReportError where the document is
-    not valid."""
-    return Report(**vars(validate(document, schema.Document, name)))
 
 
 def _number(kind: type[float], value: Any) -> float:
@@ -212,18 +193,6 @@ def _number(kind: type[float], value: Any) -> float:
     return number
 
 
-def _problem(message: str) -> str:
-    """Return what is wrong and where; msgspec never repeats a value, which is untrusted and may be
-    long, but for one that a Literal does not list."""
-    what, _, where = message.rpartition(" - at ")
-    what = (
-        "not one of the values"
-        if what.startswith("Invalid enum value")
-        else what or where
-    )
-    return for_terminal(f"{where}: {what}" if where != what else what, 300)
-
-
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Read untrusted JSON: at most 16 MiB and 64 levels, UTF-8, no duplicate key, no NaN or
     infinity, no integer of over 30 digits.
@@ -236,7 +205,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         document = json.loads(
             text,
             object_pairs_hook=_unique,
-            parse_constant=_refuse_constant,
+            parse_constant=_finite,
             parse_float=_finite,
             parse_int=_integer,
         )
@@ -249,8 +218,6 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise ReportError(f"{name}: {error.message}", remedy=error.remedy) from None
     except RecursionError:
         raise ReportError(f"{name}: nested deeper than {MAX_DEPTH} levels") from None
-    except UnicodeDecodeError as error:
-        raise ReportError(f"{name}: not UTF-8 at byte {error.start}") from None
     except ValueError as error:
         raise ReportError(
             f"{name}: not JSON: {for_terminal(str(error), 200)}"
@@ -265,16 +232,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return keys
 
 
-def _refuse_constant(token: str) -> NoReturn:
-    raise ReportError(
-        f"{token} is not JSON", remedy="a figure that does not exist is null"
-    )
-
-
 def _finite(token: str) -> float:
     value = float(token)
     if not math.isfinite(value):
-        raise ReportError(f"the number {clip(token, 60)} is too large")
+        raise ReportError(
+            f"the number {clip(token, 60)} is not finite",
+            remedy="a figure that does not exist is null",
+        )
     return value
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -197,14 +197,14 @@ def _category(report: Report) -> str:
     return "/".join([*parts, run])
 
 
-def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is the same everywhere
+def junit(report: Report) -> str:
     """Return the document as text. What warns passes and says so in its `system-out`; what was
     waived, or had nothing to look at, is skipped, as is the verdict of a run that was not compared;
     of an inconclusive run nothing fails, and what is found is an error."""
     failed = "error" if report.verdict == "inconclusive" else "failure"
     good = {"pass": "system-out", "recorded": "skipped"}
     outcomes = {"verdict": good.get(report.verdict, failed)}
-    lines = {"verdict": [plain_text(headline(report))]}
+    lines = defaultdict(list, verdict=[plain_text(headline(report))])
     if report.verdict != "pass":
         lines["verdict"].append(f"see it again: {report.reproduce}")
     for check in report.checklist:
@@ -215,7 +215,7 @@ def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is 
         outcomes.setdefault(item.id, "system-out")
         if item.level == "error":
             outcomes[item.id] = failed
-        lines.setdefault(item.id, []).extend(item.lines)
+        lines[item.id] += item.lines
     # what failed is never cut
     names = sorted(outcomes, key=lambda name: outcomes[name] != failed)[:MOST_CASES]
     counts = Counter(outcomes[name] for name in names)
@@ -251,7 +251,7 @@ def _printable(text: str) -> str:
     return for_terminal(text, _CASE_TEXT)
 
 
-def workflow_commands(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  annotations are the same everywhere
+def workflow_commands(report: Report) -> str:
     """Return the workflow commands, a line each: errors for what fails, warnings for what warns,
     notices for what the gate saw before its runs.
 

@@ -42,7 +42,6 @@ DIVERGED = (
 )
 _POINTER = "random-state/os-entropy"  # a check that names possible causes
 LOCATIONS = 10  # the most lines of one check that become findings of their own
-_ROWS = 1_000  # the most reasons, checks and weakened checks of a report.json
 # The most further causes and list entries shown; the JSON report has all.
 _ALSO = 3
 _LINES = 10
@@ -79,29 +78,26 @@ def findings(report: Report) -> tuple[Finding, ...]:
     line = _of_diagnosis(cause)
     items: list[Finding] = []
     checks = [item for item in worst_first(report.checklist) if item.status in _LEVELS]
-    failed = {item.id: item for item in checks[:_ROWS] if item.status == "fail"}
-    for reason in report.reasons[:_ROWS]:
+    failed = {item.id: item for item in checks if item.status == "fail"}
+    for reason in report.reasons:
         if reason.id in failed:
             items += _of_check(failed[reason.id])
             continue
-        is_explained = cause is not None and reason.id in DIVERGED
-        sentences = why(cause) if is_explained and cause else ()
+        explained = cause if reason.id in DIVERGED else None
+        cause = None if explained else cause
         finding = Finding(
             level="error",
             id=reason.id,
             message=reason.message,
             remedy=reason.remedy,
-            detail="\n".join(map(plain_text, sentences)),
-            location=line if is_explained else None,
+            detail="\n".join(map(plain_text, why(explained))),
+            location=line if explained else None,
         )
         items.append(finding)
-        if is_explained:
-            cause = None
-    weakened = report.base.weakened if report.base else ()
     for check in failed.values():
         items += _of_check(check)
-    items += [_of_weakened(item, report.subject.spec) for item in weakened[:_ROWS]]
-    for check in checks[:_ROWS]:
+    items += [_of_weakened(item, report.subject.spec) for item in report.weakened]
+    for check in checks:
         items += _of_check(check) if check.status == "warn" else ()
     return tuple(
         item
@@ -131,9 +127,8 @@ def inside(path: str, folder: str = "") -> str | None:
     if "\\" in path or len(path) > 400 or for_terminal(path) != path:
         return None
     joined = posixpath.normpath(posixpath.join(folder, path))
-    if path.startswith("/") or ".." in path.split("/") or not path or joined == ".":
-        return None
-    return None if joined.startswith(("/", "..")) else joined
+    leads_out = path.startswith("/") or ".." in path.split("/")
+    return None if leads_out or not path or joined == "." else joined
 
 
 def address(report: Report, view: View, diagnosis: Diagnosis) -> str:
@@ -170,7 +165,7 @@ def _of_check(item: CheckResult) -> list[Finding]:
     every = [(str(entry), located(entry.location)) for entry in item.evidence]
     placed = [*filter(itemgetter(1), every)][:LOCATIONS]
     lines = [clip(line, 300) for line, _ in every[:3]]
-    lines += filter(None, [and_more(len(every) - 3)])
+    lines.append(and_more(len(every) - 3))
     return [
         Finding(
             level=_LEVELS[item.status],
@@ -203,9 +198,12 @@ def place(item: Diagnosis | ShownUse | ShownOperator) -> str:
     return notebook.place(item.file, item.line) if item.file else ""
 
 
-def why(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
-    """Return the sentences of a diagnosis: the cause, further causes, and the proof. A cause
-    without proof is called likely; if several lines may be the cause, all are named."""
+def why(diagnosis: Diagnosis | None) -> tuple[Phrase, ...]:
+    """Return the sentences of a diagnosis, if there is one: the cause, further causes, and the
+    proof. A cause without proof is called likely; if several lines may be the cause, all are
+    named."""
+    if diagnosis is None:
+        return ()
     sentences = [_cause(diagnosis), *_one_of(diagnosis)]
     for item in diagnosis.also[:_ALSO]:
         together = phrase("{figure}: {}", _cause(item), figure="Together with")

@@ -16,7 +16,7 @@ from repro_gate.compare.fleet import (
 from repro_gate.compare.model import Divergence
 from repro_gate.escape import and_more
 from repro_gate.report import html, markdown, numbers
-from repro_gate.report.document import record_text
+from repro_gate.report.document import render
 from repro_gate.report.model import View
 from repro_gate.report.sections import Table
 from repro_gate.report.terminal import laid_out
@@ -134,7 +134,7 @@ def as_html(fleet: Fleet) -> str:
 def as_json(fleet: Fleet) -> str:
     """Return the fields of Fleet, and the sentence as `answer`."""
     answer = plain_text(sentence(fleet))
-    return record_text(
+    return render(
         fleet,
         schema=SCHEMA_ID,
         tool_version=__version__,

@@ -75,7 +75,7 @@ def answer_rows(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
         row(
             "cause",
             1,
-            *(findings.why(why) if why else ()),
+            *findings.why(why),
             most=7,
         ),
         row(
@@ -101,7 +101,7 @@ def answer_rows(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
 
 def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
     """Return the rows on weakened checks, further reasons, figures and notes."""
-    weakened = () if report.base is None else report.base.weakened
+    weakened = report.weakened
     lines = [comparisons.weakening(item) for item in weakened[:_FEW]]
     for line in (*lines, say(and_more(len(weakened) - _FEW), "figure")):
         yield row("weakened", 1, line, has_section=True)
@@ -137,11 +137,10 @@ def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
         )
     if not wording.drifted(report):
         yield from compared_with(report)
-    lost = wording.non_finite(report)
     yield row(
         "loss",
         2,
-        say(lost and f"not finite: {lost}", "message"),
+        say(wording.non_finite(report), "message"),
     )
     if passed or (report.noise_floor is not None and not wording.diverged(report)):
         yield row(

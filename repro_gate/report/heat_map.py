@@ -94,7 +94,7 @@ def layout(
     columns: int,
 ) -> Layout:
     """Return the map in at most `rows` rows of `columns` columns, beside the initial state.
-    `first` is the first divergence; without it, it is the first column that differs."""
+    `first` is the first divergence."""
     groups, more = _grouped(heat_map.rows, rows)
     lengths = [len(row.cells) for row in heat_map.rows]
     steps = max([1, *lengths]) - 1
@@ -167,16 +167,13 @@ def _cells(group: list[HeatRow], steps: int, width: int) -> str:
 def _first(
     heat_map: HeatMap, groups: _Grouped, first: Divergence | None
 ) -> tuple[int, int] | None:
-    """Return group and column of the first divergence."""
-    if first is not None:
-        place = place_of((first.process, first.kind, first.name), heat_map.depth)
-        column = column_of(first.step, heat_map)
-        rows = (number for number, group in enumerate(groups) if _holds(group, place))
-    else:
-        column = min(map(_starts, groups), default=_NEVER)
-        rows = (at for at, group in enumerate(groups) if _starts(group) == column)
+    """Return group and column of the first divergence, if it is in the map."""
+    if first is None:
+        return None
+    place = place_of((first.process, first.kind, first.name), heat_map.depth)
+    rows = (number for number, group in enumerate(groups) if _holds(group, place))
     number = next(rows, None)
-    return None if number is None or column == _NEVER else (number, column)
+    return None if number is None else (number, column_of(first.step, heat_map))
 
 
 def _holds(group: list[HeatRow], place: tuple[str, str, str]) -> bool:
@@ -187,10 +184,10 @@ def _holds(group: list[HeatRow], place: tuple[str, str, str]) -> bool:
     return (head.process, head.kind) == place[:2] and is_below
 
 
-def text_map(heat_map: HeatMap, first: Divergence | None = None) -> str:
+def text_map(heat_map: HeatMap, first: Divergence | None) -> str:
     """Return the map with ruler and legend; empty where it has no rows.
 
-    An arrow marks the row and the column of `first`; without it, of the first column that differs.
+    An arrow marks the row and the column of `first`.
     Names are one line each, but they are untrusted text still: put it all into a code block.
     """
     drawn = layout(heat_map, first, ROWS, COLUMNS)

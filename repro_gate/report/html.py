@@ -19,8 +19,8 @@ from repro_gate.compare.distances import gap
 from repro_gate.compare.model import Cost
 from repro_gate.escape import for_address, for_terminal
 from repro_gate.report import findings, heat_map, numbers, wording
-from repro_gate.report.model import PLAIN, Report, Subject, View
-from repro_gate.report.sections import Code, Items, Section, Table, sections
+from repro_gate.report.model import PLAIN, SCHEMA_ID, Report, Subject, View
+from repro_gate.report.sections import Code, Items, Table, sections
 
 MAX_BYTES = 1024 * 1024
 # rows of a list and characters of one name, fewer where the page would be too large; a sentence has
@@ -44,6 +44,7 @@ def render(report: Report, view: View = PLAIN) -> str:
         if len(page.encode()) <= MAX_BYTES:
             return page
     bare = Report(
+        schema=SCHEMA_ID,
         verdict=report.verdict,
         tool_version="",
         started="",
@@ -56,12 +57,11 @@ def render(report: Report, view: View = PLAIN) -> str:
 def table_page(verdict: str, headline: wording.Phrase, table: Table) -> str:
     """Return a page of one sentence and one table."""
     template = _environment(_SIZES[0][1]).get_template("table.html.j2")
-    page = template.render(
+    return template.render(
         verdict=verdict,
         headline=headline,
         table=table,
     )
-    return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @cache
@@ -90,7 +90,11 @@ def _environment(characters: int) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        short=short, prose=prose, page=url, anchor=_anchor, duration=numbers.duration
+        short=short,
+        prose=prose,
+        page=url,
+        anchor=lambda section: re.sub("[^a-z]+", "-", section.title.lower()),
+        duration=numbers.duration,
     )
     for kind in (Code, Items, Table):
         environment.tests[kind.__name__] = lambda block, kind=kind: isinstance(
@@ -108,13 +112,13 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
     ]
     parts = sections(report, rows, known=known)
     address = for_address(view.run_url)
-    page = (
+    return (
         _environment(characters)
         .get_template("page.html.j2")
         .render(
             report=report,
             headline=wording.headline(report),
-            why=findings.why(why) if why else (),
+            why=findings.why(why),
             causes=[item for item in causes if item.file][:_CAUSES],
             place=findings.place,
             address=partial(findings.address, report, view),
@@ -129,11 +133,6 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
             shortened=rows != _SIZES[0][0],
         )
     )
-    return page.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _anchor(item: Section) -> str:
-    return re.sub("[^a-z]+", "-", item.title.lower())
 
 
 def _growth(report: Report) -> dict[str, object]:
@@ -177,7 +176,7 @@ def _price(cost: Cost) -> dict[str, object]:
     """Return the cost in percent with its interval on a line, zero and the budget marked."""
     marks = {0.0: "0%"}
     if cost.max_percent is not None:
-        marks[cost.max_percent] = f"budget {numbers.budget(cost.max_percent)}"
+        marks[cost.max_percent] = f"budget {cost.max_percent:g}%"
     begin = min(cost.ci95[0], *marks)
     end = max(cost.ci95[1], *marks)
 

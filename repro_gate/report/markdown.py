@@ -49,7 +49,7 @@ _Fits = Callable[[str], bool]
 
 def comment(report: Report, view: View = PLAIN) -> str:
     """Return the comment, in at most ROOM bytes if sections can be left out, and in at most
-    `view.limit` characters. The verdict is always in it."""
+    `view.limit` characters, which are 200 or more. The verdict is always in it."""
     limit = view.limit
     rows = first_rows(report, _ROWS)
     page = partial(_page, report, view, _head(report, view, rows))
@@ -67,7 +67,7 @@ def comment(report: Report, view: View = PLAIN) -> str:
         # else each says less, so that more of them stay
         if all(part in parts for part in needed):
             break
-    return _or_short(report, text, lambda text: len(text) <= limit, limit)
+    return text if len(text) <= limit else _short(report)
 
 
 def line(
@@ -98,7 +98,7 @@ def line(
         if cost_before is not None:
             cost_text += f", before {numbers.interval(cost_before)}"
     if lost := wording.non_finite(report):
-        cost_text += f"; {MARKS['warn']} losses that are not finite: {lost}"
+        cost_text += f"; {MARKS['warn']} losses that are {lost}"
     title = f"{MARKS[report.verdict]} **Repro Gate: {report.verdict}**"
     changes = [
         prose(row.lines[0], _LENGTH)
@@ -126,7 +126,8 @@ def summary(report: Report, view: View = PLAIN, limit: int = SUMMARY_LIMIT) -> s
         (item.rank, section(item, _AMPLE, opened=" open"))
         for item in sections(report, 200)
     ]
-    return _or_short(report, fitted(page, parts, fits), fits, limit)
+    text = fitted(page, parts, fits)
+    return text if fits(text) else _short(report)
 
 
 def fitted(
@@ -145,16 +146,14 @@ def fitted(
         del parts[-1 - ranks.index(max(ranks))]
 
 
-def _or_short(report: Report, text: str, fits: _Fits, limit: int) -> str:
-    """Return the text if it fits, else a few lines, and where not even these fit the beginning of
-    the verdict."""
+def _short(report: Report) -> str:
+    """Return the verdict and how much is weakened, for a report that is too long even without its
+    sections."""
     title = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n"
-    weakened = len(report.base.weakened) if report.base is not None else 0
-    if weakened:
+    if weakened := len(report.weakened):
         title += f"\n{MARKS['warn']} **{comparisons.WEAKENED_TITLE}:** "
         title += f"{numbers.count(weakened, 'weakened check')}.\n"
-    rest = "\n\nThe report is too long for this place: see the JSON report.\n"
-    return next(filter(fits, (text, title + rest[1:], title)), report.verdict[:limit])
+    return f"{title}\nThe report is too long for this place: see the JSON report.\n"
 
 
 def _page(
@@ -208,10 +207,9 @@ def as_markdown(block: Block, length: int) -> str:
         case Facts([("", phrase)]):  # a sentence by itself
             return prose(phrase, length)
         case Facts(rows):
-            labels = (f"{label}: " if label else "" for label, _ in rows)
             lines = [
-                f"- {label}{prose(phrase, length)}"
-                for label, (_, phrase) in zip(labels, rows, strict=True)
+                "- " + (label and f"{label}: ") + prose(phrase, length)
+                for label, phrase in rows
             ]
         case Items(items):
             lines = [
@@ -280,7 +278,7 @@ def footer(report: Report, view: View) -> list[str]:
 
 def reasons_shown(report: Report, rows: Sequence[Row]) -> tuple[Reason, ...]:
     """Return the reasons that heading and table tell whole, with what to do."""
-    left = [*_known(report), *telling(report, _known(report))]
+    left = telling(report)
     shown = [row.reason for row in rows if row.reason is not None]
     if report.diagnosis is None:  # a row of its own says what to do about the first
         shown += [*left, *report.reasons][:1]

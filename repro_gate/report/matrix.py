@@ -79,8 +79,7 @@ def render(reports: Sequence[Report], view: View = PLAIN) -> str:
     ]
     rest = "The table is too long for this place: see each job's report."
     text = markdown.fitted(page, below, fits)
-    texts = text, f"{heading}\n\n{rest}\n"
-    return next(filter(fits, texts), worst[: view.limit])
+    return text if fits(text) else f"{heading}\n\n{rest}\n"
 
 
 def verdict(reports: Sequence[Report]) -> str:

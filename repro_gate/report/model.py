@@ -1,13 +1,13 @@
 """The Report: everything the gate says, as data. Each renderer shows this and nothing else.
 
 The records stand in `report.json` as they are: each field's bounds and description make the
-published schema.
+published schema, which `python -m tests.support.schemas` writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -26,6 +26,7 @@ from repro_gate.compare.model import (
     Resumption,
     Step,
     Totals,
+    UpTo1000,
     about,
     described,
     one_of,
@@ -55,7 +56,7 @@ class Reason:
     id: str
     message: str
     remedy: str = ""
-    locations: Annotated[tuple[Location, ...], Meta(max_length=1_000)] = ()
+    locations: UpTo1000[Location] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,46 +114,30 @@ class Subject:
     command: str
     commit: Commit | None
     uncommitted: Names = ()
-    seeds: Annotated[tuple[int, ...], Meta(max_length=1_000)] = ()
+    seeds: UpTo1000[int] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     sandbox: str = "same-user"
     machine: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class SeedResult:
-    """The answer for one seed of `random-state.seeds`. `runs`: deterministic runs that were
-    compared; all are the same where `comparison` is identical. `failed`: those that ended badly,
-    and not because of what was varied."""
+@dataclass(frozen=True, kw_only=True)
+@described
+class SeedTotals(Totals):
+    """The answer for one seed.
+
+    seed: The seed that these figures are about.
+    runs: Runs with the flags on and this seed that were compared.
+    failed: Further ones that ended badly, and not because of what was varied.
+    """
 
     seed: int
-    comparison: Comparison
-    runs: int = 2
-    failed: int = 0
-
-
-Seed = Annotated[int, about("The seed that these figures are about.")]
-Compared = Annotated[
-    Count, about("Runs with the flags on and this seed that were compared.")
-]
-Failed = Annotated[
-    Count,
-    about("Further ones that ended badly, and not because of what was varied."),
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedTotals(Totals):
-    """The answer for one seed."""
-
-    seed: Seed
-    runs: Compared = 2
-    failed: Failed = 0
+    runs: Count = 2
+    failed: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 @described
-class Determinism(Comparison):
+class Determinism(SeedTotals, Comparison):
     """The two runs with the flags on, for the first seed that diverged, else for the first seed.
 
     determinism_settings: Flags and variables as read back inside the training process.
@@ -162,15 +147,11 @@ class Determinism(Comparison):
     tolerance: What the spec tolerates; null where it asks for equal bits.
     """
 
-    seed: Seed
-    runs: Compared = 2
-    failed: Failed = 0
     determinism_settings: Mapping[str, Any] = field(default_factory=dict)
     bound_pct: Amount | None = None
-    seeds: Annotated[tuple[SeedTotals, ...], Meta(max_length=1_000)] = ()
-    non_finite: Annotated[
-        tuple[tuple[Step, Annotated[str, Meta(**one_of(("nan", "inf", "-inf")))]], ...],
-        Meta(max_length=1_000),
+    seeds: UpTo1000[SeedTotals] = ()
+    non_finite: UpTo1000[
+        tuple[Step, Annotated[str, Meta(**one_of(("nan", "inf", "-inf")))]]
     ] = ()
     tolerance: Tolerance | None = None
 
@@ -190,31 +171,22 @@ class Determinism(Comparison):
         )
 
 
-def determinism(results: Sequence[SeedResult], **measured: Any) -> Determinism | None:
-    """Return the answer of all seeds (`measured`: further fields); None if nothing was compared."""
+def determinism(results: Sequence[Determinism], **measured: Any) -> Determinism | None:
+    """Return the answer of all seeds, of which `results` has one each (`measured`: further fields);
+    None if nothing was compared."""
     if not results:
         return None
-    chosen = next(
-        (item for item in results if not item.comparison.identical), results[0]
+    chosen = next((item for item in results if not item.identical), results[0])
+    whole = chosen.identical and not chosen.failed
+    names = [item.name for item in fields(SeedTotals)]
+    seeds = (
+        SeedTotals(**{name: getattr(item, name) for name in names}) for item in results
     )
-    whole = chosen.comparison.identical and not chosen.failed
-    return Determinism(
-        **vars(chosen.comparison),
-        seed=chosen.seed,
-        runs=chosen.runs,
-        failed=chosen.failed,
+    return replace(
+        chosen,
         bound_pct=round(excluded(chosen.runs), 1) if whole else None,
-        seeds=tuple(map(_totals, results)),
+        seeds=tuple(seeds),
         **measured,
-    )
-
-
-def _totals(result: SeedResult) -> SeedTotals:
-    totals = {
-        item.name: getattr(result.comparison, item.name) for item in fields(Totals)
-    }
-    return SeedTotals(
-        **totals, seed=result.seed, runs=result.runs, failed=result.failed
     )
 
 
@@ -247,7 +219,7 @@ class BaseFinding:
     ref: str
     commit: Commit
     policy: Literal["head", "base"]
-    weakened: Annotated[tuple[WeakenedCheck, ...], Meta(max_length=1_000)] = ()
+    weakened: UpTo1000[WeakenedCheck] = ()
 
 
 @dataclass(frozen=True)
@@ -275,7 +247,7 @@ class Origin:
 @dataclass(frozen=True, kw_only=True)
 @described
 class Report:
-    """The whole answer, and the whole of `report.json`. A part that was not measured is None, never
+    """The whole answer, and the whole of `report.json`. A part that was not measured is null, never
     a made-up value.
 
     tool_version: Version of repro-gate.
@@ -309,13 +281,13 @@ class Report:
     started: str
     seconds: Amount
     subject: Subject
-    reasons: Annotated[tuple[Reason, ...], Meta(max_length=1_000)] = ()
-    notes: Annotated[tuple[Reason, ...], Meta(max_length=1_000)] = ()
+    reasons: UpTo1000[Reason] = ()
+    notes: UpTo1000[Reason] = ()
     diagnosis: Diagnosis | None = None
     noise_floor: NoiseFloor | None = None
     cost: Cost | None = None
-    checklist: Annotated[tuple[CheckResult, ...], Meta(max_length=1_000)] = ()
-    runs: Annotated[tuple[RunSummary, ...], Meta(max_length=1_000)] = ()
+    checklist: UpTo1000[CheckResult] = ()
+    runs: UpTo1000[RunSummary] = ()
     fingerprint: Fingerprint | None = None
     resume: Resumption | None = None
     equivalences: Annotated[tuple[Equivalence, ...], Meta(max_length=10)] = ()
@@ -326,7 +298,12 @@ class Report:
     origin: Origin | None = None
     determinism: Determinism | None = None
     config_hash: ConfigHash | None = None
-    schema: Literal["repro-gate/report/v1"] = SCHEMA_ID
+    schema: Literal["repro-gate/report/v1"]
+
+    @property
+    def weakened(self) -> tuple[WeakenedCheck, ...]:
+        """Return what the change weakens, as far as a base is known."""
+        return self.base.weakened if self.base else ()
 
     @property
     def equivalent(self) -> bool | None:
@@ -337,8 +314,8 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Where a report is shown. Every renderer is one function of a Report and a View that returns
-    text, and takes from it what it needs."""
+    """Where a report is shown, for a renderer whose text depends on it: a function of a Report and
+    a View."""
 
     limit: int = 65_536  # characters (code points) of a comment: what GitHub takes
     run_url: str = ""  # page of the workflow run

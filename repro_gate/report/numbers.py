@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 
 def excluded(runs: int) -> float:
@@ -23,11 +22,6 @@ def percent(value: float, *, signed: bool = True) -> str:
     digits = 1 if abs(value) < 99.95 else 0
     rounded = round(value, digits) + 0.0  # + 0.0 turns -0.0 into 0.0
     return f"{rounded:{'+' if signed and rounded else ''},.{digits}f}%"
-
-
-def budget(value: float) -> str:
-    """Return a percentage that a person wrote: `30.0` -> `30%`, `2.5` -> `2.5%`."""
-    return f"{value:g}%"
 
 
 def interval(bounds: tuple[float, float]) -> str:
@@ -95,9 +89,3 @@ def count(number: int, one: str) -> str:
 def of(part: int, whole: int) -> str:
     """Return `14 of 202`."""
     return f"{part:,} of {whole:,}"
-
-
-def shape(sizes: Sequence[int]) -> str:
-    """Return `[64, 32]` for `(64, 32)`; the shape of a scalar is `[]`."""
-    more = ", …" * (len(sizes) > 12)
-    return f"[{', '.join(map(str, sizes[:12]))}{more}]"

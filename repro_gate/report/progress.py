@@ -6,11 +6,9 @@ in.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from repro_gate.compare.model import Divergence
@@ -131,8 +129,8 @@ class Lines(Watch):
 
     def _line(self, text: str, end: str = "\n") -> None:
         # nobody reads any more: the gate run goes on, and its report is still written
-        with contextlib.suppress(OSError):
-            encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        with suppress(OSError):
+            encoding = self._stream.encoding or "utf-8"
             start = _CLEAR if self._moving else ""
             print(
                 start + for_encoding(text, encoding),
@@ -173,18 +171,3 @@ def ended(run: RunResult) -> str:
     )
     is_bad = run.problem and not run.good
     return f"{text}: {for_terminal(run.problem, 1000)}" if is_bad else text
-
-
-@contextmanager
-def watching(
-    stream: TextIO, *, terminal: bool, github: bool, quiet: bool
-) -> Iterator[Watch]:
-    """Return the watch that suits `stream`."""
-    if quiet:
-        yield Watch()
-    else:
-        lines = Lines(stream, github, moving=terminal)
-        try:
-            yield lines
-        finally:
-            lines.close()

@@ -93,7 +93,11 @@ def sections(
         *_on_divergence(report, reasons, rows, whole),
         *_on_the_rest(report, rows, whole),
     ):
-        filled = tuple(filter(_is_filled, blocks))
+        filled = tuple(
+            block
+            for block in blocks
+            if (block.text if isinstance(block, Code) else block.rows)
+        )
         if filled and (whole or rank < WHOLE):
             found.append(Section(title, rank, filled, kind))
     return found
@@ -151,10 +155,6 @@ def _on_the_rest(report: Report, rows: int, whole: bool) -> Iterator[_Row]:
         yield "See it again", 2, "answer", [Code(report.reproduce, "sh")]
 
 
-def _is_filled(block: Block) -> bool:
-    return bool(block.text if isinstance(block, Code) else block.rows)
-
-
 def _facts(*rows: tuple[str, Phrase]) -> Facts:
     return Facts(tuple(row for row in rows if row[1]))
 
@@ -207,12 +207,12 @@ def _weakened(report: Report, rows: int) -> list[Block]:
 
 def source_lines(diagnosis: Diagnosis | None) -> list[str]:
     """Return the cause's line, marked, and its neighbours, with line numbers."""
-    excerpt = diagnosis.excerpt if diagnosis else ()
-    line_numbers = [str(number) for number, _ in excerpt]
-    digits = max(map(len, line_numbers), default=0)
-    cause = diagnosis and diagnosis.line
+    if diagnosis is None:
+        return []
+    excerpt = diagnosis.excerpt
+    digits = max((len(str(number)) for number, _ in excerpt), default=0)
     return [
-        f"{'>' if number == cause else ' '} {number:>{digits}} | "
+        f"{'>' if number == diagnosis.line else ' '} {number:>{digits}} | "
         + clip(text.expandtabs(4).replace("\n", " "), 120)
         for number, text in excerpt
     ]
@@ -237,12 +237,10 @@ def reason_items(
     explains."""
     entries: list[Sequence[Phrase]] = []
     for item in reasons[:rows]:
-        cause: tuple[Phrase, ...] = ()
-        if why is not None and item.id in DIVERGED:
-            cause = findings.why(why)
-            why = None
+        explained = why if item.id in DIVERGED else None
+        why = None if explained else why
         line = phrase("{id} {message}", id=item.id, message=item.message)
-        entries.append((line, *cause, *_remedy(item.remedy)))
+        entries.append((line, *findings.why(explained), *_remedy(item.remedy)))
     return _items(entries, len(reasons) - rows)
 
 
@@ -265,14 +263,13 @@ def _comparison(report: Report, rows: int) -> Facts:
             label = ""
         facts.append(("", _more(len(pair.weights) - most)))
     base = report.base
-    lost = wording.non_finite(report)
     return _facts(
         *facts,
         ("compared", say(wording.compared(report))),
         ("runs", say(wording.bound(report))),
         ("seeds", say(wording.seeds(report))),
         ("base", comparisons.base_policy(base) if base and not base.weakened else ()),
-        ("loss", phrase("not finite: {message}", message=lost) if lost else ()),
+        ("loss", say(wording.non_finite(report), "message")),
     )
 
 
@@ -471,16 +468,13 @@ def _environment(subject: Subject) -> Mapping[str, object]:
 
 
 def _settings(report: Report) -> Mapping[str, object]:
-    """Return the flags as read back; if no runs were compared, those of the first run that ended
-    well."""
+    """Return the flags as read back in the first deterministic run that ended well."""
     ended_well = (
         run.settings
         for run in report.runs
         if run.arm == "deterministic" and not wording.ended_badly(run)
     )
-    pair = report.determinism
-    settings = pair.determinism_settings if pair else next(ended_well, {})
-    return dict(sorted(settings.items()))
+    return dict(sorted(next(ended_well, {}).items()))
 
 
 def _values(values: Mapping[str, object], rows: int) -> Table:

@@ -142,12 +142,11 @@ def grid(*widths: int | None) -> Table:
 
 def section(title: str, body: RenderableType | None) -> Iterator[RenderableType]:
     """Return a blank line, a titled rule where there is a title, the body where there is one."""
-    if title or body is not None:
-        yield Text("")
+    yield Text("")
     if title:
         yield Rule(title, align="left", style="dim")
     if body is not None:
-        yield Padding(body, (0, 0, 0, 2), expand=False)
+        yield indented(body)
 
 
 def fitted(groups: Sequence[Sequence[Row]], width: int, most: int) -> list[Text]:

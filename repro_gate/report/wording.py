@@ -22,7 +22,7 @@ from repro_gate.compare.model import (
     NoiseFloor,
     Resumption,
 )
-from repro_gate.escape import for_terminal, listed
+from repro_gate.escape import listed
 from repro_gate.report import numbers
 from repro_gate.report.model import Determinism, Report, RunSummary
 from repro_gate.trace import notebook
@@ -215,13 +215,10 @@ def how_far(divergence: Divergence | None) -> Phrase:
     parts: list[Phrase] = []
     if divergence.dtype is not None:
         shape = divergence.shape
-        sizes = "" if shape is None else f" {numbers.shape(shape)}"
+        sizes = "" if shape is None else f" {list(shape)}"
         parts.append(say(divergence.dtype + sizes, "name"))
     if divergence.values is not None:
-        one, other = (
-            value if isinstance(value, str) else repr(value)
-            for value in divergence.values
-        )
+        one, other = map(str, divergence.values)
         parts.append(phrase("{name} against {name2}", name=one, name2=other))
     parts += [say(text, "figure") for text in distances(divergence)]
     parts.append(say(divergence.detail, "message"))
@@ -296,9 +293,10 @@ def bound(report: Report) -> str:
 
 
 def non_finite(report: Report) -> str:
-    """Return `nan at step 7, inf at step 8`: the losses that are not finite."""
+    """Return `not finite: nan at step 7, inf at step 8`; empty if all losses are finite."""
     lost = () if report.determinism is None else report.determinism.non_finite
-    return listed([f"{value} at step {step}" for step, value in lost], 10)
+    each = [f"{value} at step {step}" for step, value in lost]
+    return f"not finite: {listed(each, 10)}" if each else ""
 
 
 def seeds(report: Report) -> str:
@@ -366,7 +364,7 @@ def checks(checklist: Sequence[CheckResult]) -> Phrase:
         return ()
     line = phrase("{figure} passed", figure=numbers.of(statuses["pass"], made))
     for status in ("fail", "warn", "waived"):
-        ids = [for_terminal(item.id, 60) for item in checklist if item.status == status]
+        ids = [item.id for item in checklist if item.status == status]
         if ids:
             more = f"{{}}; {len(ids):,} {{status}}: {{message}}"
             line = phrase(more, line, status=status, message=listed(ids, 6))

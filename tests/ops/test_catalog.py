@@ -17,6 +17,7 @@ from repro_gate.ops import catalog as file
 from repro_gate.ops.catalog import cached_path, platform_of, read, text
 from repro_gate.ops.worker import bits
 from tests.support.operators import DIFFERS, PLATFORM, RAISES, catalog, price, row
+from tests.support.schemas import path_of, schema_text
 
 KERNEL = "aten.index_put_.default"
 WHOLE = catalog(
@@ -39,10 +40,10 @@ def test_what_is_written_is_read_again_and_follows_the_published_schema(tmp_path
     file.write(path, WHOLE)
     assert read(path) == WHOLE and path.stat().st_mode & 0o777 == 0o600
     assert WHOLE_TEXT.isascii() and WHOLE_TEXT.count('\n  {"case": "kernel') == len(WHOLE.rows)
-    schema, document = json.loads(file.schema_text()), json.loads(WHOLE_TEXT)
+    schema, document = json.loads(schema_text("ops")), json.loads(WHOLE_TEXT)
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(document)
-    assert file.PATH.read_text() == file.schema_text(), "python -m repro_gate.ops.catalog"
+    assert path_of("ops").read_text() == schema_text("ops"), "python -m tests.support.schemas"
     assert schema["$id"] == f"{SCHEMAS_URL}/ops/schema.json"
     # fields of a later version are let through, and the largest distance that is measured
     document["later"] = document["rows"][0]["later"] = {"x": [1]}

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import os
 import re
+from argparse import Namespace
+from contextlib import closing
 
 import pytest
 
+from repro_gate.commands import output
 from repro_gate.compare.model import Divergence
-from repro_gate.report.progress import Lines, watching
+from repro_gate.report.progress import Lines
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.progress import Watch
 from tests.support.built_traces import run, training
@@ -76,7 +79,7 @@ def test_a_gate_run_that_ends_in_a_run_lets_the_runner_obey_again() -> None:
     stream = io.StringIO()
 
     def interrupted() -> None:
-        with watching(stream, terminal=False, github=True, quiet=False) as watch:
+        with closing(Lines(stream, github=True)) as watch:
             watch.run_started("deterministic-1", 1, 5, 3)
             raise KeyboardInterrupt
 
@@ -142,7 +145,7 @@ def test_on_a_terminal_the_last_line_moves_and_fits_80_columns() -> None:
 
 def test_the_watch_suits_its_stream() -> None:
     for quiet, kind in ((True, Watch), (False, Lines)):
-        with watching(io.StringIO(), terminal=False, github=True, quiet=quiet) as watch:
+        with output.watch(Namespace(quiet=quiet)) as watch:
             assert type(watch) is kind
             tell(watch, "x")
     reading, writing = os.pipe()

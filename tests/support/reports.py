@@ -28,12 +28,12 @@ from repro_gate.diagnosis.model import Diagnosis, Rate, ShownOperator, ShownUse
 from repro_gate.report.document import render
 from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import (
+    SCHEMA_ID,
     BaseFinding,
     Determinism,
     Reason,
     Report,
     RunSummary,
-    SeedResult,
     Subject,
     WeakenedCheck,
     determinism,
@@ -149,12 +149,14 @@ def compared(*pairs: Comparison, failed: int = 0, **measured: object) -> Determi
     """What runs with seed 42, or with the seeds 1, 2, …, were compared in."""
     seeds = (42,) if len(pairs) == 1 else range(1, len(pairs) + 1)
     results = [
-        SeedResult(seed, pair, failed=failed) for seed, pair in zip(seeds, pairs, strict=True)
+        Determinism(**vars(pair), seed=seed, failed=failed)
+        for seed, pair in zip(seeds, pairs, strict=True)
     ]
     return determinism(results, **{"determinism_settings": SETTINGS, **measured})
 
 
 NOTHING = Report(
+    schema=SCHEMA_ID,
     verdict="inconclusive",
     tool_version="0.1.0",
     started="2026-11-21T05:42:00Z",

@@ -120,16 +120,14 @@ def kernels(calls: list[Call]) -> list[Call]:
     """Return the operators that do the work, each once: neither views nor common to all; in a
     backward, those that say so."""
     working = [call for call in dict.fromkeys(calls) if not call.is_view]
-    own = [call for call in working if not _is_common(call.name)]
+    own = [
+        call
+        for call in working
+        if not gives_unwritten(call.name) and not _COMMON.fullmatch(base(call.name))
+    ]
     backward = [call for call in own if "backward" in call.name]
     last = working or calls
     return backward or own or last[-1:]
-
-
-def _is_common(name: str) -> bool:
-    if gives_unwritten(name):
-        return True
-    return _COMMON.fullmatch(base(name)) is not None
 
 
 def record(

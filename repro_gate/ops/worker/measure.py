@@ -119,16 +119,13 @@ class Measurement:
     direction: str
     settings: Settings
 
-    @property
-    def documented(self) -> str:
-        return self.case.documented.get(self.direction, "")
-
     def measure(self) -> dict[str, Any]:
         """Execute it. Torch's flags are off afterwards. Raises what no later row of this process
         would survive."""
         self.off = off = Arm()
         self.on = on = Arm()
         self.inputs = ""
+        self.documented = self.case.documented.get(self.direction, "")
         self.kernels = [bits.Call("inductor")] * self.case.compiled
         self.off_ms: list[float] = []
         self.on_ms: list[float] = []

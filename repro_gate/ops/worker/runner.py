@@ -27,8 +27,7 @@ def switch(on: bool) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = on
     torch.backends.cudnn.deterministic = on
     torch.backends.cudnn.benchmark = False
-    if hasattr(torch.backends.mkldnn, "deterministic"):
-        torch.backends.mkldnn.deterministic = on
+    torch.backends.mkldnn.deterministic = on  # torch 2.4 ignores it
 
 
 def seed() -> None:
