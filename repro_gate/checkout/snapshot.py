@@ -95,7 +95,7 @@ class Copy:
             if stat.S_ISLNK(mode):
                 os.symlink(os.readlink(source), target)
             elif stat.S_ISREG(mode):
-                self.copy_file(name)
+                copy_file(source, target)
             else:
                 if mode and not stat.S_ISDIR(mode):
                     self.notes.append(f"{name} was left out: it is no regular file")
@@ -105,10 +105,6 @@ class Copy:
         except OSError as error:
             raise _not_copied(name, error) from error
         self.files += 1
-
-    def copy_file(self, name: str) -> None:
-        """Copy one regular file."""
-        copy_file(self.source / name, self.target / name)
 
     def _folder(self, name: str) -> bool:
         """Make a folder and those above it; False where one is a link in the source. Raise
@@ -128,9 +124,7 @@ class Copy:
         made = (name for name, is_made in self._folders.items() if is_made)
         for name in sorted(made, reverse=True):
             status = os.lstat(self.source / name)
-            os.chmod(
-                self.target / name, stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRWXU
-            )
+            os.chmod(self.target / name, status.st_mode & 0o777 | stat.S_IRWXU)
             os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
