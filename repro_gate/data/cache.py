@@ -9,7 +9,6 @@ read. It is no defence against programs of the same user.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from collections.abc import Mapping
@@ -79,9 +78,7 @@ class DataCache:
 def _read(path: Path) -> _Entries:
     """Return what the file holds; nothing where there is none. Raise OSError or DecodeError where
     it, or its folder, is not to be trusted."""
-    os.makedirs(path.parent.parent, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path.parent, 0o700)
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
     folder = os.lstat(path.parent)
     if not stat.S_ISDIR(folder.st_mode) or not _is_private(folder):
         raise OSError(f"{path.parent} is no folder of this user alone")
