@@ -15,7 +15,7 @@ from repro_gate.compare.unrecorded import Left
 from repro_gate.data.declared import changed_data, read_data_state
 from repro_gate.errors import Inconclusive
 from repro_gate.files import closing, is_below, remove_tree
-from repro_gate.machine import other_gpu_processes
+from repro_gate.machine import gpu_processes
 from repro_gate.runs import variation
 from repro_gate.runs.artifacts import collect
 from repro_gate.runs.changed_files import changed_files
@@ -223,7 +223,7 @@ def _look_for_others(results: Results) -> None:
     """Record processes that compute on a GPU between our runs, since these are not ours. Looking
     before the first run and after each one slows down none of them."""
     if results.spec.hardware.device != "cpu":
-        found = other_gpu_processes(())
+        found = gpu_processes()
         if found is not None:
             known = results.gpu_processes or ()
             results.gpu_processes = tuple(dict.fromkeys((*known, *found)))
