@@ -233,7 +233,6 @@ def _install(
             cwd=place,
             env={**environment, "UV_CACHE_DIR": str(cache)},
             timeout=SECONDS,
-            tick=lambda _: None,
             sandbox=user,
         )
         if not ended.exit_code and not ended.timed_out:

@@ -39,7 +39,6 @@ MAX_LINE, MAX_ANSWER = 1 << 20, 256 << 20  # bytes
 _Text = Annotated[str, Meta(max_length=4_096)]
 _FACTS = msgspec.json.Decoder(Annotated[dict[_Text, _Text | int], Meta(max_length=200)])
 _Row = TypeVar("_Row")
-_SAME_USER = Sandbox()
 # by its name alone, or its absolute path
 _PYTHON = re.compile(r"(?:/.*/)?python[\d.]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -117,7 +116,7 @@ def ask(
 
 
 def interpreter_facts(
-    spec: Spec, outer_environment: Variables, sandbox: Sandbox = _SAME_USER
+    spec: Spec, outer_environment: Variables, sandbox: Sandbox
 ) -> dict[str, str]:
     """Return the facts that a trace has, by name (`python`, `torch`, `device`, `threads` …), as in
     the environment of a deterministic run. Raises Inconclusive if there is no interpreter, if it

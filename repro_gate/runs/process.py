@@ -9,7 +9,6 @@ is saved, the rest is read and discarded.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import ctypes
 import os
@@ -44,7 +43,6 @@ GRACE = 3.0
 TAIL_LINES = 200
 TAIL_BYTES = 64 * 1024
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
-_SAME_USER = Sandbox()
 # How shells, torchrun, subprocess and the DataLoader report that one of their processes was killed.
 _CHILD_KILLED = re.compile(
     r"\bexit ?(?:code|status)\s{0,4}[:=]?\s{0,4}(?:137|-9)\b|\bsignal[ "
@@ -84,7 +82,7 @@ def supervise(
     env: Mapping[str, str],
     timeout: float,
     tick: Look = lambda _: None,
-    sandbox: Sandbox = _SAME_USER,
+    sandbox: Sandbox,
     umask: int = -1,
     slurm: Slurm | None = None,
 ) -> Ended:
@@ -248,8 +246,7 @@ class _Tail:
     """Reads a process's output in a thread and keeps its end."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._chunks: collections.deque[bytes] = collections.deque()
-        self._size = 0
+        self._end = b""
         assert process.stdout is not None
         self._stream = process.stdout
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -257,11 +254,8 @@ class _Tail:
 
     def _read(self) -> None:
         with contextlib.suppress(OSError, ValueError):
-            while chunk := os.read(self._stream.fileno(), 65536):
-                self._chunks.append(chunk)
-                self._size += len(chunk)
-                while self._size - len(self._chunks[0]) > TAIL_BYTES:
-                    self._size -= len(self._chunks.popleft())
+            while chunk := os.read(self._stream.fileno(), TAIL_BYTES):
+                self._end = (self._end + chunk)[-TAIL_BYTES:]
 
     def lines(self) -> tuple[str, ...]:
         """Return the last lines, as text. Called when no writer is left."""
@@ -272,7 +266,7 @@ class _Tail:
 
     def text(self) -> str:
         """Return the end of what has been printed so far."""
-        return b"".join(self._chunks.copy())[-TAIL_BYTES:].decode("utf-8", "replace")
+        return self._end.decode("utf-8", "replace")
 
 
 def _adopt_orphans() -> None:
