@@ -51,10 +51,9 @@ def expand_items(
     the declarations.
 
     An item without a digest takes it from the `.dvc` file beside it. `root` is the checkout's; by
-    default the nearest folder above the spec that holds `.git`, or the spec's own. Raises
-    UsageError for an item whose path is none."""
-    folder = Path(os.path.abspath(spec_dir))
-    top = Path(os.path.abspath(root or checkout_of(folder / "-")))
+    default the nearest folder above the spec that holds `.git`, or the spec's own."""
+    folder = spec_dir
+    top = root or checkout_of(folder / "-")
     if not folder.is_relative_to(top):  # one of them went through a link
         folder = folder.resolve()
         top = top.resolve()
