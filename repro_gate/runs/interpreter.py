@@ -35,7 +35,7 @@ from repro_gate.spec.model import Spec
 
 ASK = Path(__file__).resolve().parent.parent / "probe"
 ASK_SECONDS = 300.0  # Importing torch from a slow network disk can take minutes.
-MAX_LINE, MAX_ANSWER = 1 << 20, 256 << 20  # bytes
+MAX_LINE, MAX_ANSWER = 1 << 20, 128 << 20  # bytes
 _Text = Annotated[str, Meta(max_length=4_096)]
 _FACTS = msgspec.json.Decoder(Annotated[dict[_Text, _Text | int], Meta(max_length=200)])
 _Row = TypeVar("_Row")
@@ -71,7 +71,6 @@ def ask(
     take: Callable[[_Row], None],
     *,
     seconds: float = inf,
-    most: int = MAX_ANSWER,
     tick: Look = lambda _: None,
 ) -> Ended:
     """Start a program with a request, pass each line of its answer to `take`, and return how it
@@ -90,7 +89,7 @@ def ask(
 
         def look(alive: list[psutil.Process]) -> str | None:
             while text := file.readline(MAX_LINE):
-                if len(text) == MAX_LINE or file.tell() > most:
+                if len(text) == MAX_LINE or file.tell() > MAX_ANSWER:
                     raise NoAnswer("it is too long")
                 if not text.endswith(b"\n"):
                     # the last line is not complete yet

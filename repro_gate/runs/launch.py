@@ -172,7 +172,7 @@ def launch(
     new = (place.tmp,) if request.goes_on else (place.root, place.home, place.tmp)
     chown_to_training(gate.sandbox, *new)
     nonce = secrets.token_hex(16)
-    _configure(spec, request, gate, place, folder, nonce)
+    _configure(spec, request, gate, place, folder, nonce, data)
     write_shims(
         place.run_folder,
         spec.train.env.get("PATH", gate.outer.get("PATH", os.defpath)),
@@ -281,6 +281,7 @@ def _configure(
     place: Workspace,
     folder: Path,
     nonce: str,
+    data: Sequence[Path],
 ) -> None:
     """Write the probe's configuration, at the same path for every run. Also write the file that can
     report a full disk, since its blocks must be allocated now."""
@@ -302,7 +303,7 @@ def _configure(
         "artifacts": bool(spec.capture.artifacts),
         "cwd": str(place.cwd),
         "workspace": str(place.root),
-        "data": list(map(str, resolve_data(spec.data, spec.path.parent))),
+        "data": list(map(str, data)),
         "checkout": checkout and {**asdict(checkout), "root": str(checkout.root)},
         "own": list(map(str, own)),
         "folders": {"home": str(place.home), "tmpdir": str(place.tmp)},

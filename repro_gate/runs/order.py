@@ -171,7 +171,7 @@ def _for_the_cost(
         or not all(run.good for run in results.runs)
     ):
         return None
-    default = replace(_default(spec), name=f"default-{number}", dispensable=True)
+    default = replace(_default(spec, f"default-{number}"), dispensable=True)
     turns = [again(first.request, number), default]
     if number % 2 == 0:
         turns.reverse()
@@ -251,12 +251,12 @@ def _default_pair(spec: Spec, label: str = "") -> tuple[RunRequest, ...]:
     """Return the two runs without the flags; none if the spec does not measure the cost."""
     if not spec.cost.measure:
         return ()
-    first = replace(_default(spec), name=f"{label}default-1", keep_final=True)
+    first = replace(_default(spec, f"{label}default-1"), keep_final=True)
     return first, replace(first, name=f"{label}default-2", second_of=first.name)
 
 
-def _default(spec: Spec) -> RunRequest:
-    return RunRequest(name="", arm=arms.default(spec.seed, spec.train.steps))
+def _default(spec: Spec, name: str) -> RunRequest:
+    return RunRequest(name=name, arm=arms.default(spec.seed, spec.train.steps))
 
 
 def _control(spec: Spec) -> RunRequest:

@@ -185,32 +185,27 @@ class _Tree:
         if slurm is not None:
             slurm.follow(process.pid)
         self.before = before
-        self.known = dict[int, psutil.Process]()
+        self.known = set[psutil.Process]()
 
     def descendants(self) -> list[psutil.Process]:
         """Return every process below the gate, except those that existed before."""
         found = [
             child for child in descendants(os.getpid()) if child.pid not in self.before
         ]
-        self.known.update((child.pid, child) for child in found)
+        self.known.update(found)
         return found
 
     def alive(self) -> list[psutil.Process]:
         """Return the living processes, and reap dead orphans that the gate has inherited."""
         self.descendants()
         found = []
-        for child in self.known.values():
+        for child in self.known:
             with contextlib.suppress(psutil.Error, ChildProcessError):
                 if child.status() != psutil.STATUS_ZOMBIE:
                     found.append(child)
                 elif child.pid != self.process.pid and child.ppid() == os.getpid():
                     os.waitpid(child.pid, os.WNOHANG)
-        leader = self.process.pid
-        return [
-            child
-            for child in found
-            if child.pid != leader or self.process.poll() is None
-        ]
+        return found
 
     def end(self, *, at_once: bool) -> int:
         """End the jobs, then kill the remaining processes until none is left. Return how many

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Literal, TypeAlias
@@ -31,6 +31,7 @@ from repro_gate.probe.contents import MAX_LEAVES, MAX_NAME, MAX_SIZE, MAX_VALUE
 from repro_gate.runs.artifacts import FILE, Collected
 from repro_gate.runs.interpreter import (
     ASK,
+    MAX_ANSWER,
     Interpreter,
     NoAnswer,
     ask,
@@ -44,8 +45,6 @@ from repro_gate.spec.model import Spec
 # Time for reading all artifacts of one series of runs. Files that are not read by then are compared
 # by their bytes.
 MAX_SECONDS = 600.0
-# the most bytes that the training's interpreter may answer in one start
-MAX_ANSWER = 128 * 2**20
 _LATE = (
     f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over"
 )
@@ -230,16 +229,16 @@ _Row: TypeAlias = _File | _Leaf | _End | _Whole | _Distance
 _LINE: msgspec.json.Decoder[_Row] = msgspec.json.Decoder(_Row)
 
 
+@dataclass
 class _Answers:
     """The answers so far, by the number of an item; `distances` by the number of the second item
     and the name of a tensor."""
 
-    def __init__(self, items: Sequence[Collected]) -> None:
-        self.items = items
-        self.found: dict[int, Artifact] = {}
-        self.distances: dict[tuple[int, str], Distance] = {}
-        self.number = -1  # the last item that was begun
-        self.leaves: dict[str, Leaf] = {}  # of that item
+    items: Sequence[Collected]
+    found: dict[int, Artifact] = field(default_factory=dict)
+    distances: dict[tuple[int, str], Distance] = field(default_factory=dict)
+    number: int = -1  # the last item that was begun
+    leaves: dict[str, Leaf] = field(default_factory=dict)  # of that item
 
     def take(self, row: _Row) -> None:
         """Read one line of the answer. Raises NoAnswer if it is not allowed at this place."""
@@ -316,7 +315,6 @@ def _ask(
             _LINE,
             answers.take,
             seconds=seconds,
-            most=MAX_ANSWER,
         )
     except NoAnswer:
         return "what the training's Python says of it cannot be read"

@@ -14,7 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -42,36 +42,31 @@ class Untraced:
     pids: tuple[int, ...]
 
 
+@dataclass
 class Watcher:
     """Watches one run: reads its traces as they grow, and finds processes that have loaded torch
     but write none."""
 
-    def __init__(
-        self,
-        folder: Path,
-        nonce: str,
-        tick: Tick,
-        sandbox: Sandbox,
-        timeout: float,
-        grace: float = 0.0,
-    ) -> None:
-        self.folder = folder
-        self.nonce = nonce
-        self.tick = tick
-        self.sandbox = sandbox
-        self.opener = partial(open_written, sandbox=sandbox)
-        self.followers: dict[str, TraceFollower] = {}
-        seconds = min(timeout, fmt.MAX_OF_RUN[fmt.SECONDS])
+    folder: Path
+    nonce: str
+    tick: Tick
+    sandbox: Sandbox
+    timeout: float
+    # seconds between SIGTERM, where `tick` ends the run, and SIGKILL
+    grace: float = 0.0
+    followers: dict[str, TraceFollower] = field(default_factory=dict)
+    suspects: Counter[psutil.Process] = field(default_factory=Counter)
+    untraced: Untraced | None = None  # the first that was found
+    trace_problem: str | None = None
+    ended_at: float | None = None
+    asked: str = ""  # why SIGTERM was sent; empty: it was not
+    # files open for writing when `tick` ended it
+    writing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.opener = partial(open_written, sandbox=self.sandbox)
+        seconds = min(self.timeout, fmt.MAX_OF_RUN[fmt.SECONDS])
         self.budget = Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: seconds})
-        self.suspects: Counter[tuple[int, float]] = Counter()
-        self.untraced: dict[int, Untraced] = {}
-        self.trace_problem: str | None = None
-        self.ended_at: float | None = None
-        # seconds between SIGTERM, where `tick` ends the run, and SIGKILL
-        self.grace = grace
-        self.asked = ""  # why SIGTERM was sent; empty: it was not
-        # files open for writing when `tick` ended it
-        self.writing: tuple[str, ...] = ()
 
     def look(self, alive: list[psutil.Process]) -> str | None:
         """Read what is new. Return a reason to end the run if its trace is broken, or if it does
@@ -91,8 +86,8 @@ class Watcher:
         if failure_in(self.folder, self.sandbox):
             return "trace"
         traced = {follower.trace.pid for follower in self.followers.values()}
-        for process in alive:
-            if process.pid in traced or process.pid in self.untraced:
+        for process in () if self.untraced else alive:
+            if process.pid in traced:
                 continue
             # root without CAP_SYS_PTRACE sees less than the training's own user
             with (
@@ -131,13 +126,12 @@ class Watcher:
         return reason if self.asked and late else None
 
     def _suspect(self, process: psutil.Process) -> None:
-        key = (process.pid, process.create_time())
-        self.suspects[key] += 1
+        self.suspects[process] += 1
         # Between fork and exec a child briefly has its parent's libraries.
-        if self.suspects[key] > 3:
+        if self.suspects[process] > 3:
             command = " ".join(process.cmdline())
             pids = process.pid, *(above.pid for above in process.parents())
-            self.untraced[process.pid] = Untraced(command[:500], pids)
+            self.untraced = self.untraced or Untraced(command[:500], pids)
 
 
 def _has_torch(pid: int) -> bool:
