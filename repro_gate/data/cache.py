@@ -11,23 +11,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from repro_gate.files import cache_folder, read_start, replace_file
+from repro_gate.files import read_start, replace_file
 
 MAX_ENTRIES = 50_000  # the ones used longest ago go first
 MAX_BYTES = 32 << 20  # of the file; a larger one is not ours
 RACY_NS = 2_000_000_000  # file systems with times of whole or even seconds (ext3, FAT) included
 _Entries = dict[str, dict[str, str]]
-
-
-def default_cache_path(environment: Mapping[str, str]) -> Path | None:
-    """Return `data.json` in the gate's folder of caches; None where there is no home."""
-    folder = cache_folder(environment)
-    return None if folder is None else folder / "data.json"
 
 
 class DataCache:
