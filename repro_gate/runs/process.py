@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -115,6 +115,8 @@ def supervise(
             umask=umask,
         )
         tree = _Tree(process, before, slurm)
+        if slurm is not None:
+            slurm.follow(process.pid)
         try:
             output = _Tail(process)
             with obeyed():
@@ -172,20 +174,16 @@ def _watch(
             return "", True
 
 
+@dataclass
 class _Tree:
     """A command and all its descendants, and the jobs that it submits; `before` are the children
     that the gate already had."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], before: set[int], slurm: Slurm | None
-    ) -> None:
-        self.process = process
-        self.slurm = slurm
-        self.waited = 0.0  # seconds in a queue
-        if slurm is not None:
-            slurm.follow(process.pid)
-        self.before = before
-        self.known = set[psutil.Process]()
+    process: subprocess.Popen[bytes]
+    before: set[int]
+    slurm: Slurm | None
+    waited: float = 0.0  # seconds in a queue
+    known: set[psutil.Process] = field(default_factory=set)
 
     def descendants(self) -> list[psutil.Process]:
         """Return every process below the gate, except those that existed before."""

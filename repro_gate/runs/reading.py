@@ -50,29 +50,29 @@ _LATE = (
 )
 
 
+@dataclass
 class ArtifactReader:
     """Reads the artifacts of one series, each once, and remembers their content. `notes` name those
     that could not be read."""
 
-    def __init__(self, spec: Spec, folder: GateFolder) -> None:
-        self.spec = spec
-        self.folder = folder
-        self.notes: list[str] = []
-        self._known: dict[Path, Artifact] = {}
-        self._seconds = MAX_SECONDS
+    spec: Spec
+    folder: GateFolder
+    notes: list[str] = field(default_factory=list)
+    known: dict[Path, Artifact] = field(default_factory=dict)
+    seconds: float = MAX_SECONDS  # that are left
 
     def contents(self, items: Sequence[Collected]) -> list[Artifact]:
         """Return the content of these artifacts. Those that were not read before are read in one
         start of the training's interpreter, and then removed."""
-        waiting = [item for item in items if item.path not in self._known]
+        waiting = [item for item in items if item.path not in self.known]
         if waiting:
             began = monotonic()
             for item, artifact in zip(waiting, self._read(waiting), strict=True):
-                self._known[item.path] = artifact
+                self.known[item.path] = artifact
                 if artifact.note:
                     self.notes.append(f"artifact {item.name}: {artifact.note}")
-            self._seconds -= monotonic() - began
-        return [self._known[item.path] for item in items]
+            self.seconds -= monotonic() - began
+        return [self.known[item.path] for item in items]
 
     def _read(self, items: Sequence[Collected]) -> list[Artifact]:
         sandbox = self.folder.sandbox
@@ -89,7 +89,7 @@ class ArtifactReader:
             moved.append(replace(item, path=item.path.rename(target)))
         chown_to_training(sandbox, files)
         interpreter = Interpreter(python, environment, sandbox, folder)
-        found, _ = read(moved, interpreter, self._seconds)
+        found, _ = read(moved, interpreter, self.seconds)
         remove_tree(folder)
         return found
 

@@ -73,10 +73,10 @@ class Watcher:
         not end after its last step."""
         try:
             for path in trace_files(self.folder):
-                if path.name not in self.followers:
-                    follower = TraceFollower(path, self.nonce, self.opener, self.budget)
-                    self.followers[path.name] = follower
-                follower = self.followers[path.name]
+                follower = self.followers.get(path.name) or TraceFollower(
+                    path, self.nonce, self.opener, self.budget
+                )
+                self.followers[path.name] = follower
                 if follower.trace.end is None:  # A complete trace is not opened again.
                     follower.poll()
         except TraceError as error:
@@ -85,7 +85,8 @@ class Watcher:
             return "trace"
         if failure_in(self.folder, self.sandbox):
             return "trace"
-        traced = {follower.trace.pid for follower in self.followers.values()}
+        traces = [follower.trace for follower in self.followers.values()]
+        traced = {trace.pid for trace in traces}
         for process in () if self.untraced else alive:
             if process.pid in traced:
                 continue
@@ -96,7 +97,6 @@ class Watcher:
             ):
                 if _has_torch(process.pid):
                     self._suspect(process)
-        traces = [follower.trace for follower in self.followers.values()]
         stopped = {trace.stopped for trace in traces if trace.trained}
         if stopped == {True}:
             now = time.monotonic()

@@ -67,7 +67,7 @@ def test_the_state_in_which_a_run_ends_early_is_of_no_step() -> None:
     ]
     short = replace(training(3), blocks=[*training(3).blocks, block(3, "batch"), *final])
     watch = Told()
-    live = Progress(watch, (FIRST,), fail_fast=True)
+    live = Progress(watch, (FIRST,), fail_fast=True, varied=False)
     assert live.tick([grown(short, 2)]) is None and live.tick([short]) is None
     assert live.found is None and "same" in watch.said
     longer = replace(short, steps=training(4).steps)  # that step was closed after all
