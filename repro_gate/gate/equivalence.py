@@ -21,7 +21,6 @@ from repro_gate.errors import Inconclusive
 from repro_gate.escape import listed
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of, roundings
-from repro_gate.runs.ending import last_exception
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.order import KEPT, MEASURED
 from repro_gate.runs.progress import Watch
@@ -164,7 +163,7 @@ def _judged(
         result = next((item for item in done.values() if not item.good), None)
     if result is None or not result.good:
         if result is not None:
-            raised = last_exception(result.ended.tail) or ""
+            raised = result.raised or ""
             problem = f"{result.name}: {result.problem}{raised and f': {raised}'}"
         return Reason(
             "equivalent/crashed",

@@ -116,11 +116,11 @@ def _scratch(spec: Spec, checkout: Checkout, sandbox: Sandbox) -> Path | None:
     return folder
 
 
-def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
+def remove_copies(folder: GateFolder) -> None:
     """Remove the checkout's copies when nothing needs them any more. Doing it before the report is
     made includes the time in the report."""
     if folder.snapshot.files >= MANY:
-        tell(f"removing the copies of {folder.snapshot.files:,} files")
+        folder.tell(f"removing the copies of {folder.snapshot.files:,} files")
     for name in ("run", "snapshot"):
         remove_tree(folder.path / name)
 

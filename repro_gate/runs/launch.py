@@ -29,7 +29,13 @@ from repro_gate.files import is_inside, list_anew, remove_tree
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.artifacts import Collected
-from repro_gate.runs.ending import Ending, ending_of, leave_out_idle
+from repro_gate.runs.ending import (
+    Ending,
+    Raised,
+    ending_of,
+    last_exception,
+    leave_out_idle,
+)
 from repro_gate.runs.environment import (
     EXTENSION,
     Variables,
@@ -145,6 +151,11 @@ class RunResult(Ending):
         """Return whether the log is useful to a person: the run ended badly, and the gate did not
         end it itself."""
         return not self.good and self.reason_id != "run/ended-early"
+
+    @property
+    def raised(self) -> Raised | None:
+        """Return the exception that ended the training, as its log has it."""
+        return last_exception(self.ended.tail)
 
     @property
     def steps(self) -> int:
