@@ -173,10 +173,11 @@ def unprobed(
 ) -> dict[str, str]:
     """Make folders in `folder` for a process of the training (`home`, `tmp`, and `empty` to start
     in), and return an arm's environment without the probe."""
-    for name in ("home", "tmp", "empty"):
-        (folder / name).mkdir()
+    folders = [folder / name for name in ("home", "tmp", "empty")]
+    for made in folders:
+        made.mkdir()
     let_group_pass(sandbox, folder)
-    chown_to_training(sandbox, *(folder / name for name in ("home", "tmp", "empty")))
+    chown_to_training(sandbox, *folders)
     return training_environment(outer, arm, train_env, folder, device, probed=False)
 
 

@@ -297,27 +297,30 @@ def _configure(
     """Write the probe's configuration, at the same path for every run. Also write the file that can
     report a full disk, since its blocks must be allocated now."""
     keeps = request.keep_final or bool(request.keep_steps)
-    checkout = gate.original
     configuration = place.run_folder / "probe.json"
-    shims = place.run_folder / "bin"
-    own = (place.home, place.tmp, shims, configuration, folder.parent)
     config: dict[str, Any] = {
         "nonce": nonce,
         "extension": EXTENSION,
         "gate": os.getpid(),
-        "traces": str(folder),
+        "traces": folder,
         "seed": request.arm.seed,
         "flags": dict(request.arm.flags),
         "variables": VARIABLES,
         "steps": request.arm.steps or spec.train.steps,
         "every": spec.capture.every,
         "artifacts": bool(spec.capture.artifacts),
-        "cwd": str(place.cwd),
-        "workspace": str(place.root),
-        "data": list(map(str, data)),
-        "checkout": checkout and {**asdict(checkout), "root": str(checkout.root)},
-        "own": list(map(str, own)),
-        "folders": {"home": str(place.home), "tmpdir": str(place.tmp)},
+        "cwd": place.cwd,
+        "workspace": place.root,
+        "data": data,
+        "checkout": gate.original and asdict(gate.original),
+        "own": (
+            place.home,
+            place.tmp,
+            place.run_folder / "bin",
+            configuration,
+            folder.parent,
+        ),
+        "folders": {"home": place.home, "tmpdir": place.tmp},
         "started": time.time(),
         "began": gate.began,
         "observe": request.observe,
@@ -333,7 +336,7 @@ def _configure(
         varied = filter(request.varied.__contains__, variation.PROBE)
         vary = [variation.PROBE[name] for name in varied]
         config["factors"] = {"vary": vary, **request.probe.get("factors", {})}
-    text = json.dumps(config)
+    text = json.dumps(config, default=os.fspath)
     # It has one length in both runs of a pair, since the first data read decides all later memory
     # addresses.
     text += " " * (-len(text) % 256)

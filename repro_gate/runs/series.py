@@ -14,7 +14,7 @@ from pathlib import Path
 from repro_gate.compare.unrecorded import Left
 from repro_gate.data.declared import changed_data, read_data_state
 from repro_gate.errors import Inconclusive
-from repro_gate.files import closing, is_below, remove_tree
+from repro_gate.files import closing, is_below
 from repro_gate.machine import gpu_processes
 from repro_gate.runs import variation
 from repro_gate.runs.artifacts import collect
@@ -173,9 +173,7 @@ def _collected(
     """Return the result with the declared artifacts, which are taken out of the workspace, and with
     the other files that the run wrote."""
     globs = spec.capture.artifacts
-    name = result.name
-    into = folder.path / "artifacts" / name
-    remove_tree(into)
+    into = folder.path / "artifacts" / result.name
     as_owner = partial(as_training_user, folder.sandbox)
     found, unmatched = (
         collect(workspace.cwd, globs, into, as_owner) if globs else ((), ())
