@@ -296,7 +296,7 @@ def _configure(
 ) -> None:
     """Write the probe's configuration, at the same path for every run. Also write the file that can
     report a full disk, since its blocks must be allocated now."""
-    keeps = request.keep_final or bool(request.keep_steps)
+    keeps = request.reference and (request.keep_final or request.keep_steps)
     configuration = place.run_folder / "probe.json"
     config: dict[str, Any] = {
         "nonce": nonce,
@@ -328,7 +328,7 @@ def _configure(
         "keep": {
             "final": request.keep_final,
             "steps": request.keep_steps,
-            "reference": _reference(request.reference) if keeps else None,
+            "reference": stems(request.reference) if keeps else None,
         },
         **request.probe,
     }
@@ -344,10 +344,8 @@ def _configure(
     (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
 
 
-def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
+def stems(traces: Sequence[Trace]) -> dict[str, str]:
     """Return process key -> path stem of its saved tensors, for keys of exactly one process."""
-    if not any(trace.trained for trace in traces):
-        return None
     return {
         key: str(trace.path).removesuffix(fmt.SUFFIX)
         for key, trace in alone(traces).items()

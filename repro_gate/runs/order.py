@@ -15,7 +15,7 @@ these rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from repro_gate.compare.cost import needs_more_runs
@@ -234,10 +234,7 @@ def to_measure(
     later = range(found.step + 1, comparison.steps)
     every = spec.capture.every
     recorded = [step for step in later if step % every == 0 or step == last]
-    tensors, size = state_size(first.traces, MEASURED_KINDS)
-    by_size = KEPT // max(size, 1)
-    by_number = MEASURED // max(tensors, 1)
-    room = min(by_size, by_number) - 1
+    room = most_steps(first, MEASURED_KINDS) - 1
     if not whole or first.ended.seconds >= LONG:
         room = 0
     count = max(min(len(recorded), COLUMNS, room), 0)
@@ -245,6 +242,13 @@ def to_measure(
         return ()
     evenly = ((number + 1) * len(recorded) // count - 1 for number in range(count))
     return (found.step, *(recorded[at] for at in evenly))
+
+
+def most_steps(run: RunResult, kinds: Collection[str]) -> int:
+    """Return at how many steps the tensors of these kinds can be saved, and measured against those
+    of another run: as KEPT and MEASURED allow."""
+    tensors, size = state_size(run.traces, kinds)
+    return min(KEPT // max(size, 1), MEASURED // max(tensors, 1))
 
 
 def _default_pair(spec: Spec, label: str = "") -> tuple[RunRequest, ...]:
