@@ -79,14 +79,14 @@ def gpu_processes() -> tuple[str, ...] | None:
     )
     if answer is None:
         return None
-    found: dict[int, str] = {}
+    processes: dict[int, str] = {}
     for line in answer.splitlines():
         pid, _, rest = line.partition(", ")
         name, _, memory = map(str.strip, rest.rpartition(", "))
         if pid.strip().isdecimal():
             used = "" if _UNKNOWN.fullmatch(memory) else f" ({memory})"
-            found[int(pid)] = f"{int(pid)} {name or '(unknown)'}{used}"
-    return tuple(found[pid] for pid in sorted(found))
+            processes[int(pid)] = f"{int(pid)} {name or '(unknown)'}{used}"
+    return tuple(processes[pid] for pid in sorted(processes))
 
 
 def gpu_devices(folder: Path = _DEVICES) -> tuple[str, ...]:

@@ -108,12 +108,12 @@ def verify_data(
     Files are read in pieces, on all processors, but for what the cache knows.
     `progress(bytes done, bytes in all)` is called at most four times a second.
     """
-    wanted: list[Wanted] = []
+    keys: list[Wanted] = []
     for item in items:
         kinds = ("sha256",) if item.md5 is None else ("sha256", "md5")
-        wanted.append((data_path(item, spec_dir), kinds))
-    readings = read_digests(wanted, progress, cache)
-    return tuple(map(_finding, items, map(readings.__getitem__, wanted)))
+        keys.append((data_path(item, spec_dir), kinds))
+    readings = read_digests(keys, progress, cache)
+    return tuple(map(_finding, items, map(readings.__getitem__, keys)))
 
 
 def read_data_state(items: Sequence[DataItem], spec_dir: Path) -> DataState:

@@ -51,7 +51,7 @@ class Watch:
         """Report that the run has ended."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Progress:
     """Reports to the watch how far the current run is, and how it compares with the first of its
     pair, `first`, if there is one. A divergence is announced and may end the run. If the run is
@@ -61,9 +61,9 @@ class Progress:
     first: Sequence[Trace]
     fail_fast: bool
     varied: bool
-    found: Divergence | None = None
+    divergence: Divergence | None = None
     is_compared: bool = False  # whether there was anything to compare
-    taken: dict[Path, int] = field(default_factory=dict)  # blocks, of each trace
+    compared: dict[Path, int] = field(default_factory=dict)  # blocks, of each trace
     steps: int = 0
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Progress:
             if key in self.blocks:
                 self._compare(key, trace)
         if self.is_compared:
-            self.watch.compared(self.found)
+            self.watch.compared(self.divergence)
         main = next((trace for trace in traces if trace.steps), None)
         if main is not None and len(main.steps) > self.steps:
             self.steps = len(main.steps)
@@ -87,7 +87,7 @@ class Progress:
             losses = losses_of(recent)
             last = max(losses, default=0)
             self.watch.advanced(self.steps - 1, losses.get(last))
-        if self.found and self.fail_fast and not self.varied:
+        if self.divergence and self.fail_fast and not self.varied:
             return "stopped: diverged from the first run"
         return None
 
@@ -97,19 +97,19 @@ class Progress:
         trace: Trace,
     ) -> None:
         """Compare what is new in the trace of one process."""
-        start = self.taken.get(trace.path, 0)
+        start = self.compared.get(trace.path, 0)
         end = len(trace.blocks)
         while end > start and _may_be_the_end(trace, trace.blocks[end - 1]):
             end -= 1
-        self.taken[trace.path] = end
+        self.compared[trace.path] = end
         for block in trace.blocks[start:end]:
             # A generator that differs is no divergence until a number depends on it.
-            if self.found is not None or block.kind == "rng":
+            if self.divergence is not None or block.kind == "rng":
                 continue
             self.is_compared = True
-            self.found = first_difference(key, self.blocks[key], block)
-            if self.found is not None and not self.varied:
-                self.watch.diverged(self.found)
+            self.divergence = first_difference(key, self.blocks[key], block)
+            if self.divergence is not None and not self.varied:
+                self.watch.diverged(self.divergence)
 
 
 def _may_be_the_end(

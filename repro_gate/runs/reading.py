@@ -235,7 +235,7 @@ class _Answers:
     and the name of a tensor."""
 
     items: Sequence[Collected]
-    found: dict[int, Artifact] = field(default_factory=dict)
+    artifacts: dict[int, Artifact] = field(default_factory=dict)
     distances: dict[tuple[int, str], Distance] = field(default_factory=dict)
     number: int = -1  # the last item that was begun
     leaves: dict[str, Leaf] = field(default_factory=dict)  # of that item
@@ -253,7 +253,7 @@ class _Answers:
             self.number = row.number
             self.leaves = {}
         number = self.number
-        if number in self.found or not 0 <= number < len(self.items):
+        if number in self.artifacts or not 0 <= number < len(self.items):
             raise NoAnswer("a line about no file that was asked for")
         if isinstance(row, _Leaf):
             if row.name in self.leaves or len(self.leaves) >= MAX_LEAVES:
@@ -262,9 +262,9 @@ class _Answers:
             name = fields.pop("name")
             self.leaves[name] = Leaf(**fields)
         elif isinstance(row, _Whole):
-            self.found[number] = _opaque(self.items[number], row.note)
+            self.artifacts[number] = _opaque(self.items[number], row.note)
         elif isinstance(row, _End):
-            self.found[number] = Artifact(
+            self.artifacts[number] = Artifact(
                 digest=self.items[number].digest,
                 leaves=self.leaves,
                 **structs.asdict(row),
@@ -290,12 +290,14 @@ def read(
         if program.kind_of(path) in program.READERS:
             files.append([number, path])
         else:
-            answers.found[number] = _opaque(item)
+            answers.artifacts[number] = _opaque(item)
     request = {"files": files, "pairs": pairs, "most": MAX_ANSWER}
     why = _LATE
     if files and seconds > 0:
         why = _ask(answers, request, python, seconds)
-    found = [answers.found.get(at) or _opaque(it, why) for at, it in enumerate(items)]
+    found = [
+        answers.artifacts.get(at) or _opaque(it, why) for at, it in enumerate(items)
+    ]
     return found, answers.distances
 
 

@@ -154,8 +154,8 @@ def _watched(
     if request.auxiliary:
         return run(results.spec, results.folder, request)
     progress = Progress(
-        watch,
-        request.reference if request.arm.name == "deterministic" else (),
+        watch=watch,
+        first=request.reference if request.arm.name == "deterministic" else (),
         fail_fast=results.fail_fast and results.spec.determinism.tolerance is None,
         varied=bool(request.varied),
     )

@@ -14,7 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -42,31 +42,36 @@ class Untraced:
     pids: tuple[int, ...]
 
 
-@dataclass
 class Watcher:
     """Watches one run: reads its traces as they grow, and finds processes that have loaded torch
     but write none."""
 
-    folder: Path
-    nonce: str
-    tick: Tick
-    sandbox: Sandbox
-    timeout: float
-    # seconds between SIGTERM, where `tick` ends the run, and SIGKILL
-    grace: float = 0.0
-    followers: dict[str, TraceFollower] = field(default_factory=dict)
-    suspects: Counter[psutil.Process] = field(default_factory=Counter)
-    untraced: Untraced | None = None  # the first that was found
-    trace_problem: str | None = None
-    ended_at: float | None = None
-    asked: str = ""  # why SIGTERM was sent; empty: it was not
-    # files open for writing when `tick` ended it
-    writing: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.opener = partial(open_written, sandbox=self.sandbox)
-        seconds = min(self.timeout, fmt.MAX_OF_RUN[fmt.SECONDS])
+    def __init__(
+        self,
+        folder: Path,
+        nonce: str,
+        tick: Tick,
+        sandbox: Sandbox,
+        timeout: float,
+        grace: float = 0.0,
+    ) -> None:
+        self.folder = folder
+        self.nonce = nonce
+        self.tick = tick
+        self.sandbox = sandbox
+        self.opener = partial(open_written, sandbox=sandbox)
+        self.followers: dict[str, TraceFollower] = {}
+        seconds = min(timeout, fmt.MAX_OF_RUN[fmt.SECONDS])
         self.budget = Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: seconds})
+        self.suspects: Counter[psutil.Process] = Counter()
+        self.untraced: Untraced | None = None  # the first that was found
+        self.trace_problem: str | None = None
+        self.ended_at: float | None = None
+        # seconds between SIGTERM, where `tick` ends the run, and SIGKILL
+        self.grace = grace
+        self.asked = ""  # why SIGTERM was sent; empty: it was not
+        # files open for writing when `tick` ended it
+        self.writing: tuple[str, ...] = ()
 
     def look(self, alive: list[psutil.Process]) -> str | None:
         """Read what is new. Return a reason to end the run if its trace is broken, or if it does
