@@ -17,11 +17,10 @@ from urllib.parse import quote
 # Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer
 # inherent vowels, Mongolian and plain variation selectors, braille blank. Control, format (bidi,
 # zero-width), surrogate and odd space characters fail `str.isprintable`.
-_INVISIBLE = (
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164"
-    "\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164"
+    "\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-_INVISIBLE_RE = re.compile(f"[{_INVISIBLE}]")
 # One word of prose: an author's own `code`, or anything between two spaces.
 # punctuation before, core, punctuation after, whether the core must be code
 _Word = tuple[str, str, str, bool]
@@ -48,7 +47,7 @@ def _visible(text: str) -> str:
         return text
     characters = []
     for char in text:
-        is_seen = char.isprintable() and not _INVISIBLE_RE.match(char)
+        is_seen = char.isprintable() and not _INVISIBLE.match(char)
         characters.append(char if is_seen else ascii(char)[1:-1])
     return "".join(characters)
 

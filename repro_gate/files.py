@@ -184,13 +184,13 @@ def read_text(path: Path, within: Path, most: int) -> str:
         raise Unreadable(f"cannot be read: {error}") from None
 
 
-def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """Return the gate's own `$XDG_CACHE_HOME/repro-gate`, or the same below `~/.cache`; None where
-    there is no home."""
+def cache_folder(environment: Mapping[str, str], *below: str) -> Path | None:
+    """Return the gate's own `$XDG_CACHE_HOME/repro-gate`, or the same below `~/.cache`, or what is
+    named `below` it; None where there is no home."""
     home = os.path.join(environment.get("HOME", ""), ".cache")
     for base in (environment.get("XDG_CACHE_HOME", ""), home):
         if os.path.isabs(base):
-            return Path(base, "repro-gate")
+            return Path(base, "repro-gate", *below)
     return None
 
 

@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Collection
 from pathlib import Path
 
 import psutil
@@ -47,7 +46,7 @@ _ARM_PARTS = (
 )
 _VERSION = re.compile(r"\b\d{2,}\.\d+(?:\.\d+)*\b")
 # `[N/A]`, `[Not Supported]`, `[Unknown Error]`
-_UNKNOWN = re.compile(r"\[.*\]|N/A|", re.DOTALL)
+_UNKNOWN = re.compile(r"^(?:\[.*\]|N/A|)$", re.DOTALL)
 
 
 def read_machine() -> dict[str, str]:
@@ -69,9 +68,8 @@ def read_machine() -> dict[str, str]:
     return {name: value for name, value in {**facts, **gpus}.items() if value}
 
 
-def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
-    """Return the processes that compute on the GPUs now, as `PID NAME (MEMORY)`, but those in `own`
-    and their descendants, sorted by PID.
+def gpu_processes() -> tuple[str, ...] | None:
+    """Return the processes that compute on the GPUs now, as `PID NAME (MEMORY)`, sorted by PID.
 
     None where nvidia-smi is not there or does not answer. In a container the driver shows processes
     of the container alone, or none.
@@ -81,15 +79,14 @@ def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
     )
     if answer is None:
         return None
-    ours = {*own, *(child.pid for pid in own for child in descendants(pid))}
-    others: dict[int, str] = {}
+    processes: dict[int, str] = {}
     for line in answer.splitlines():
         pid, _, rest = line.partition(", ")
         name, _, memory = map(str.strip, rest.rpartition(", "))
-        if pid.strip().isdecimal() and int(pid) not in ours:
+        if pid.strip().isdecimal():
             used = "" if _UNKNOWN.fullmatch(memory) else f" ({memory})"
-            others[int(pid)] = f"{int(pid)} {name or '(unknown)'}{used}"
-    return tuple(others[pid] for pid in sorted(others))
+            processes[int(pid)] = f"{int(pid)} {name or '(unknown)'}{used}"
+    return tuple(processes[pid] for pid in sorted(processes))
 
 
 def gpu_devices(folder: Path = _DEVICES) -> tuple[str, ...]:
@@ -105,26 +102,25 @@ def _gpus() -> tuple[dict[str, str], str]:
     that does not know one of the fields only model, UUID and memory are asked."""
     fields = ["driver_version", *_GPU_FIELDS]
     # An older nvidia-smi does not know the last of them, and then answers nothing.
-    rows = _query(fields) or _query(fields[:4]) or []
-    facts = dict[str, str]()
-    driver = ""
-    for number, row in enumerate(rows):
-        for field, value in zip(fields, row, strict=False):
-            if _UNKNOWN.fullmatch(value):
-                continue
-            if field in _GPU_FIELDS:
-                facts[f"gpu.{number}.{_GPU_FIELDS[field]}"] = value
-            else:
-                driver = value
-    return facts, driver
+    rows = _query(fields) or _query(fields[:4])
+    facts = {
+        f"gpu.{number}.{name}": value
+        for number, (_, *values) in enumerate(rows)
+        for name, value in zip(_GPU_FIELDS.values(), values, strict=False)
+    }
+    return facts, rows[0][0] if rows else ""
 
 
 def _query(fields: list[str]) -> list[list[str]]:
-    """Return one row for each GPU, its values in the order of `fields`; none where nvidia-smi
-    cannot answer that."""
+    """Return one row for each GPU, its values in the order of `fields`, empty where unknown; none
+    where nvidia-smi cannot answer that."""
     answer = _nvidia_smi(f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
     rows = (line.split(", ") for line in (answer or "").splitlines())
-    return [[*map(str.strip, row)] for row in rows if len(row) == len(fields)]
+    return [
+        [_UNKNOWN.sub("", value.strip()) for value in row]
+        for row in rows
+        if len(row) == len(fields)
+    ]
 
 
 def _nvidia_smi(*arguments: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import psutil
 import pytest
 
 from repro_gate import machine
-from repro_gate.machine import gpu_devices, other_gpu_processes, read_machine
+from repro_gate.machine import gpu_devices, gpu_processes, read_machine
 
 MODES = ("mig.mode.current", "ecc.mode.current")
 ERRORS = ("ecc.errors.corrected.volatile.total", "ecc.errors.uncorrected.volatile.total")
@@ -75,7 +74,7 @@ def test_without_a_gpu_or_a_sound_nvidia_smi_the_rest_is_read(tmp_path: Path) ->
     assert facts["cpu-count"] == str(os.cpu_count()) and facts["os"]
     assert facts["memory-bytes"] == str(psutil.virtual_memory().total)
     assert facts["kernel"].endswith(os.uname().release)
-    assert not of_gpus() and "driver" not in facts and other_gpu_processes([]) is None
+    assert not of_gpus() and "driver" not in facts and gpu_processes() is None
     others = ("nvidiactl", "nvidia-uvm", "nvidia-caps", "null", "xnvidia2")
     for name in ("nvidia1", "nvidia0", "kfd", *others):
         (tmp_path / name).touch()
@@ -88,7 +87,7 @@ def test_without_a_gpu_or_a_sound_nvidia_smi_the_rest_is_read(tmp_path: Path) ->
         "printf '\\377\\376, \\n, , , , , , \\n'",
     ):
         script(tmp_path, f"PATH=/bin:/usr/bin; {body}")
-        assert not of_gpus() and not other_gpu_processes([])
+        assert not of_gpus() and not gpu_processes()
 
 
 def test_every_gpu_is_read_and_what_it_does_not_have_is_absent(tmp_path: Path) -> None:
@@ -113,13 +112,13 @@ def test_every_gpu_is_read_and_what_it_does_not_have_is_absent(tmp_path: Path) -
 def test_a_hanging_nvidia_smi_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(tmp_path, "")
     (tmp_path / "bin/nvidia-smi").write_bytes(b"\x7fELF not really")
-    assert "driver" not in read_machine() and other_gpu_processes([]) is None
+    assert "driver" not in read_machine() and gpu_processes() is None
     started = tmp_path / "started"
     started.touch()
     script(tmp_path, f'echo $$ >>"{started}"; exec /bin/sleep 600')
     for seconds in (0.2, 2.0, 20.0):  # until it was given the time to say who it is
         monkeypatch.setattr(machine, "SMI_SECONDS", seconds)
-        assert "driver" not in read_machine() and other_gpu_processes([]) is None
+        assert "driver" not in read_machine() and gpu_processes() is None
         if pids := started.read_text().split():
             break
     assert pids and not any(psutil.pid_exists(int(pid)) for pid in pids)
@@ -177,23 +176,14 @@ def test_the_cpu_is_named(
     assert read_machine()["cpu-model"] == model
 
 
-def test_processes_on_the_gpus_are_listed_but_ours_and_our_children(tmp_path: Path) -> None:
+def test_processes_on_the_gpus_are_listed(tmp_path: Path) -> None:
     install(tmp_path)
-    assert other_gpu_processes([os.getpid(), 2999999]) == ()  # none of them is not unknown
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        apps = (
-            f"{os.getpid()}, {sys.executable}, 512 MiB",
-            f"{child.pid}, python, 512 MiB",
-            "2999999, /opt/a, b/python, 1024 MiB",
-            "2999998, [Not Found], [N/A]",
-            "no number, python, 1 MiB",
-            "",
-        )
-        install(tmp_path, apps=apps)
-        others = ("2999998 [Not Found]", "2999999 /opt/a, b/python (1024 MiB)")
-        assert other_gpu_processes([os.getpid()]) == others
-        assert len(other_gpu_processes([]) or ()) == 4
-    finally:
-        child.kill()
-        child.wait()
+    assert gpu_processes() == ()  # none of them is not unknown
+    apps = (
+        "2999999, /opt/a, b/python, 1024 MiB",
+        "2999998, [Not Found], [N/A]",
+        "no number, python, 1 MiB",
+        "",
+    )
+    install(tmp_path, apps=apps)
+    assert gpu_processes() == ("2999998 [Not Found]", "2999999 /opt/a, b/python (1024 MiB)")

@@ -75,15 +75,16 @@ def git(
     for match in filter(None, map(_FILTER.fullmatch, names)):
         name = os.fsdecode(match[1])
         settings |= {f"filter.{name}.{key}": off for key, off in _NO_FILTER.items()}
-    if work_tree is None:
-        return _run(root, arguments, settings, stdin, seconds=seconds)
-    places = {
-        "GIT_DIR": str(work_tree.repository),
-        "GIT_WORK_TREE": str(work_tree.folder),
-        "GIT_INDEX_FILE": str(work_tree.index),
-    }
-    settings |= _APART
-    return _run(work_tree.folder, arguments, settings, stdin, places, seconds)
+    places = {}
+    if work_tree is not None:
+        root = work_tree.folder
+        settings |= _APART
+        places = {
+            "GIT_DIR": str(work_tree.repository),
+            "GIT_WORK_TREE": str(work_tree.folder),
+            "GIT_INDEX_FILE": str(work_tree.index),
+        }
+    return _run(root, arguments, settings, stdin, places, seconds)
 
 
 def git_line(root: Path, *arguments: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from repro_gate.checkout.git import GitFailed, WorkTree, git, git_line
@@ -21,7 +20,7 @@ from repro_gate.checkout.inspection import (
 )
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.errors import UsageError, obeyed
-from repro_gate.files import is_below, make_folder, scratch_folder
+from repro_gate.files import make_folder, scratch_folder
 
 _EXPORT_SECONDS = 3600  # to write all files of a tree
 _MAX_NOTES = 100
@@ -80,17 +79,13 @@ def file_at(root: Path, commit: str, path: str, limit: int) -> bytes | None:
         raise _unreadable(commit, f"{path} cannot be read", error) from error
 
 
-def export(
-    root: Path, commit: str, destination: Path, leave_out: Sequence[Path] = ()
-) -> Snapshot:
+def export(root: Path, commit: str, destination: Path) -> Snapshot:
     """Write the tree of a commit to a folder, submodules that are initialised included, LFS
     contents where this clone has them.
 
-    `leave_out` are absolute paths below `root` (declared data) that a workspace links instead. The
-    snapshot's notes name what is not there. Raise UsageError for a commit whose files this clone
-    lacks, or that git cannot write."""
+    The snapshot's notes name what is not there. Raise UsageError for a commit whose files this
+    clone lacks, or that git cannot write."""
     top = make_folder(destination).resolve()
-    others = {os.path.normpath(path) for path in leave_out}
     notes = list[str]()
     files = 0
     # each repository, its commit, and the prefix of its paths: "", or one that ends in a slash
@@ -98,7 +93,7 @@ def export(
     try:
         while waiting:
             folder, tree, prefix = waiting.pop()
-            for item in _written(folder, tree, top / prefix, others):
+            for item in _written(folder, tree, top / prefix):
                 name = prefix + item.path
                 target = top / name
                 place = folder / item.path
@@ -129,19 +124,13 @@ def export(
     )
 
 
-def _written(
-    root: Path, commit: str, folder: Path, leave_out: Iterable[str]
-) -> list[Tracked]:
+def _written(root: Path, commit: str, folder: Path) -> list[Tracked]:
     """Write one repository's tree to `folder`; returns its entries, those of submodules too."""
     repository = Path(git_line(root, "rev-parse", "--absolute-git-dir"))
     with scratch_folder() as scratch, obeyed():
         work_tree = WorkTree(repository, folder, scratch / "index")
         git(root, "read-tree", commit, work_tree=work_tree)
-        entries = [
-            item
-            for item in index_of(root, work_tree)
-            if not is_below(os.path.join(root, item.path), leave_out)
-        ]
+        entries = index_of(root, work_tree)
         names = (item.path for item in entries if item.mode != SUBMODULE)
         git(
             root,

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro_gate.checkout.inspection import Checkout, listed_files
@@ -72,15 +72,15 @@ def take_snapshot(
     return Snapshot(root=destination, source=root, files=copy.files, notes=tuple(notes))
 
 
+@dataclass
 class Copy:
-    """A copy of files under way: folders made and checked so far, files counted."""
+    """A copy of files under way: files counted, folders made and checked so far."""
 
-    def __init__(self, source: Path, target: Path, notes: list[str]) -> None:
-        self.source = source
-        self.target = target
-        self.notes = notes
-        self.files = 0
-        self._folders: dict[str, bool] = {"": True}
+    source: Path
+    target: Path
+    notes: list[str]
+    files: int = 0
+    folders: dict[str, bool] = field(default_factory=lambda: {"": True})
 
     def take(self, name: str) -> None:
         """Copy one file, link or (with a slash behind its name) empty folder, and the folders above
@@ -95,7 +95,7 @@ class Copy:
             if stat.S_ISLNK(mode):
                 os.symlink(os.readlink(source), target)
             elif stat.S_ISREG(mode):
-                self.copy_file(name)
+                copy_file(source, target)
             else:
                 if mode and not stat.S_ISDIR(mode):
                     self.notes.append(f"{name} was left out: it is no regular file")
@@ -106,31 +106,25 @@ class Copy:
             raise _not_copied(name, error) from error
         self.files += 1
 
-    def copy_file(self, name: str) -> None:
-        """Copy one regular file."""
-        copy_file(self.source / name, self.target / name)
-
     def _folder(self, name: str) -> bool:
         """Make a folder and those above it; False where one is a link in the source. Raise
         OSError."""
-        if name not in self._folders:
+        if name not in self.folders:
             is_folder = self._folder(os.path.dirname(name)) and stat.S_ISDIR(
                 os.lstat(self.source / name).st_mode
             )
             if is_folder:
                 (self.target / name).mkdir(mode=0o700)
-            self._folders[name] = is_folder
-        return self._folders[name]
+            self.folders[name] = is_folder
+        return self.folders[name]
 
     def finish(self) -> None:
         """Give folders the modes and times of their originals, the deepest first: writing into one
         would change them."""
-        made = (name for name, is_made in self._folders.items() if is_made)
+        made = (name for name, is_made in self.folders.items() if is_made)
         for name in sorted(made, reverse=True):
             status = os.lstat(self.source / name)
-            os.chmod(
-                self.target / name, stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRWXU
-            )
+            os.chmod(self.target / name, status.st_mode & 0o777 | stat.S_IRWXU)
             os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 

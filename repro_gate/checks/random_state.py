@@ -24,7 +24,7 @@ from repro_gate.checks.interface import (
 from repro_gate.checks.refused import lines_of
 from repro_gate.compare.distances import Key, key_of
 from repro_gate.compare.traces import processes
-from repro_gate.runs.arms import expected_value, not_effective
+from repro_gate.runs.arms import not_effective
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.flags import WARN_ONLY, moot
 from repro_gate.runs.launch import RunResult
@@ -91,15 +91,15 @@ def _changed_flags(evidence: Evidence) -> Mapping[str, dict[EvidenceLine, None]]
                 text = f"{item.flag} set to {item.value}, in step {item.step}"
                 changed["without effect"][at(item, text)] = None
         first = {
-            flag: (mark, value)
+            flag: (mark, *values)
             for mark in reversed(trace.steps)
-            for flag, value in not_effective(trace.settings[mark.flags], arm).items()
+            for flag, values in not_effective(trace.settings[mark.flags], arm).items()
         }
-        for flag, (mark, value) in first.items():
+        for flag, (mark, value, wanted) in first.items():
             why = moot(flag, trace.facts, trace.settings[mark.flags])
             text = (
                 f"{flag} is {'not set' if value is None else value} from step {mark.step} "
-                f"on, but the gate set {expected_value(flag, arm)}{why and f'; {why}'}"
+                f"on, but the gate set {wanted}{why and f'; {why}'}"
             )
             changes = [item for item in trace.undone if flag.startswith(item.flag)]
             located = [at(item, text) for item in changes if item.file]

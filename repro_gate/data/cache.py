@@ -9,26 +9,18 @@ read. It is no defence against programs of the same user.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from repro_gate.files import cache_folder, read_start, replace_file
+from repro_gate.files import read_start, replace_file
 
 MAX_ENTRIES = 50_000  # the ones used longest ago go first
 MAX_BYTES = 32 << 20  # of the file; a larger one is not ours
 RACY_NS = 2_000_000_000  # file systems with times of whole or even seconds (ext3, FAT) included
 _Entries = dict[str, dict[str, str]]
-
-
-def default_cache_path(environment: Mapping[str, str]) -> Path | None:
-    """Return `data.json` in the gate's folder of caches; None where there is no home."""
-    folder = cache_folder(environment)
-    return None if folder is None else folder / "data.json"
 
 
 class DataCache:
@@ -79,9 +71,7 @@ class DataCache:
 def _read(path: Path) -> _Entries:
     """Return what the file holds; nothing where there is none. Raise OSError or DecodeError where
     it, or its folder, is not to be trusted."""
-    os.makedirs(path.parent.parent, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path.parent, 0o700)
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
     folder = os.lstat(path.parent)
     if not stat.S_ISDIR(folder.st_mode) or not _is_private(folder):
         raise OSError(f"{path.parent} is no folder of this user alone")

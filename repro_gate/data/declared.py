@@ -18,7 +18,6 @@ from repro_gate.data.hashing import (
     list_files,
     read_digests,
 )
-from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.fields import Location
 
@@ -83,9 +82,7 @@ DataState = Mapping[str, Fingerprint]
 
 def data_path(item: DataItem, spec_dir: Path) -> Path:
     """Return where the item lies: absolute, `..` taken out, links left as they are."""
-    if "\0" in item.path or not item.path:
-        raise UsageError(f"data: {item.path!r} is not a path", reason_id="data/path")
-    return Path(os.path.normpath(os.path.join(os.path.abspath(spec_dir), item.path)))
+    return Path(os.path.normpath(spec_dir / item.path))
 
 
 def resolve_data(items: Sequence[DataItem], spec_dir: Path) -> tuple[Path, ...]:
@@ -115,7 +112,7 @@ def verify_data(
     for item in items:
         kinds = ("sha256",) if item.md5 is None else ("sha256", "md5")
         keys.append((data_path(item, spec_dir), kinds))
-    readings = read_digests(dict.fromkeys(keys), progress, cache)
+    readings = read_digests(keys, progress, cache)
     return tuple(map(_finding, items, map(readings.__getitem__, keys)))
 
 

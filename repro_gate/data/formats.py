@@ -16,7 +16,7 @@ from typing import Any
 
 from repro_gate.data.declared import data_path
 from repro_gate.escape import for_terminal
-from repro_gate.files import Unreadable, leads_out, read_text
+from repro_gate.files import Unreadable, leads_out, read_whole
 from repro_gate.spec.document import Document, compose, document_of
 from repro_gate.spec.errors import KeyPath, Refused
 from repro_gate.spec.loader import checkout_of
@@ -51,10 +51,9 @@ def expand_items(
     the declarations.
 
     An item without a digest takes it from the `.dvc` file beside it. `root` is the checkout's; by
-    default the nearest folder above the spec that holds `.git`, or the spec's own. Raises
-    UsageError for an item whose path is none."""
-    folder = Path(os.path.abspath(spec_dir))
-    top = Path(os.path.abspath(root or checkout_of(folder / "-")))
+    default the nearest folder above the spec that holds `.git`, or the spec's own."""
+    folder = spec_dir
+    top = root or checkout_of(folder / "-")
     if not folder.is_relative_to(top):  # one of them went through a link
         folder = folder.resolve()
         top = top.resolve()
@@ -100,14 +99,12 @@ def _declared(
     Messages quote what is wrong with a file, so a link is not followed to a file that is not the
     checkout's; where the spec names one elsewhere, not to what is no `.dvc` file."""
     is_inside = path.is_relative_to(top)
-    within = top if is_inside else Path("/")
-    why = leads_out(path, within)
+    why = leads_out(path, top if is_inside else Path("/"))
     if not why and not os.path.realpath(path).endswith(DVC):
         why = "is no `.dvc` file"
     if why:
         raise Unreadable(f"is a link to a file that {why}: it is not read")
-    text = read_text(path, within, MAX_DVC)
-    document = document_of(compose(text.encode(), what="a .dvc file"))
+    document = document_of(compose(read_whole(path, MAX_DVC), what="a .dvc file"))
     if document.problems:
         raise Refused(document.problems[0])
     outs = None

@@ -49,10 +49,9 @@ class Identity(NamedTuple):
 @dataclass(frozen=True)
 class Listing:
     """One file (with an empty name) or all files below a folder, links followed, ordered by the
-    bytes of their paths relative to `root`. `linked` are folders that were reached through a
+    bytes of their paths relative to that folder. `linked` are folders that were reached through a
     link."""
 
-    root: Path
     is_folder: bool
     files: Sequence[tuple[bytes, Identity]]
     linked: tuple[bytes, ...] = ()
@@ -221,7 +220,7 @@ def list_files(root: Path) -> Listing:
     folder in itself, more than the limits, which a few links to links would reach."""
     status = os.stat(root)
     if stat.S_ISREG(status.st_mode):
-        return Listing(root, is_folder=False, files=[(b"", identity(status))])
+        return Listing(is_folder=False, files=[(b"", identity(status))])
     if not stat.S_ISDIR(status.st_mode):
         raise OSError(f"{root} is neither a file nor a folder")
     top = os.fsencode(root) + b"/"
@@ -253,7 +252,7 @@ def list_files(root: Path) -> Listing:
             raise OSError(
                 f"more than {MAX_FOLDERS:,} folders lie below {root}, links followed"
             )
-    return Listing(root, is_folder=True, files=sorted(files), linked=tuple(linked))
+    return Listing(is_folder=True, files=sorted(files), linked=tuple(linked))
 
 
 def digest_of_stats(files: Sequence[tuple[bytes, Identity]], *besides: object) -> str:

@@ -14,21 +14,18 @@ from repro_gate.compare.equivalence import (
     steps_to_keep,
     unmatched,
 )
-from repro_gate.compare.heat_map import state_size
 from repro_gate.compare.model import Equivalence
-from repro_gate.compare.traces import alone, processes
+from repro_gate.compare.traces import processes
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import listed
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of, roundings
-from repro_gate.runs.ending import last_exception
-from repro_gate.runs.launch import RunRequest, RunResult
-from repro_gate.runs.order import KEPT, MEASURED
+from repro_gate.runs.launch import RunRequest, RunResult, stems
+from repro_gate.runs.order import most_steps
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.runs.series import run
 from repro_gate.spec.model import Equivalent
-from repro_gate.trace.format import SUFFIX
 from repro_gate.trace.model import Trace
 
 KEEPING = "rounding-1"  # the run that keeps the reference's tensors
@@ -119,20 +116,16 @@ def next_way(
 
 
 def _steps(results: Results, reference: RunResult) -> tuple[int, ...]:
-    tensors, size = state_size(reference.traces, KINDS)
-    most = min(KEPT // max(size, 1), MEASURED // max(tensors, 1))
+    most = most_steps(reference, KINDS)
     return steps_to_keep(reference.steps, results.spec.capture.every, most)
 
 
 def _stems(traces: tuple[Trace, ...]) -> dict[str, str]:
     """Return the path of each process's tensors by its key. The empty key holds the first process's
     path, for processes without a counterpart."""
-    stems = {
-        key: str(trace.path).removesuffix(SUFFIX)
-        for key, trace in alone(traces).items()
-    }
+    found = stems(traces)
     first = next(iter(processes(traces)), "")
-    return {**stems, "": stems.get(first, "")}
+    return {**found, "": found.get(first, "")}
 
 
 def _lost_bits(results: Results) -> int:
@@ -164,7 +157,7 @@ def _judged(
         result = next((item for item in done.values() if not item.good), None)
     if result is None or not result.good:
         if result is not None:
-            raised = last_exception(result.ended.tail) or ""
+            raised = result.raised or ""
             problem = f"{result.name}: {result.problem}{raised and f': {raised}'}"
         return Reason(
             "equivalent/crashed",

@@ -22,8 +22,9 @@ from repro_gate.checks import ALL, STATIC, run_checks
 from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.checks.opened import why_runs_are_unusable
 from repro_gate.compare.traces import processes
-from repro_gate.data.cache import DataCache, default_cache_path
+from repro_gate.data.cache import DataCache
 from repro_gate.data.declared import DataFinding, verify_data
+from repro_gate.files import cache_folder
 from repro_gate.gate.prepare import Job
 from repro_gate.gate.resolve import Resolved, resolve
 from repro_gate.machine import read_machine
@@ -123,7 +124,7 @@ def verified(
 ) -> tuple[tuple[DataFinding, ...], tuple[str, ...]]:
     """Return the verified data, and a note if the cache could not be used. With the cache only
     changed files are hashed."""
-    path = default_cache_path(environment) if cached and spec.data else None
+    path = cache_folder(environment, "data.json") if cached and spec.data else None
     cache = None if path is None else DataCache(path)
     data = verify_data(spec.data, spec.path.parent, progress=progress, cache=cache)
     if cache is None:

@@ -18,7 +18,7 @@ from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_terminal, listed
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of
-from repro_gate.runs.ending import PREEMPTED, last_exception
+from repro_gate.runs.ending import PREEMPTED
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.reading import differences
@@ -187,7 +187,7 @@ def _torn(leg: RunResult) -> NotRestored:
     sentence = (
         f"{leg.request.checkpoint} was being written when the training was stopped"
     )
-    raised = None if leg.outcome == PREEMPTED else last_exception(leg.ended.tail)
+    raised = None if leg.outcome == PREEMPTED else leg.raised
     return NotRestored("checkpoint", sentence + (f": {raised}" if raised else ""))
 
 
@@ -281,7 +281,7 @@ def unanswered(found: Resumed, checkpoint: str) -> Iterator[Reason]:
     """Yield the reasons why it is unknown whether the training resumes correctly."""
     if found.broken is not None:
         run = found.broken
-        raised = last_exception(run.ended.tail)
+        raised = run.raised
         yield Reason(
             "resume/crashed",
             f"{run.request.name}: {run.problem}" + (f": {raised}" if raised else ""),

@@ -27,7 +27,6 @@ from repro_gate.gate.options import Options
 from repro_gate.gate.prepare import gate_folder, prepare
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import compare_crashed
-from repro_gate.runs.ending import last_exception
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
@@ -59,8 +58,7 @@ def robustness_of(results: Results, watch: Watch) -> tuple[Diagnosis | None, Res
     ends = tuple(
         f"{item.run.name} ended with: {line}"
         for item in results.not_robust
-        if not item.run.good
-        and (line := last_exception(item.run.ended.tail) or item.run.ended.last_line)
+        if not item.run.good and (line := item.run.raised or item.run.ended.last_line)
     )
     return replace(diagnosis, evidence=(*diagnosis.evidence, *ends)), results
 

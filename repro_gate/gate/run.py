@@ -68,7 +68,7 @@ def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry |
         hashed = config_hash_of_runs(evidence, results)
         entry = entry_of_runs(job, evidence, results, hashed)
         against = compare_with_ref(job, evidence, results, hashed)
-        remove_copies(folder, watch.said)
+        remove_copies(folder)
         findings = Findings(
             results=results,
             bare=bare,

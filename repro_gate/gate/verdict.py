@@ -26,7 +26,6 @@ from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import crashed_by_itself
-from repro_gate.runs.ending import last_exception
 from repro_gate.runs.flags import FILL
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
@@ -276,7 +275,7 @@ def _ended_badly(findings: Findings) -> list[Reason]:
     for run in findings.results.runs:
         if run.log_matters and run.name not in findings.results.fragile:
             clause, remedy = _without_gate(run, findings.bare)
-            raised = last_exception(run.ended.tail)
+            raised = run.raised
             text = run.problem + clause
             if raised and run.outcome == "crashed":
                 text += f": {raised}"
@@ -314,8 +313,8 @@ def _without_gate(run: RunResult, bare: RunResult | None) -> tuple[str, str]:
     if bare is None or not is_like_it or run.outcome not in ("crashed", "killed"):
         return "", ""
     if _crashes(bare):
-        ours = last_exception(run.ended.tail)
-        theirs = last_exception(bare.ended.tail)
+        ours = run.raised
+        theirs = bare.raised
         other = f", but with {theirs}" if theirs and ours != theirs else ""
         remedy = f"it crashes without the gate too{other}; {run.remedy}"
         return ", without the gate too", remedy

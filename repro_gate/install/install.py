@@ -221,8 +221,8 @@ def _install(
     message = ""
     for above, cache, flags in attempts:
         user = sandbox
-        if sandbox.uid:
-            user = replace(sandbox, uid=sandbox.uid + above, gid=sandbox.uid + above)
+        if sandbox.own_user:
+            user = replace(sandbox, uid=sandbox.uid + above)
         make_folder(venv).chmod(0o755)
         new = [venv, make_folder(work)]
         if cache == shared and os.lstat(shared).st_uid != user.uid:
@@ -233,7 +233,6 @@ def _install(
             cwd=place,
             env={**environment, "UV_CACHE_DIR": str(cache)},
             timeout=SECONDS,
-            tick=lambda _: None,
             sandbox=user,
         )
         if not ended.exit_code and not ended.timed_out:

@@ -73,32 +73,22 @@ def allowed(spec: Spec) -> frozenset[str]:
 def not_effective(
     settings: Mapping[str, object],
     arm: Arm,
-) -> dict[str, object]:
-    """Return the arm's flags that had a different value when they were read back: {flag: value as
-    read}. A flag that is absent from the reading (`settings`) does not exist in this torch.
-    `warn_only` permits nondeterministic kernels, so it counts as off.
+) -> dict[str, tuple[object, FlagValue]]:
+    """Return the arm's flags that had a different value when they were read back: {flag: (value as
+    read, value as set)}. A flag that is absent from the reading (`settings`) does not exist in this
+    torch. `warn_only` permits nondeterministic kernels, so it counts as off.
     """
-    wrong = {}
-    for name, expected in _expected(arm).items():
-        value = settings.get(name, expected)
-        same = (expected, *ALSO_EFFECTIVE.get(name, ()))
-        if name != HASH_SEED and value not in same:
-            wrong[name] = value
-    return wrong
-
-
-def expected_value(name: str, arm: Arm) -> FlagValue | None:
-    """Return the value that the arm has for a flag, or for what is read back in its place."""
-    return _expected(arm).get(name)
-
-
-def _expected(arm: Arm) -> dict[str, FlagValue]:
     expected = {**arm.flags, **arm.environment}
     if "torch.use_deterministic_algorithms" in arm.flags:
         expected[WARN_ONLY] = False
     if "TORCHINDUCTOR_DETERMINISTIC" in arm.environment:
         expected[ONLY_READ] = True
-    return expected
+    wrong = {}
+    for name, value in expected.items():
+        read = settings.get(name, value)
+        if name != HASH_SEED and read not in (value, *ALSO_EFFECTIVE.get(name, ())):
+            wrong[name] = read, value
+    return wrong
 
 
 def _seeded(seed: int) -> dict[str, str]:

@@ -20,7 +20,7 @@ from repro_gate.compare.artifacts import WHOLE_FILE
 from repro_gate.data.hashing import file_sha256
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip
-from repro_gate.files import copy_file, is_inside, remove_tree
+from repro_gate.files import copy_file, is_inside, make_folder, remove_tree
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.runs import variation
 
@@ -119,8 +119,8 @@ class _Search:
 def collect(
     root: Path, globs: Sequence[str], destination: Path, as_owner: AsOwner = nullcontext
 ) -> tuple[tuple[Collected, ...], tuple[str, ...]]:
-    """Copy the files below `root` that the globs match to `destination`; give them in the order of
-    their names, and the globs without a match.
+    """Copy the files below `root` that the globs match to `destination`, which is emptied first;
+    give them in the order of their names, and the globs without a match.
 
     `*`, `?` and `[…]` match within one name, not a leading dot unless the glob has one; `**`
     matches any number of folders and does not enter linked ones. A link inside `root` counts as
@@ -138,7 +138,7 @@ def collect(
         raise _too_many(f"search more than {MAX_VISITED:,} folder entries")
     if len(names) > MAX_FILES:
         raise _too_many(f"match {len(names):,} files, more than {MAX_FILES:,}")
-    destination.mkdir(parents=True, exist_ok=True)
+    make_folder(destination)
     first = {name: glob for glob in reversed(globs) for name in matches[glob]}
     copies = []
     for number, name in enumerate(names):

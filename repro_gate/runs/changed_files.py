@@ -61,11 +61,10 @@ def changed_files(
                 texts -= len(item.text or b"")
                 written[name] = item
     whole = whole and time.monotonic() < until
-    limits = (
-        f"the limit for one run is {MAX_FILES:,} files, {MAX_BYTES // 2**30} GiB and "
-        f"{MAX_SECONDS:g} s"
+    cut = (
+        f"only {len(written):,} files were looked at, the limit for one run is "
+        f"{MAX_FILES:,} files, {MAX_BYTES // 2**30} GiB and {MAX_SECONDS:g} s"
     )
-    cut = f"only {len(written):,} files were looked at, {limits}"
     return written, "" if whole else cut
 
 
@@ -92,7 +91,7 @@ def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], 
 
 
 def _unchanged(original: Path, state: os.stat_result, older: int) -> bool:
-    with suppress(OSError, ValueError):
+    with suppress(OSError):
         was = os.lstat(original)
         time_and_size = was.st_mtime_ns - older, was.st_size
         return time_and_size == (state.st_mtime_ns, state.st_size)

@@ -20,7 +20,7 @@ from repro_gate.compare.traces import (
     unequal_length,
     with_valid_distances,
 )
-from repro_gate.runs.ending import CANNOT_START, NO_DETERMINISTIC, last_exception
+from repro_gate.runs.ending import CANNOT_START, NO_DETERMINISTIC
 from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
 
@@ -54,8 +54,7 @@ def crashed_by_itself(run: RunResult) -> bool:
         or run.ended.exit_code in CANNOT_START
     ):
         return False
-    tail = run.ended.tail
-    return not _MACHINE.search(str(last_exception(tail) or "\n".join(tail[-_LOG_END:])))
+    return not _MACHINE.search(str(run.raised or "\n".join(run.ended.tail[-_LOG_END:])))
 
 
 def compare_crashed(first: RunResult, second: RunResult) -> Comparison | None:

@@ -110,11 +110,12 @@ def _untraced(
         return "trace/unreadable", problem, _trace_remedy(trace_problem)
     if lost := _lost_ranks(traces):
         return Said(NOT_SHARED, _LOST.format(lost), SHARE)
-    for pid, process in watcher.untraced.items():
+    if process := watcher.untraced:
         lines = [item for trace in traces for item in trace.spawned]
         starts = {item.pid: place(item.file, item.line) for item in lines}
         problem = (
-            f"process {pid} loaded torch but could not be traced: {process.command}"
+            f"process {process.pids[0]} loaded torch but could not be traced: "
+            f"{process.command}"
         )
         if started := next(filter(None, map(starts.get, process.pids)), ""):
             problem += f", started at {started}"

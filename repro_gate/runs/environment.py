@@ -58,7 +58,9 @@ def training_environment(
     environment = {
         name: value
         for name, value in outer.items()
-        if _is_allowed(name) and name not in (*IN_ENVIRONMENT, *_CACHES)
+        if _ALLOWED.fullmatch(name)
+        and not SECRET.search(name)
+        and name not in (*IN_ENVIRONMENT, *_CACHES)
     }
     environment |= arm.environment
     if "OMP_NUM_THREADS" in train_env:
@@ -125,7 +127,3 @@ def write_shims(run_folder: Path, outer_path: str) -> None:
         )
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
-
-
-def _is_allowed(name: str) -> bool:
-    return _ALLOWED.fullmatch(name) is not None and not SECRET.search(name)

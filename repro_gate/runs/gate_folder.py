@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import time
 
 from packaging.utils import canonicalize_name
 
@@ -72,14 +71,13 @@ def open_gate_folder(
                 [data_path(item, folder) for item in spec.data],
                 tell,
             )
-        if sandbox.own_user:
-            # The copy has the mode of the checkout, which the training cannot read, or whose folder
-            # it cannot enter.
-            snapshot.root.chmod(0o700)
         for name in ("traces", "artifacts"):
             (path / name).mkdir(mode=0o700)
         let_group_pass(sandbox, path / "traces")
         if sandbox.own_user:
+            # The copy has the mode of the checkout, which the training cannot read, or whose folder
+            # it cannot enter.
+            snapshot.root.chmod(0o700)
             _self_test(sandbox, spec, path, checkout.root, outer, data)
         yield GateFolder(
             path=path,
@@ -87,7 +85,6 @@ def open_gate_folder(
             outer=outer,
             sandbox=sandbox,
             original=original_of(spec, checkout),
-            began=time(),
             tell=tell,
         )
 
@@ -119,11 +116,11 @@ def _scratch(spec: Spec, checkout: Checkout, sandbox: Sandbox) -> Path | None:
     return folder
 
 
-def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
+def remove_copies(folder: GateFolder) -> None:
     """Remove the checkout's copies when nothing needs them any more. Doing it before the report is
     made includes the time in the report."""
     if folder.snapshot.files >= MANY:
-        tell(f"removing the copies of {folder.snapshot.files:,} files")
+        folder.tell(f"removing the copies of {folder.snapshot.files:,} files")
     for name in ("run", "snapshot"):
         remove_tree(folder.path / name)
 
@@ -131,7 +128,7 @@ def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
 def original_of(spec: Spec, checkout: Checkout) -> Original:
     """Return the facts by which the probe recognizes the checkout's own packages. Its projects are
     at the root or above the spec."""
-    root = Path(os.path.realpath(checkout.root))
+    root = checkout.root
     folder = Path(os.path.realpath(spec.path.parent))
     projects = {above for above in (folder, *folder.parents) if root in above.parents}
     names = (

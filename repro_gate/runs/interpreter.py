@@ -35,11 +35,10 @@ from repro_gate.spec.model import Spec
 
 ASK = Path(__file__).resolve().parent.parent / "probe"
 ASK_SECONDS = 300.0  # Importing torch from a slow network disk can take minutes.
-MAX_LINE, MAX_ANSWER = 1 << 20, 256 << 20  # bytes
+MAX_LINE, MAX_ANSWER = 1 << 20, 128 << 20  # bytes
 _Text = Annotated[str, Meta(max_length=4_096)]
 _FACTS = msgspec.json.Decoder(Annotated[dict[_Text, _Text | int], Meta(max_length=200)])
 _Row = TypeVar("_Row")
-_SAME_USER = Sandbox()
 # by its name alone, or its absolute path
 _PYTHON = re.compile(r"(?:/.*/)?python[\d.]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -72,7 +71,6 @@ def ask(
     take: Callable[[_Row], None],
     *,
     seconds: float = inf,
-    most: int = MAX_ANSWER,
     tick: Look = lambda _: None,
 ) -> Ended:
     """Start a program with a request, pass each line of its answer to `take`, and return how it
@@ -91,7 +89,7 @@ def ask(
 
         def look(alive: list[psutil.Process]) -> str | None:
             while text := file.readline(MAX_LINE):
-                if len(text) == MAX_LINE or file.tell() > most:
+                if len(text) == MAX_LINE or file.tell() > MAX_ANSWER:
                     raise NoAnswer("it is too long")
                 if not text.endswith(b"\n"):
                     # the last line is not complete yet
@@ -117,7 +115,7 @@ def ask(
 
 
 def interpreter_facts(
-    spec: Spec, outer_environment: Variables, sandbox: Sandbox = _SAME_USER
+    spec: Spec, outer_environment: Variables, sandbox: Sandbox
 ) -> dict[str, str]:
     """Return the facts that a trace has, by name (`python`, `torch`, `device`, `threads` …), as in
     the environment of a deterministic run. Raises Inconclusive if there is no interpreter, if it
@@ -175,10 +173,11 @@ def unprobed(
 ) -> dict[str, str]:
     """Make folders in `folder` for a process of the training (`home`, `tmp`, and `empty` to start
     in), and return an arm's environment without the probe."""
-    for name in ("home", "tmp", "empty"):
-        (folder / name).mkdir()
+    folders = [folder / name for name in ("home", "tmp", "empty")]
+    for made in folders:
+        made.mkdir()
     let_group_pass(sandbox, folder)
-    chown_to_training(sandbox, *(folder / name for name in ("home", "tmp", "empty")))
+    chown_to_training(sandbox, *folders)
     return training_environment(outer, arm, train_env, folder, device, probed=False)
 
 

@@ -29,7 +29,13 @@ from repro_gate.files import is_inside, list_anew, remove_tree
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.artifacts import Collected
-from repro_gate.runs.ending import Ending, ending_of, leave_out_idle
+from repro_gate.runs.ending import (
+    Ending,
+    Raised,
+    ending_of,
+    last_exception,
+    leave_out_idle,
+)
 from repro_gate.runs.environment import (
     EXTENSION,
     Variables,
@@ -147,6 +153,11 @@ class RunResult(Ending):
         return not self.good and self.reason_id != "run/ended-early"
 
     @property
+    def raised(self) -> Raised | None:
+        """Return the exception that ended the training, as its log has it."""
+        return last_exception(self.ended.tail)
+
+    @property
     def steps(self) -> int:
         """Return the optimizer steps of the process that made the most."""
         return max((len(trace.steps) for trace in self.traces), default=0)
@@ -172,7 +183,7 @@ def launch(
     new = (place.tmp,) if request.goes_on else (place.root, place.home, place.tmp)
     chown_to_training(gate.sandbox, *new)
     nonce = secrets.token_hex(16)
-    _configure(spec, request, gate, place, folder, nonce)
+    _configure(spec, request, gate, place, folder, nonce, data)
     write_shims(
         place.run_folder,
         spec.train.env.get("PATH", gate.outer.get("PATH", os.defpath)),
@@ -281,31 +292,35 @@ def _configure(
     place: Workspace,
     folder: Path,
     nonce: str,
+    data: Sequence[Path],
 ) -> None:
     """Write the probe's configuration, at the same path for every run. Also write the file that can
     report a full disk, since its blocks must be allocated now."""
-    keeps = request.keep_final or bool(request.keep_steps)
-    checkout = gate.original
+    keeps = request.reference and (request.keep_final or request.keep_steps)
     configuration = place.run_folder / "probe.json"
-    shims = place.run_folder / "bin"
-    own = (place.home, place.tmp, shims, configuration, folder.parent)
     config: dict[str, Any] = {
         "nonce": nonce,
         "extension": EXTENSION,
         "gate": os.getpid(),
-        "traces": str(folder),
+        "traces": folder,
         "seed": request.arm.seed,
         "flags": dict(request.arm.flags),
         "variables": VARIABLES,
         "steps": request.arm.steps or spec.train.steps,
         "every": spec.capture.every,
         "artifacts": bool(spec.capture.artifacts),
-        "cwd": str(place.cwd),
-        "workspace": str(place.root),
-        "data": list(map(str, resolve_data(spec.data, spec.path.parent))),
-        "checkout": checkout and {**asdict(checkout), "root": str(checkout.root)},
-        "own": list(map(str, own)),
-        "folders": {"home": str(place.home), "tmpdir": str(place.tmp)},
+        "cwd": place.cwd,
+        "workspace": place.root,
+        "data": data,
+        "checkout": gate.original and asdict(gate.original),
+        "own": (
+            place.home,
+            place.tmp,
+            place.run_folder / "bin",
+            configuration,
+            folder.parent,
+        ),
+        "folders": {"home": place.home, "tmpdir": place.tmp},
         "started": time.time(),
         "began": gate.began,
         "observe": request.observe,
@@ -313,7 +328,7 @@ def _configure(
         "keep": {
             "final": request.keep_final,
             "steps": request.keep_steps,
-            "reference": _reference(request.reference) if keeps else None,
+            "reference": stems(request.reference) if keeps else None,
         },
         **request.probe,
     }
@@ -321,7 +336,7 @@ def _configure(
         varied = filter(request.varied.__contains__, variation.PROBE)
         vary = [variation.PROBE[name] for name in varied]
         config["factors"] = {"vary": vary, **request.probe.get("factors", {})}
-    text = json.dumps(config)
+    text = json.dumps(config, default=os.fspath)
     # It has one length in both runs of a pair, since the first data read decides all later memory
     # addresses.
     text += " " * (-len(text) % 256)
@@ -329,10 +344,8 @@ def _configure(
     (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
 
 
-def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
+def stems(traces: Sequence[Trace]) -> dict[str, str]:
     """Return process key -> path stem of its saved tensors, for keys of exactly one process."""
-    if not any(trace.trained for trace in traces):
-        return None
     return {
         key: str(trace.path).removesuffix(fmt.SUFFIX)
         for key, trace in alone(traces).items()

@@ -15,7 +15,7 @@ these rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from repro_gate.compare.cost import needs_more_runs
@@ -171,7 +171,7 @@ def _for_the_cost(
         or not all(run.good for run in results.runs)
     ):
         return None
-    default = replace(_default(spec), name=f"default-{number}", dispensable=True)
+    default = replace(_default(spec, f"default-{number}"), dispensable=True)
     turns = [again(first.request, number), default]
     if number % 2 == 0:
         turns.reverse()
@@ -234,10 +234,7 @@ def to_measure(
     later = range(found.step + 1, comparison.steps)
     every = spec.capture.every
     recorded = [step for step in later if step % every == 0 or step == last]
-    tensors, size = state_size(first.traces, MEASURED_KINDS)
-    by_size = KEPT // max(size, 1)
-    by_number = MEASURED // max(tensors, 1)
-    room = min(by_size, by_number) - 1
+    room = most_steps(first, MEASURED_KINDS) - 1
     if not whole or first.ended.seconds >= LONG:
         room = 0
     count = max(min(len(recorded), COLUMNS, room), 0)
@@ -247,16 +244,23 @@ def to_measure(
     return (found.step, *(recorded[at] for at in evenly))
 
 
+def most_steps(run: RunResult, kinds: Collection[str]) -> int:
+    """Return at how many steps the tensors of these kinds can be saved, and measured against those
+    of another run: as KEPT and MEASURED allow."""
+    tensors, size = state_size(run.traces, kinds)
+    return min(KEPT // max(size, 1), MEASURED // max(tensors, 1))
+
+
 def _default_pair(spec: Spec, label: str = "") -> tuple[RunRequest, ...]:
     """Return the two runs without the flags; none if the spec does not measure the cost."""
     if not spec.cost.measure:
         return ()
-    first = replace(_default(spec), name=f"{label}default-1", keep_final=True)
+    first = replace(_default(spec, f"{label}default-1"), keep_final=True)
     return first, replace(first, name=f"{label}default-2", second_of=first.name)
 
 
-def _default(spec: Spec) -> RunRequest:
-    return RunRequest(name="", arm=arms.default(spec.seed, spec.train.steps))
+def _default(spec: Spec, name: str) -> RunRequest:
+    return RunRequest(name=name, arm=arms.default(spec.seed, spec.train.steps))
 
 
 def _control(spec: Spec) -> RunRequest:

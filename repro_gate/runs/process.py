@@ -9,7 +9,6 @@ is saved, the rest is read and discarded.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import ctypes
 import os
@@ -20,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -44,7 +43,6 @@ GRACE = 3.0
 TAIL_LINES = 200
 TAIL_BYTES = 64 * 1024
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
-_SAME_USER = Sandbox()
 # How shells, torchrun, subprocess and the DataLoader report that one of their processes was killed.
 _CHILD_KILLED = re.compile(
     r"\bexit ?(?:code|status)\s{0,4}[:=]?\s{0,4}(?:137|-9)\b|\bsignal[ "
@@ -84,7 +82,7 @@ def supervise(
     env: Mapping[str, str],
     timeout: float,
     tick: Look = lambda _: None,
-    sandbox: Sandbox = _SAME_USER,
+    sandbox: Sandbox,
     umask: int = -1,
     slurm: Slurm | None = None,
 ) -> Ended:
@@ -117,6 +115,8 @@ def supervise(
             umask=umask,
         )
         tree = _Tree(process, before, slurm)
+        if slurm is not None:
+            slurm.follow(process.pid)
         try:
             output = _Tail(process)
             with obeyed():
@@ -174,45 +174,36 @@ def _watch(
             return "", True
 
 
+@dataclass
 class _Tree:
     """A command and all its descendants, and the jobs that it submits; `before` are the children
     that the gate already had."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], before: set[int], slurm: Slurm | None
-    ) -> None:
-        self.process = process
-        self.slurm = slurm
-        self.waited = 0.0  # seconds in a queue
-        if slurm is not None:
-            slurm.follow(process.pid)
-        self.before = before
-        self.known = dict[int, psutil.Process]()
+    process: subprocess.Popen[bytes]
+    before: set[int]
+    slurm: Slurm | None
+    waited: float = 0.0  # seconds in a queue
+    known: set[psutil.Process] = field(default_factory=set)
 
     def descendants(self) -> list[psutil.Process]:
         """Return every process below the gate, except those that existed before."""
         found = [
             child for child in descendants(os.getpid()) if child.pid not in self.before
         ]
-        self.known.update((child.pid, child) for child in found)
+        self.known.update(found)
         return found
 
     def alive(self) -> list[psutil.Process]:
         """Return the living processes, and reap dead orphans that the gate has inherited."""
         self.descendants()
         found = []
-        for child in self.known.values():
+        for child in self.known:
             with contextlib.suppress(psutil.Error, ChildProcessError):
                 if child.status() != psutil.STATUS_ZOMBIE:
                     found.append(child)
                 elif child.pid != self.process.pid and child.ppid() == os.getpid():
                     os.waitpid(child.pid, os.WNOHANG)
-        leader = self.process.pid
-        return [
-            child
-            for child in found
-            if child.pid != leader or self.process.poll() is None
-        ]
+        return found
 
     def end(self, *, at_once: bool) -> int:
         """End the jobs, then kill the remaining processes until none is left. Return how many
@@ -248,8 +239,7 @@ class _Tail:
     """Reads a process's output in a thread and keeps its end."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._chunks: collections.deque[bytes] = collections.deque()
-        self._size = 0
+        self._end = b""
         assert process.stdout is not None
         self._stream = process.stdout
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -257,11 +247,8 @@ class _Tail:
 
     def _read(self) -> None:
         with contextlib.suppress(OSError, ValueError):
-            while chunk := os.read(self._stream.fileno(), 65536):
-                self._chunks.append(chunk)
-                self._size += len(chunk)
-                while self._size - len(self._chunks[0]) > TAIL_BYTES:
-                    self._size -= len(self._chunks.popleft())
+            while chunk := os.read(self._stream.fileno(), TAIL_BYTES):
+                self._end = (self._end + chunk)[-TAIL_BYTES:]
 
     def lines(self) -> tuple[str, ...]:
         """Return the last lines, as text. Called when no writer is left."""
@@ -272,13 +259,12 @@ class _Tail:
 
     def text(self) -> str:
         """Return the end of what has been printed so far."""
-        return b"".join(self._chunks.copy())[-TAIL_BYTES:].decode("utf-8", "replace")
+        return self._end.decode("utf-8", "replace")
 
 
 def _adopt_orphans() -> None:
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _memory_kills() -> int:

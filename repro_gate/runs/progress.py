@@ -4,11 +4,11 @@ whether the second run of a pair has diverged from the first."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro_gate.compare.distances import Key, key_of, losses_of
+from repro_gate.compare.distances import key_of, losses_of
 from repro_gate.compare.model import Divergence
 from repro_gate.compare.traces import WITHIN_A_STEP, alone, first_difference
 from repro_gate.trace.blocks import Block
@@ -51,46 +51,43 @@ class Watch:
         """Report that the run has ended."""
 
 
+@dataclass(kw_only=True)
 class Progress:
     """Reports to the watch how far the current run is, and how it compares with the first of its
     pair, `first`, if there is one. A divergence is announced and may end the run. If the run is
     `varied` it is not announced, since a plain repeat decides."""
 
-    def __init__(
-        self,
-        watch: Watch,
-        first: Sequence[Trace] = (),
-        *,
-        fail_fast: bool = False,
-        varied: bool = False,
-    ) -> None:
-        self.watch = watch
-        self.fail_fast = fail_fast and not varied
-        self.varied = varied
-        self.found: Divergence | None = None
-        self._is_compared = False  # whether there was anything to compare
-        self._first: dict[str, dict[Key, Block]] = {}
-        for key, trace in alone(first).items():
-            self._first[key] = {key_of(block): block for block in trace.blocks}
-        self._taken: dict[Path, int] = {}
-        self._steps = 0
+    watch: Watch
+    first: Sequence[Trace]
+    fail_fast: bool
+    varied: bool
+    divergence: Divergence | None = None
+    is_compared: bool = False  # whether there was anything to compare
+    compared: dict[Path, int] = field(default_factory=dict)  # blocks, of each trace
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.blocks = {
+            key: {key_of(block): block for block in trace.blocks}
+            for key, trace in alone(self.first).items()
+        }
 
     def tick(self, traces: Sequence[Trace]) -> str | None:
         """Read the traces so far. Called a few times a second; returning a text ends the run."""
         # Processes that share a key are compared only after the run has ended.
         for key, trace in alone(traces).items():
-            if key in self._first:
+            if key in self.blocks:
                 self._compare(key, trace)
-        if self._is_compared:
-            self.watch.compared(self.found)
+        if self.is_compared:
+            self.watch.compared(self.divergence)
         main = next((trace for trace in traces if trace.steps), None)
-        if main is not None and len(main.steps) > self._steps:
-            self._steps = len(main.steps)
+        if main is not None and len(main.steps) > self.steps:
+            self.steps = len(main.steps)
             recent = replace(main, blocks=main.blocks[-200:])
             losses = losses_of(recent)
             last = max(losses, default=0)
-            self.watch.advanced(self._steps - 1, losses.get(last))
-        if self.found and self.fail_fast:
+            self.watch.advanced(self.steps - 1, losses.get(last))
+        if self.divergence and self.fail_fast and not self.varied:
             return "stopped: diverged from the first run"
         return None
 
@@ -100,19 +97,19 @@ class Progress:
         trace: Trace,
     ) -> None:
         """Compare what is new in the trace of one process."""
-        start = self._taken.get(trace.path, 0)
+        start = self.compared.get(trace.path, 0)
         end = len(trace.blocks)
         while end > start and _may_be_the_end(trace, trace.blocks[end - 1]):
             end -= 1
-        self._taken[trace.path] = end
+        self.compared[trace.path] = end
         for block in trace.blocks[start:end]:
             # A generator that differs is no divergence until a number depends on it.
-            if self.found is not None or block.kind == "rng":
+            if self.divergence is not None or block.kind == "rng":
                 continue
-            self._is_compared = True
-            self.found = first_difference(key, self._first[key], block)
-            if self.found is not None and not self.varied:
-                self.watch.diverged(self.found)
+            self.is_compared = True
+            self.divergence = first_difference(key, self.blocks[key], block)
+            if self.divergence is not None and not self.varied:
+                self.watch.diverged(self.divergence)
 
 
 def _may_be_the_end(

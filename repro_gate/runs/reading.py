@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Literal, TypeAlias
@@ -31,6 +31,7 @@ from repro_gate.probe.contents import MAX_LEAVES, MAX_NAME, MAX_SIZE, MAX_VALUE
 from repro_gate.runs.artifacts import FILE, Collected
 from repro_gate.runs.interpreter import (
     ASK,
+    MAX_ANSWER,
     Interpreter,
     NoAnswer,
     ask,
@@ -44,36 +45,34 @@ from repro_gate.spec.model import Spec
 # Time for reading all artifacts of one series of runs. Files that are not read by then are compared
 # by their bytes.
 MAX_SECONDS = 600.0
-# the most bytes that the training's interpreter may answer in one start
-MAX_ANSWER = 128 * 2**20
 _LATE = (
     f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over"
 )
 
 
+@dataclass
 class ArtifactReader:
     """Reads the artifacts of one series, each once, and remembers their content. `notes` name those
     that could not be read."""
 
-    def __init__(self, spec: Spec, folder: GateFolder) -> None:
-        self.spec = spec
-        self.folder = folder
-        self.notes: list[str] = []
-        self._known: dict[Path, Artifact] = {}
-        self._seconds = MAX_SECONDS
+    spec: Spec
+    folder: GateFolder
+    notes: list[str] = field(default_factory=list)
+    known: dict[Path, Artifact] = field(default_factory=dict)
+    seconds: float = MAX_SECONDS  # that are left
 
     def contents(self, items: Sequence[Collected]) -> list[Artifact]:
         """Return the content of these artifacts. Those that were not read before are read in one
         start of the training's interpreter, and then removed."""
-        waiting = [item for item in items if item.path not in self._known]
+        waiting = [item for item in items if item.path not in self.known]
         if waiting:
             began = monotonic()
             for item, artifact in zip(waiting, self._read(waiting), strict=True):
-                self._known[item.path] = artifact
+                self.known[item.path] = artifact
                 if artifact.note:
                     self.notes.append(f"artifact {item.name}: {artifact.note}")
-            self._seconds -= monotonic() - began
-        return [self._known[item.path] for item in items]
+            self.seconds -= monotonic() - began
+        return [self.known[item.path] for item in items]
 
     def _read(self, items: Sequence[Collected]) -> list[Artifact]:
         sandbox = self.folder.sandbox
@@ -90,7 +89,7 @@ class ArtifactReader:
             moved.append(replace(item, path=item.path.rename(target)))
         chown_to_training(sandbox, files)
         interpreter = Interpreter(python, environment, sandbox, folder)
-        found, _ = read(moved, interpreter, self._seconds)
+        found, _ = read(moved, interpreter, self.seconds)
         remove_tree(folder)
         return found
 
@@ -230,16 +229,16 @@ _Row: TypeAlias = _File | _Leaf | _End | _Whole | _Distance
 _LINE: msgspec.json.Decoder[_Row] = msgspec.json.Decoder(_Row)
 
 
+@dataclass
 class _Answers:
     """The answers so far, by the number of an item; `distances` by the number of the second item
     and the name of a tensor."""
 
-    def __init__(self, items: Sequence[Collected]) -> None:
-        self.items = items
-        self.found: dict[int, Artifact] = {}
-        self.distances: dict[tuple[int, str], Distance] = {}
-        self.number = -1  # the last item that was begun
-        self.leaves: dict[str, Leaf] = {}  # of that item
+    items: Sequence[Collected]
+    artifacts: dict[int, Artifact] = field(default_factory=dict)
+    distances: dict[tuple[int, str], Distance] = field(default_factory=dict)
+    number: int = -1  # the last item that was begun
+    leaves: dict[str, Leaf] = field(default_factory=dict)  # of that item
 
     def take(self, row: _Row) -> None:
         """Read one line of the answer. Raises NoAnswer if it is not allowed at this place."""
@@ -254,7 +253,7 @@ class _Answers:
             self.number = row.number
             self.leaves = {}
         number = self.number
-        if number in self.found or not 0 <= number < len(self.items):
+        if number in self.artifacts or not 0 <= number < len(self.items):
             raise NoAnswer("a line about no file that was asked for")
         if isinstance(row, _Leaf):
             if row.name in self.leaves or len(self.leaves) >= MAX_LEAVES:
@@ -263,9 +262,9 @@ class _Answers:
             name = fields.pop("name")
             self.leaves[name] = Leaf(**fields)
         elif isinstance(row, _Whole):
-            self.found[number] = _opaque(self.items[number], row.note)
+            self.artifacts[number] = _opaque(self.items[number], row.note)
         elif isinstance(row, _End):
-            self.found[number] = Artifact(
+            self.artifacts[number] = Artifact(
                 digest=self.items[number].digest,
                 leaves=self.leaves,
                 **structs.asdict(row),
@@ -291,12 +290,14 @@ def read(
         if program.kind_of(path) in program.READERS:
             files.append([number, path])
         else:
-            answers.found[number] = _opaque(item)
+            answers.artifacts[number] = _opaque(item)
     request = {"files": files, "pairs": pairs, "most": MAX_ANSWER}
     why = _LATE
     if files and seconds > 0:
         why = _ask(answers, request, python, seconds)
-    found = [answers.found.get(at) or _opaque(it, why) for at, it in enumerate(items)]
+    found = [
+        answers.artifacts.get(at) or _opaque(it, why) for at, it in enumerate(items)
+    ]
     return found, answers.distances
 
 
@@ -316,7 +317,6 @@ def _ask(
             _LINE,
             answers.take,
             seconds=seconds,
-            most=MAX_ANSWER,
         )
     except NoAnswer:
         return "what the training's Python says of it cannot be read"

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -85,15 +86,15 @@ sys.exit(bool(left))
 """
 
 
+@dataclass
 class Slurm:
     """The jobs that one command submits, while it runs. `queue` lists them, `cancel` ends them."""
 
-    def __init__(
-        self, queue: Started, cancel: Started, tell: Callable[[str], None]
-    ) -> None:
-        self._queue = queue
-        self._cancel = cancel
-        self._tell = tell
+    queue: Started
+    cancel: Started
+    tell: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self._state = ""
         self._looked = time.monotonic()
         self._asked = self._waited = 0.0
@@ -111,7 +112,7 @@ class Slurm:
         """Name the process group that is to be ended with the gate."""
         pipe = self._ender.stdin
         if pipe is not None:
-            lines = map(json.dumps, (self._queue, self._cancel, group))
+            lines = map(json.dumps, (self.queue, self.cancel, group))
             with contextlib.suppress(OSError):
                 pipe.write("\n".join(lines).encode())
                 pipe.flush()
@@ -131,7 +132,7 @@ class Slurm:
 
     def _ask(self) -> None:
         """Ask the queue, and tell the state of the job where it is new."""
-        argv, environment = self._queue
+        argv, environment = self.queue
         before = self._state
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
@@ -139,7 +140,7 @@ class Slurm:
             )
             self._state = done.stdout.decode("utf-8", "replace").strip()[:200]
         if self._state not in ("", before):
-            self._tell(f"Slurm's queue: {for_log(self._state)}")
+            self.tell(f"Slurm's queue: {for_log(self._state)}")
 
     def end(self, *, by_itself: bool) -> None:
         """End what is left of the jobs; `by_itself`: the command has ended. Raise Inconclusive

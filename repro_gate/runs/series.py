@@ -14,8 +14,8 @@ from pathlib import Path
 from repro_gate.compare.unrecorded import Left
 from repro_gate.data.declared import changed_data, read_data_state
 from repro_gate.errors import Inconclusive
-from repro_gate.files import closing, is_below, remove_tree
-from repro_gate.machine import other_gpu_processes
+from repro_gate.files import closing, is_below
+from repro_gate.machine import gpu_processes
 from repro_gate.runs import variation
 from repro_gate.runs.artifacts import collect
 from repro_gate.runs.changed_files import changed_files
@@ -154,8 +154,8 @@ def _watched(
     if request.auxiliary:
         return run(results.spec, results.folder, request)
     progress = Progress(
-        watch,
-        request.reference if request.arm.name == "deterministic" else (),
+        watch=watch,
+        first=request.reference if request.arm.name == "deterministic" else (),
         fail_fast=results.fail_fast and results.spec.determinism.tolerance is None,
         varied=bool(request.varied),
     )
@@ -173,9 +173,7 @@ def _collected(
     """Return the result with the declared artifacts, which are taken out of the workspace, and with
     the other files that the run wrote."""
     globs = spec.capture.artifacts
-    name = result.name
-    into = folder.path / "artifacts" / name
-    remove_tree(into)
+    into = folder.path / "artifacts" / result.name
     as_owner = partial(as_training_user, folder.sandbox)
     found, unmatched = (
         collect(workspace.cwd, globs, into, as_owner) if globs else ((), ())
@@ -223,7 +221,7 @@ def _look_for_others(results: Results) -> None:
     """Record processes that compute on a GPU between our runs, since these are not ours. Looking
     before the first run and after each one slows down none of them."""
     if results.spec.hardware.device != "cpu":
-        found = other_gpu_processes(())
+        found = gpu_processes()
         if found is not None:
             known = results.gpu_processes or ()
             results.gpu_processes = tuple(dict.fromkeys((*known, *found)))

@@ -63,8 +63,8 @@ class Watcher:
         self.followers: dict[str, TraceFollower] = {}
         seconds = min(timeout, fmt.MAX_OF_RUN[fmt.SECONDS])
         self.budget = Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: seconds})
-        self.suspects: Counter[tuple[int, float]] = Counter()
-        self.untraced: dict[int, Untraced] = {}
+        self.suspects: Counter[psutil.Process] = Counter()
+        self.untraced: Untraced | None = None  # the first that was found
         self.trace_problem: str | None = None
         self.ended_at: float | None = None
         # seconds between SIGTERM, where `tick` ends the run, and SIGKILL
@@ -78,10 +78,10 @@ class Watcher:
         not end after its last step."""
         try:
             for path in trace_files(self.folder):
-                if path.name not in self.followers:
-                    follower = TraceFollower(path, self.nonce, self.opener, self.budget)
-                    self.followers[path.name] = follower
-                follower = self.followers[path.name]
+                follower = self.followers.get(path.name) or TraceFollower(
+                    path, self.nonce, self.opener, self.budget
+                )
+                self.followers[path.name] = follower
                 if follower.trace.end is None:  # A complete trace is not opened again.
                     follower.poll()
         except TraceError as error:
@@ -90,9 +90,10 @@ class Watcher:
             return "trace"
         if failure_in(self.folder, self.sandbox):
             return "trace"
-        traced = {follower.trace.pid for follower in self.followers.values()}
-        for process in alive:
-            if process.pid in traced or process.pid in self.untraced:
+        traces = [follower.trace for follower in self.followers.values()]
+        traced = {trace.pid for trace in traces}
+        for process in () if self.untraced else alive:
+            if process.pid in traced:
                 continue
             # root without CAP_SYS_PTRACE sees less than the training's own user
             with (
@@ -101,7 +102,6 @@ class Watcher:
             ):
                 if _has_torch(process.pid):
                     self._suspect(process)
-        traces = [follower.trace for follower in self.followers.values()]
         stopped = {trace.stopped for trace in traces if trace.trained}
         if stopped == {True}:
             now = time.monotonic()
@@ -131,13 +131,12 @@ class Watcher:
         return reason if self.asked and late else None
 
     def _suspect(self, process: psutil.Process) -> None:
-        key = (process.pid, process.create_time())
-        self.suspects[key] += 1
+        self.suspects[process] += 1
         # Between fork and exec a child briefly has its parent's libraries.
-        if self.suspects[key] > 3:
+        if self.suspects[process] > 3:
             command = " ".join(process.cmdline())
             pids = process.pid, *(above.pid for above in process.parents())
-            self.untraced[process.pid] = Untraced(command[:500], pids)
+            self.untraced = self.untraced or Untraced(command[:500], pids)
 
 
 def _has_torch(pid: int) -> bool:

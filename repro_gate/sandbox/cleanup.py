@@ -40,20 +40,19 @@ _KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
 # the objects `shm:3` and the like by IPC_RMID (0).
 _FORGET = """
 import ctypes, os, sys
-uid, gid, keyctl = map(int, sys.argv[1:4])
+uid, keyctl = map(int, sys.argv[1:3])
 os.setgroups([])
-os.setresgid(gid, gid, gid)
+os.setresgid(uid, uid, uid)
 os.setresuid(uid, uid, uid)
 libc = ctypes.CDLL(None)
 libc.syscall.restype, libc.syscall.argtypes = ctypes.c_long, [ctypes.c_long] * 4
 for keyring in (-4, -5, libc.syscall(keyctl, 22, -1, -2)):
     if keyring != -1:
         libc.syscall(keyctl, 7, keyring, 0)
-for kind, number in (item.split(":") for item in sys.argv[4:]):
+for kind, number in (item.split(":") for item in sys.argv[3:]):
     libc[kind + "ctl"](int(number), 0, 0)
 """
 SLOTS = 32
-_SAME_USER = Sandbox()
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def sweep(sandbox: Sandbox, keep: Iterable[Path] = ()) -> Left:
     Where gate and training are one user nothing is done: what is whose cannot be told. Raises
     Inconclusive for what cannot be removed.
     """
-    if not sandbox.own_user or not sandbox.uid:
+    if not sandbox.own_user:
         return Left()
     objects = _forgotten(sandbox)
     declared = {os.path.realpath(path) for path in keep}
@@ -125,8 +124,7 @@ def _forgotten(sandbox: Sandbox) -> list[str]:
     has_keys = ctypes.CDLL(None).syscall(*map(ctypes.c_long, numbers)) != -1
     objects = _objects(sandbox)
     if has_keys or objects:
-        given = sandbox.uid, sandbox.gid, numbers[0], *objects
-        run_program(_FORGET, *given, seconds=_SECONDS)
+        run_program(_FORGET, sandbox.uid, numbers[0], *objects, seconds=_SECONDS)
     if objects and (left := _objects(sandbox)):
         raise Inconclusive(
             f"what a run left behind cannot be removed: {', '.join(left[:5])}",
@@ -151,9 +149,7 @@ def _objects(sandbox: Sandbox) -> list[str]:
 
 
 @contextlib.contextmanager
-def fixed_folder(
-    sandbox: Sandbox = _SAME_USER, parent: Path | None = None
-) -> Iterator[Path]:
+def fixed_folder(sandbox: Sandbox, parent: Path | None) -> Iterator[Path]:
     """Make a folder of mode 0700 that nobody else uses, in `parent` or the temporary folder;
     removed at the end whatever happens. Raise OSError where none can be made.
 

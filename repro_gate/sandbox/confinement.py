@@ -205,12 +205,9 @@ def unreadable(
     user still has processes.
 
     `keep_open` stays reachable where it lies inside a root, and is itself left as it is, but for
-    `.git` folders in it. Where gate and training are one user nothing is done. Signals wait inside.
-    Raise Inconclusive naming what cannot be restricted, and at the end what cannot be restored.
+    `.git` folders in it. Signals wait inside. Raise Inconclusive naming what cannot be restricted,
+    and at the end what cannot be restored.
     """
-    if not sandbox.own_user:
-        yield
-        return
     real = {Path(os.path.realpath(root)) for root in roots}
     keep = [Path(os.path.realpath(path)) for path in keep_open]
     entries = (
@@ -241,7 +238,7 @@ def unreadable(
             yield
         finally:
             # whatever could not be ended would read what is opened here
-            if processes_of(sandbox.uid or 0):
+            if processes_of(sandbox.uid):
                 restored.pop_all()
 
 

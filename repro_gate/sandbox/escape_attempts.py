@@ -75,7 +75,7 @@ def _identity(question: dict[str, Any]) -> Iterator[str]:
     fields = _status(os.getpid())
     for name in ("uid", "gid"):
         ids = fields[name.title()]
-        if ids != [str(question[name])] * 4:
+        if ids != [str(question["uid"])] * 4:
             yield f"be {name} {', '.join(ids)}"
     if fields["Groups"]:
         yield f"be in the groups {' '.join(fields['Groups'])}"

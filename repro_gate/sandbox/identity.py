@@ -30,25 +30,28 @@ from repro_gate.files import NotRegular, closing, open_regular, remove_tree, wal
 _NOBODY = ctypes.c_uint(0xFFFFFFFF)
 SAME_USER = "same-user"
 OWN_USER = "own-user"
-# in the range that systemd leaves for users without a name (61184 … 65519), below what a remapped
-# Docker maps
-UID = GID = 64180
+# A user and a group, in the range that systemd leaves for those without a name (61184 … 65519),
+# below what a remapped Docker maps.
+UID = 64180
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Who the training runs as. `level` stands in the report; `notes` say what is weaker than it
-    could be, one sentence each."""
+    """Who the training runs as: the user `uid` and the group of the same number; 0: as the gate.
+    `notes` say what is weaker than it could be, one sentence each."""
 
-    level: str = SAME_USER
-    uid: int | None = None
-    gid: int | None = None
+    uid: int = 0
     notes: tuple[str, ...] = ()
 
     @property
     def own_user(self) -> bool:
         """Return whether training is another user than the gate."""
-        return self.level == OWN_USER
+        return self.uid != 0
+
+    @property
+    def level(self) -> str:
+        """Return what stands in the report."""
+        return OWN_USER if self.own_user else SAME_USER
 
 
 _ENTER = 0o710
@@ -64,35 +67,35 @@ def chown_to_training(sandbox: Sandbox, *trees: Path) -> None:
     for tree in trees:
         is_folder = stat.S_ISDIR(os.lstat(tree).st_mode)
         for name in ("", *(walk(tree) if is_folder else ())):
-            os.lchown(tree / name, sandbox.uid or -1, sandbox.gid or -1)
+            os.lchown(tree / name, sandbox.uid, sandbox.uid)
 
 
 def let_group_pass(sandbox: Sandbox, folder: Path) -> None:
     """Let the training's group pass through a folder of the gate's, without seeing what is in it;
     nobody else."""
     if sandbox.own_user:
-        os.chown(folder, 0, sandbox.gid or -1)
+        os.chown(folder, 0, sandbox.uid)
         os.chmod(folder, _ENTER)
 
 
-def seal(sandbox: Sandbox, folder: Path, for_later: str | tuple[str, ...]) -> None:
+def seal(sandbox: Sandbox, folder: Path, for_later: str) -> None:
     """Take back what a run wrote into `folder`: root's from now on, so that no later run rewrites
     it, or learns from it what to write.
 
-    A later run may still read files whose names end in one of `for_later`. What is no plain file of
+    A later run may still read files whose names end in `for_later`. What is no plain file of
     the training's under one name (a link, a folder, a hard link to somebody's file) is removed.
     """
     if not sandbox.own_user:
         return
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with closing(os.open(folder, flags)) as handle:
-        os.fchown(handle, 0, sandbox.gid or -1)
+        os.fchown(handle, 0, sandbox.uid)
         os.fchmod(handle, _ENTER)
         for name in os.listdir(handle):
             mode = _READ_LATER if name.endswith(for_later) else _READ_NEVER
             try:
                 with closing(open_written(folder / name, sandbox)) as file:
-                    os.fchown(file, 0, sandbox.gid or -1)
+                    os.fchown(file, 0, sandbox.uid)
                     os.fchmod(file, mode)
             except OSError:
                 remove_tree(folder / name)
@@ -113,7 +116,7 @@ def as_training_user(sandbox: Sandbox) -> Iterator[None]:
     before_gid = libc.setfsgid(_NOBODY)
     with held():
         try:
-            _set(libc.setfsgid, sandbox.gid)
+            _set(libc.setfsgid, sandbox.uid)
             _set(libc.setfsuid, sandbox.uid)
             yield
         finally:
@@ -138,9 +141,9 @@ def open_written(path: Path, sandbox: Sandbox) -> int:
     raise NotRegular(problem)
 
 
-def _set(change: ctypes._NamedFuncPointer, number: int | None) -> None:
+def _set(change: ctypes._NamedFuncPointer, number: int) -> None:
     """Set one id and look whether it holds: these calls report no error."""
-    change(ctypes.c_uint(number if number is not None else 0xFFFFFFFF))
+    change(ctypes.c_uint(number))
     if change(_NOBODY) != number:
         raise Inconclusive(
             f"the gate cannot look at files as user {number}: setfsuid was not granted",

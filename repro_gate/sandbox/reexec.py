@@ -8,7 +8,6 @@ unnamed file that no other process has, and is read and closed at once. The proc
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -92,8 +91,7 @@ def hide_memory() -> None:
     """Make this process not dumpable (Linux): /proc/PID/environ and /proc/PID/mem of the gate,
     tokens in them, become root's. Root itself is not kept out."""
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _unnamed(content: bytes) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import listed
-from repro_gate.sandbox.identity import GID, OWN_USER, SAME_USER, UID, Sandbox
+from repro_gate.sandbox.identity import OWN_USER, SAME_USER, UID, Sandbox
 from repro_gate.sandbox.reexec import TAKEN_OUT
 from repro_gate.sandbox.start import command, status_of
 
@@ -34,16 +34,16 @@ _NEEDED = {
     "SETUID": 7,
     "SETPCAP": 8,
 }
-_OWN_USER = Sandbox(OWN_USER, UID, GID)
+_OWN_USER = Sandbox(UID)
 
 
-def choose(environment: Mapping[str, str], want: str = "") -> Sandbox:
-    """Return `want`, else what `REPRO_GATE_SANDBOX` says, else `same-user`.
+def choose(environment: Mapping[str, str]) -> Sandbox:
+    """Return what `REPRO_GATE_SANDBOX` says, else `same-user`.
 
     Raise UsageError for a word that is neither, Inconclusive where a user of its own was asked for
     and cannot be had.
     """
-    level = want or environment.get(VARIABLE, "") or SAME_USER
+    level = environment.get(VARIABLE, "") or SAME_USER
     if level not in (SAME_USER, OWN_USER):
         raise UsageError(
             f"{VARIABLE}={level[:100]!r} is no sandbox level",

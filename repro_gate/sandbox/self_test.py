@@ -45,14 +45,11 @@ class Exposure:
 def prove(
     sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], cwd: Path
 ) -> None:
-    """Try everything, in the environment and folder of a run. Nothing is done where gate and
-    training are one user.
+    """Try everything, in the environment and folder of a run.
 
     Raise Inconclusive naming each attempt that succeeded, each thing that is out of reach, or why
     nothing could be tried.
     """
-    if not sandbox.own_user:
-        return
     try:
         succeeded, missing = _answer(sandbox, exposure, environment, cwd)
     finally:
@@ -103,7 +100,7 @@ def _answer(
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return what succeeded, and what is missing and why. Each interpreter is tried until one can
     be started by that user."""
-    ids = {"uid": sandbox.uid, "gid": sandbox.gid, "gate": os.getpid()}
+    ids = {"uid": sandbox.uid, "gate": os.getpid()}
     question = json.dumps({**ids, **vars(exposure)}, default=os.fspath)
     why = "there is none"
     for python in filter(os.path.exists, _INTERPRETERS):

@@ -33,9 +33,9 @@ _AT_ONCE_WITHIN = 3.0  # seconds
 # anything.
 _KILL = """
 import os, sys
-uid, gid, nobody = map(int, sys.argv[1:])
+uid, nobody = map(int, sys.argv[1:])
 os.setgroups([])
-os.setresgid(gid, gid, gid)
+os.setresgid(uid, uid, uid)
 os.setresuid(nobody, uid, nobody)
 try:
     os.kill(-1, 9)
@@ -56,11 +56,10 @@ def command(
     """
     if not sandbox.own_user:
         return list(argv), dict(environment)
-    uid, gid = _ids(sandbox)
     entered = [
         _tool("setpriv"),
-        f"--reuid={uid}",
-        f"--regid={gid}",
+        f"--reuid={sandbox.uid}",
+        f"--regid={sandbox.uid}",
         "--clear-groups",
         "--no-new-privs",
         "--bounding-set=-all",
@@ -99,12 +98,12 @@ def end_all(sandbox: Sandbox) -> None:
     """
     if not sandbox.own_user:
         return
-    uid, gid = _ids(sandbox)
+    uid = sandbox.uid
     deadline = time.monotonic() + _END_WITHIN
     while True:
         # all in one call of the kernel's, so that none is forked meanwhile; this does nothing where
         # the training has used up all processes
-        run_program(_KILL, uid, gid, uid + 1, seconds=_AT_ONCE_WITHIN)
+        run_program(_KILL, uid, uid + 1, seconds=_AT_ONCE_WITHIN)
         left = processes_of(uid, reap=True)
         if not left:
             return
@@ -174,11 +173,3 @@ def status_of(pid: int) -> dict[str, list[str]]:
         key: value.split()
         for key, _, value in (line.partition(":") for line in text.splitlines())
     }
-
-
-def _ids(sandbox: Sandbox) -> tuple[int, int]:
-    uid = sandbox.uid
-    gid = sandbox.gid
-    if not uid or not gid:  # neither missing nor root: both would be no sandbox at all
-        raise ValueError(f"{sandbox} names no user of its own")
-    return uid, gid

@@ -63,10 +63,10 @@ def test_an_export_is_the_tree_of_the_commit(checkout: Path, tmp_path: Path) -> 
     write(checkout, run_dot_sh="#!/bin/sh")
     (checkout / "run.sh").chmod(0o755)
     (checkout / "current").symlink_to("pkg")
-    third = commit(checkout, data__big_dot_bin="x" * 100)
+    third = commit(checkout)
     write(checkout, train_dot_py="print('edited since')", untracked_dot_py="")
     before = git(checkout, "status", "--porcelain")
-    out = export(checkout, third, tmp_path / "out", [checkout / "data"])
+    out = export(checkout, third, tmp_path / "out")
     names = sorted(str(path.relative_to(out.root)) for path in out.root.rglob("*"))
     assert names == [".gitignore", "current", "pkg", "pkg/model.py", "run.sh", "train.py"]
     assert (out.root / "train.py").read_text() == "print(2)"
@@ -265,8 +265,6 @@ def test_attributes_of_submodules_and_worktrees_hold(checkout: Path, tmp_path: P
     again = export(tmp_path / "tree", whole, tmp_path / "again")
     assert (again.root / "train.py").read_text() == "print(2)"
     assert "submodule vendor" in again.notes[0]
-    without = export(checkout, whole, tmp_path / "without", [checkout / "vendor"])
-    assert not (without.root / "vendor").exists() and without.notes == ()
 
 
 def test_a_submodule_is_not_looked_for_through_a_link(checkout: Path, tmp_path: Path) -> None:

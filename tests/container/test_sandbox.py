@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.sandbox.identity import GID, UID
+from repro_gate.sandbox.identity import UID
 from tests.container.attacks import NOTHING_THERE, TOKEN, attempts
 from tests.container.engine import Engine
 from tests.container.image import Image
@@ -139,7 +139,7 @@ def _letter_box(root: Path) -> Path:
     would remove before the next run."""
     box = root / "results"
     box.mkdir(mode=0o700)
-    os.chown(box, UID, GID)
+    os.chown(box, UID, UID)
     return box
 
 

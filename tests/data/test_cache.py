@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from repro_gate.data import cache, hashing
-from repro_gate.data.cache import RACY_NS, DataCache, default_cache_path
+from repro_gate.data.cache import RACY_NS, DataCache
 from repro_gate.data.declared import verify_data
+from repro_gate.files import cache_folder
 from repro_gate.spec.model import DataItem
 
 LARGE = b"x" * (1 << 21)
@@ -149,5 +150,5 @@ def test_entries_used_longest_ago_go_first(place: Path, monkeypatch: pytest.Monk
 
 def test_the_cache_lies_where_caches_lie() -> None:
     expected = Path("/c/repro-gate/data.json")
-    assert default_cache_path({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == expected
-    assert default_cache_path({}) is None
+    assert cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "data.json") == expected
+    assert cache_folder({}, "data.json") is None

@@ -33,9 +33,9 @@ def many_files(folder: Path, large: int = 0) -> Listing:
     return list_files(folder)
 
 
-def digests(listing: Listing, kind: str) -> list[bytes]:
+def digests(root: Path, listing: Listing, kind: str) -> list[bytes]:
     return [
-        hashlib.new(kind, (listing.root / os.fsdecode(name)).read_bytes()).digest()
+        hashlib.new(kind, (root / os.fsdecode(name)).read_bytes()).digest()
         for name, _ in listing.files
     ]
 
@@ -56,8 +56,8 @@ def test_threads_digest_and_tell_failures(tmp_path: Path, monkeypatch: pytest.Mo
     bad, good = read_digests(asked, lambda *done: told.append(done)).values()
     assert (bad.failed, bad.problem, bad.digests) == ("3/10", "does not exist", {})
     assert good.digests == {
-        "sha256": tree_sha256(sound, digests(sound, "sha256")),
-        "md5": dvc_md5(sound, digests(sound, "md5")),
+        "sha256": tree_sha256(sound, digests(tmp_path / "sound", sound, "sha256")),
+        "md5": dvc_md5(sound, digests(tmp_path / "sound", sound, "md5")),
     }
     read_digests([(tmp_path / "sound", KINDS)], lambda *done: told.append(done))
     assert told[-1] == (good.size, good.size)

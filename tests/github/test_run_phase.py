@@ -11,8 +11,9 @@ from typing import NoReturn
 import msgspec
 import pytest
 
-from repro_gate.data.cache import DataCache, default_cache_path
+from repro_gate.data.cache import DataCache
 from repro_gate.errors import GateError, UsageError
+from repro_gate.files import cache_folder
 from repro_gate.gate.options import Options
 from repro_gate.github import run_phase
 from repro_gate.github.activity import Decision
@@ -80,7 +81,7 @@ def test_a_link_in_the_cache_folder_leads_no_file_out(
     notes = []
 
     def gated(_spec: object, options: Options, _watch: object) -> NoReturn:
-        path = default_cache_path(options.environment)
+        path = cache_folder(options.environment, "data.json")
         assert path is not None and path.is_relative_to(job.workspace / "cache")
         cache = DataCache(path)
         cache.keep("key", {"sha256": "digest"}, newest=0, read_at=10**18)

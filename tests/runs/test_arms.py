@@ -18,7 +18,8 @@ def test_a_flag_is_effective_as_set_or_by_what_does_the_same() -> None:
         was = EFFECTIVE[name]
         others.append((name, not was if isinstance(was, bool) else "something else"))
     for name, other in others:
-        assert arms.not_effective({**EFFECTIVE, name: other}, ON) == {name: other}
+        wrong = arms.not_effective({**EFFECTIVE, name: other}, ON)
+        assert wrong == {name: (other, EFFECTIVE[name])}
     for name, values in flags.ALSO_EFFECTIVE.items():
         assert arms.not_effective({**EFFECTIVE, name: values[0]}, ON) == {}
     for name in flags.FLAGS:  # which this torch does not have

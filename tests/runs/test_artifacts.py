@@ -20,7 +20,7 @@ from repro_gate.compare.model import Value
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip
 from repro_gate.files import remove_tree
-from repro_gate.runs import artifacts, reading
+from repro_gate.runs import artifacts, interpreter, reading
 from repro_gate.runs.artifacts import Collected, collect
 from tests.support.artifacts import differences, read_files
 
@@ -344,7 +344,8 @@ def test_an_answer_is_taken_and_a_link_in_its_place_is_not(tmp_path: Path) -> No
 
 
 def test_more_than_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_ANSWER", 1_000)
+    for module in (reading, interpreter):
+        monkeypatch.setattr(module, "MAX_ANSWER", 1_000)
     (tmp_path / "large.json").write_text(json.dumps([*range(100)]))
     assert "more than can be told" in read_files(tmp_path / "large.json")[0].note
     leaves = [leaf(name=f"w{n}") for n in range(100)]

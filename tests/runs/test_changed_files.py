@@ -15,7 +15,7 @@ from repro_gate.runs import changed_files as module
 from repro_gate.runs.changed_files import changed_files
 from repro_gate.runs.process import TAIL_BYTES, TAIL_LINES
 from repro_gate.runs.reading import MAX_SECONDS
-from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox
+from repro_gate.sandbox.identity import UID, Sandbox
 
 SAME = Sandbox()
 
@@ -71,12 +71,12 @@ def test_where_training_is_another_user_only_its_own_files_are_read(snapshot: Pa
             folder.chmod(folder.stat().st_mode | 0o755)
     for name in ("own.bin", "roots.bin", "secret.bin", "named.bin"):
         (root / name).write_bytes(b"x")
-        os.chown(root / name, UID, GID) if name != "roots.bin" else None
+        os.chown(root / name, UID, UID) if name != "roots.bin" else None
     os.chown(root / "secret.bin", 0, 0)
     (root / "secret.bin").chmod(0o600)
     os.link(root / "named.bin", snapshot.parent / "other-name")
     (root / "shadow").symlink_to("/etc/shadow")
-    found, cut = changed_files(root, snapshot, Sandbox(OWN_USER, UID, GID), ())
+    found, cut = changed_files(root, snapshot, Sandbox(UID), ())
     assert list(found) == ["own.bin"] and not cut
 
 

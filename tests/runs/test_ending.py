@@ -110,7 +110,7 @@ def test_a_rank_of_slurms_that_left_no_trace_is_missed(
     keys: tuple[str, ...], variables: Mapping[str, str], lost: str
 ) -> None:
     traces = [replace(training(key=key), variables=dict(variables)) for key in keys]
-    watcher: Any = SimpleNamespace(asked="", untraced={})
+    watcher: Any = SimpleNamespace(asked="", untraced=None)
     ending = ending_of(spec(), traces, None, Ended(exit_code=0), watcher)
     assert ending.reason_id == ("run/scratch-not-shared" if lost else "")
     assert not lost or f"of rank {lost} there is no trace" in ending.problem

@@ -13,6 +13,7 @@ import pytest
 from repro_gate.errors import Inconclusive
 from repro_gate.runs import interpreter
 from repro_gate.runs.interpreter import interpreter_facts
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.spec.loader import load_spec
 
 ANSWER = (
@@ -45,7 +46,7 @@ class Machine:
         spec.write_text(f"version: 1\ntrain:\n  run: {json.dumps(run)}\n")
         outer = {"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "GITHUB_TOKEN": "t"}
         outer |= {"OMP_NUM_THREADS": "3", "LANG": "C.UTF-8", **more}
-        return dict(interpreter_facts(load_spec(spec, overrides), outer))
+        return dict(interpreter_facts(load_spec(spec, overrides), outer, Sandbox()))
 
     def environment(self, *arguments: str) -> dict[str, str]:
         """That of the interpreter that was asked."""

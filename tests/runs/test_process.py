@@ -18,6 +18,7 @@ import pytest
 
 from repro_gate.runs import process
 from repro_gate.runs.process import Ended, supervise
+from repro_gate.sandbox.identity import Sandbox
 
 Tick = Callable[[list[psutil.Process]], str | None]
 Run = Callable[..., Ended]
@@ -51,7 +52,9 @@ def run(tmp_path: Path, mark: str) -> Run:
 
     def run(source: str, timeout: float = 60.0, tick: Tick = lambda alive: None) -> Ended:
         script.write_text(head + textwrap.dedent(source))
-        return supervise(command, cwd=tmp_path, env=env, timeout=timeout, tick=tick)
+        return supervise(
+            command, cwd=tmp_path, env=env, timeout=timeout, tick=tick, sandbox=Sandbox()
+        )
 
     return run
 
@@ -66,7 +69,7 @@ def test_an_exit_code_is_given_on_and_there_is_no_input(run: Run, status: int) -
 def test_a_signal_is_known_through_a_shell(run: Run, tmp_path: Path, mark: str) -> None:
     assert run("os.kill(os.getpid(), 11)").signal == 11
     command = ["/bin/sh", "-c", f"{sys.executable} -IS {tmp_path / mark}.py; exit $?"]
-    ended = supervise(command, cwd=tmp_path, env={}, timeout=60)
+    ended = supervise(command, cwd=tmp_path, env={}, timeout=60, sandbox=Sandbox())
     assert (ended.signal, ended.exit_code) == (11, 128 + 11)
 
 
@@ -220,6 +223,6 @@ def test_a_machine_that_hides_processes_leaves_none_of_ours_running(
     monkeypatch.setattr(psutil.Process, "children", refused)
     starts = "import subprocess as s; print(s.Popen(['sleep', '60'], start_new_session=True).pid)"
     command = [sys.executable, "-c", starts]
-    ended = supervise(command, cwd=tmp_path, env=dict(os.environ), timeout=30)
+    ended = supervise(command, cwd=tmp_path, env=dict(os.environ), timeout=30, sandbox=Sandbox())
     assert ended.exit_code == 0 and ended.left_running == 1
     assert not psutil.pid_exists(int(ended.tail[0]))

@@ -41,7 +41,7 @@ def told(
 ) -> tuple[list[object], str]:
     """What a watch is told of a run that is looked at after each step, and why it was ended."""
     watch, ended = Told(), None
-    progress = Progress(watch, (FIRST,), fail_fast=fail_fast, varied=varied)
+    progress = Progress(watch=watch, first=(FIRST,), fail_fast=fail_fast, varied=varied)
     for steps in range(1, len(second.steps) + 1):
         ended = ended or progress.tick([grown(second, steps)])
     return watch.said, ended or ""
@@ -67,12 +67,12 @@ def test_the_state_in_which_a_run_ends_early_is_of_no_step() -> None:
     ]
     short = replace(training(3), blocks=[*training(3).blocks, block(3, "batch"), *final])
     watch = Told()
-    live = Progress(watch, (FIRST,), fail_fast=True)
+    live = Progress(watch=watch, first=(FIRST,), fail_fast=True, varied=False)
     assert live.tick([grown(short, 2)]) is None and live.tick([short]) is None
-    assert live.found is None and "same" in watch.said
+    assert live.divergence is None and "same" in watch.said
     longer = replace(short, steps=training(4).steps)  # that step was closed after all
-    assert live.tick([longer]) is not None and live.found is not None
-    assert (live.found.step, live.found.kind) == (3, "parameter")
+    assert live.tick([longer]) is not None and live.divergence is not None
+    assert (live.divergence.step, live.divergence.kind) == (3, "parameter")
 
 
 def test_where_nothing_can_be_compared_nothing_is_called_identical() -> None:

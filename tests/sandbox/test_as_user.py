@@ -12,7 +12,6 @@ import pytest
 from repro_gate.files import NotRegular, copy_file
 from repro_gate.runs.artifacts import collect
 from repro_gate.sandbox.identity import (
-    GID,
     UID,
     as_training_user,
     chown_to_training,
@@ -180,8 +179,8 @@ def test_of_what_is_sealed_a_later_run_reads_kept_tensors_alone(written: Path) -
     ):
         assert attempt(OWN, f"import os, sys; {act}", kept).startswith("PermissionError")
     assert [owner_and_mode(path) for path in (written / "trace", kept)] == [
-        (0, GID, 0o400),
-        (0, GID, 0o440),
+        (0, UID, 0o400),
+        (0, UID, 0o440),
     ]
 
 

@@ -85,7 +85,7 @@ def test_what_is_others_or_declared_stays(tmp_path: Path) -> None:
     # declared data stays, whosever it is
     for kept in ("set", "other"):
         (tmp_path / kept / "deep").mkdir(parents=True)
-        os.chown(tmp_path / kept, OWN.uid or -1, OWN.gid or -1)
+        os.chown(tmp_path / kept, OWN.uid, OWN.uid)
     assert sweep(OWN, [tmp_path / "set" / "deep"]).removed == (str(tmp_path / "other"),)
     assert (tmp_path / "set" / "deep").is_dir()
 

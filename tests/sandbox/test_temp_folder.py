@@ -6,14 +6,23 @@ import fcntl
 import os
 import sys
 import tempfile
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from repro_gate.files import own_lock
-from repro_gate.sandbox.cleanup import fixed_folder
+from repro_gate.sandbox import cleanup
 from tests.support.gates import ROOT
-from tests.support.starting import needs_own_user, ran
+from tests.support.starting import SAME, needs_own_user, ran
+
+OPEN = """
+import sys, tempfile
+from repro_gate.sandbox.cleanup import fixed_folder
+from repro_gate.sandbox.identity import Sandbox
+tempfile.tempdir = sys.argv[1]
+place = fixed_folder(Sandbox(), None)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +30,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Temporary folders of this test lie in a place of their own."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
+
+
+def fixed_folder() -> AbstractContextManager[Path]:
+    return cleanup.fixed_folder(SAME, None)
 
 
 def test_the_path_is_the_same_each_time_and_two_at_once_do_not_share(folder: Path) -> None:
@@ -42,8 +55,7 @@ def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
     """It said that there is no torch: the `python` that brings the probe could not be started, and
     another one was found."""
     (folder / "mount/below").mkdir(parents=True)
-    program = "import tempfile, sys\nfrom repro_gate.sandbox.cleanup import fixed_folder\n"
-    program += "tempfile.tempdir = sys.argv[1]\nwith fixed_folder(): print('made')"
+    program = OPEN + "with place: print('made')"
     mounted = 'mount -t tmpfs -o "$1" none "$2" && mkdir "$2/below" && exec "$3" -c "$4" "$2/below"'
 
     def told(options: str) -> str:
@@ -58,11 +70,9 @@ def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
 
 
 def test_the_place_of_a_gate_that_was_killed_is_taken_over(folder: Path) -> None:
-    program = """
-import os, signal, sys, tempfile
-tempfile.tempdir = sys.argv[1]
-from repro_gate.sandbox.cleanup import fixed_folder
-with fixed_folder() as place:
+    program = f"""{OPEN}
+import os, signal
+with place as place:
     (place / "left").mkdir()
     print(place, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -18,13 +18,13 @@ import pytest
 from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
 from repro_gate.sandbox import selection
-from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox
+from repro_gate.sandbox.identity import OWN_USER, UID, Sandbox
 from repro_gate.sandbox.start import command
 
-OWN = Sandbox(OWN_USER, UID, GID)
+OWN = Sandbox(UID)
 # A user for this process alone: whoever else tests with the usual one meanwhile would end what runs
 # here, or take it for what a training left.
-OTHER = Sandbox(OWN_USER, 64400 + os.getpid() % 1000, 64400 + os.getpid() % 1000)
+OTHER = Sandbox(64400 + os.getpid() % 1000)
 SAME = Sandbox()
 SYSTEM = "/usr/bin:/bin"
 
@@ -45,7 +45,7 @@ def _why_not() -> str:
     try:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(selection, "_OWN_USER", OTHER)
-            selection.choose({}, OWN_USER)
+            selection.choose({selection.VARIABLE: OWN_USER})
     except Inconclusive as error:
         return error.message
     return "" if python() else "there is no Python that every user of this machine may start"
