@@ -191,9 +191,7 @@ def pristine_workspace(evidence: Evidence) -> Finding:
             f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or "
             "create it in train.run",
         )
-    bad = [
-        f"{run.request.name}: {run.problem}" for run in evidence.runs if not run.good
-    ]
+    bad = [f"{run.name}: {run.problem}" for run in evidence.runs if not run.good]
     count = len(evidence.runs)
     if len(bad) == count:
         return skipped("no run ran to its end", bad[:3])

@@ -262,7 +262,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
     """Check the value at the start of CUDA: cuBLAS reads the variable once, so a later change has
     no effect."""
     started = {
-        f"{run.request.name}, process {trace.key}": trace.facts.get(_CUBLAS_FACT)
+        f"{run.name}, process {trace.key}": trace.facts.get(_CUBLAS_FACT)
         for run, trace in evidence.deterministic
         if trace.trained and (_CUBLAS_FACT in trace.facts or on_gpu(trace))
     }

@@ -77,7 +77,7 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
                 and is_inside(root / path, root)
                 and (root / path).is_file()
             ):
-                absent.setdefault(path, run.request.name)
+                absent.setdefault(path, run.name)
     return absent
 
 
@@ -115,7 +115,7 @@ def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
     root = evidence.root
     folder = evidence.working_directory
     command = evidence.spec.train.run or ""
-    log = f"the log of {crashed.request.name}"
+    log = f"the log of {crashed.name}"
     lines = [(line, folder, log) for line in crashed.ended.tail]
     lines.append((command, folder, "train.run"))
     words = [_from_root(word, folder, root) for _, word in _WORD.findall(command)]

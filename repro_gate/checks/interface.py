@@ -156,7 +156,7 @@ class Evidence:
             (run, trace)
             for run in self.runs
             for trace in run.traces
-            if run.request.arm.name == "deterministic"
+            if run.arm.name == "deterministic"
         )
 
     @property
@@ -172,9 +172,7 @@ class Evidence:
     @property
     def root(self) -> Path:
         """Return the checkout's root, or the spec's folder if the evidence has none."""
-        return (
-            Path(os.path.realpath(self.checkout.root)) if self.checkout else self.folder
-        )
+        return self.checkout.root if self.checkout else self.folder
 
 
 @dataclass(frozen=True)
@@ -252,15 +250,14 @@ def check(
 
 
 def by_process(
-    trained: Iterable[tuple[RunResult, Trace]], keys: Iterable[str]
+    trained: Sequence[tuple[RunResult, Trace]], keys: Iterable[str]
 ) -> list[tuple[str, dict[str, str]]]:
     """Return the name of each process, with its node where there are several, and the facts of
     `keys` that it recorded."""
-    trained = list(trained)
     several = len(hosts(trace for _, trace in trained)) > 1
     found = []
     for run, trace in trained:
-        name = f"{run.request.name}: {trace.key} ({trace.pid})"
+        name = f"{run.name}: {trace.key} ({trace.pid})"
         if several:
             name += f" on {trace.facts.get('host', 'an unknown node')}"
         facts = {key: trace.facts[key] for key in keys if key in trace.facts}

@@ -72,7 +72,7 @@ def left_over(runs: Sequence[RunResult]) -> dict[Opened, dict[str, None]]:
     for run in runs:
         for item in (item for trace in run.traces for item in trace.opened):
             if item.left:
-                readers[item][run.request.name] = None
+                readers[item][run.name] = None
     return readers
 
 

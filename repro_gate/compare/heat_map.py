@@ -156,14 +156,14 @@ def worst(cells: str) -> str:
 def deepest_fitting(
     modules: Collection[tuple[str, ...]],
     most: int,
-) -> int | None:
-    """Return to how many parts module paths are cut so that at most so many rows are left; None if
+) -> int:
+    """Return to how many parts module paths are cut so that at most so many rows are left; 0 if
     there are more rows even without module paths."""
     deepest = max(map(len, modules), default=2) - 2
     for parts in range(deepest, -1, -1):
         if len({module[: parts + 2] for module in modules}) <= most:
             return parts
-    return None
+    return 0
 
 
 def heat_map(marks: Marks) -> HeatMap:
@@ -173,7 +173,7 @@ def heat_map(marks: Marks) -> HeatMap:
     if marks.differing and not marks.by_step:
         recorded = {key: recorded[key] for key in recorded if key[1] != "rng"}
     modules = {(label, kind, *_module(kind, name)) for label, kind, name in recorded}
-    depth = deepest_fitting(modules, ROWS) or 0
+    depth = deepest_fitting(modules, ROWS)
     counts: Counter[Place] = Counter()
     any_recorded: Counter[Place] = Counter()  # columns in which one was recorded
     any_differs: Counter[Place] = Counter()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from repro_gate.compare.traces import processes
 from repro_gate.escape import listed
-from repro_gate.spec.errors import escaped, shortened
+from repro_gate.spec.errors import escaped, few, shortened
 from repro_gate.trace.model import Trace
 
 _PAIRS = 3  # printed numbers in a notice
@@ -72,8 +72,10 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     cut = a.cut or b.cut
     names = differing_files(a, b)
     if names:
-        few = listed([shortened(escaped(name)) for name in names], _FILES)
-        message = f"{len(names):,} undeclared files that the runs wrote differ: {few}"
+        message = (
+            f"{len(names):,} undeclared files that the runs wrote differ: "
+            f"{few(names, _FILES)}"
+        )
         message += f" (looked at: {cut})" if cut else ""
         remedy = "declare under capture.artifacts what has to repeat"
         notes["unrecorded/files"] = message, remedy

@@ -16,19 +16,17 @@ from repro_gate.compare.equivalence import (
 )
 from repro_gate.compare.heat_map import state_size
 from repro_gate.compare.model import Equivalence
-from repro_gate.compare.traces import alone, processes
-from repro_gate.errors import Inconclusive
+from repro_gate.compare.traces import processes
 from repro_gate.escape import listed
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of, roundings
 from repro_gate.runs.ending import last_exception
-from repro_gate.runs.launch import RunRequest, RunResult
+from repro_gate.runs.launch import RunRequest, RunResult, saved_tensors
 from repro_gate.runs.order import KEPT, MEASURED
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import Results
+from repro_gate.runs.results import EARLY_ENDS, Results
 from repro_gate.runs.series import run
 from repro_gate.spec.model import Equivalent
-from repro_gate.trace.format import SUFFIX
 from repro_gate.trace.model import Trace
 
 KEEPING = "rounding-1"  # the run that keeps the reference's tensors
@@ -59,7 +57,7 @@ def equivalences_of(results: Results, watch: Watch) -> Equivalences:
         while request := next_way(results, reference, done):
             watch.said(request.announcement)
             done[request.name] = run(results.spec, results.folder, request)
-    except (KeyboardInterrupt, Inconclusive, OSError) as error:
+    except EARLY_ENDS as error:
         if isinstance(error, KeyboardInterrupt):
             results.interrupt(error)
         problem = str(error) or "it was interrupted"
@@ -127,10 +125,7 @@ def _steps(results: Results, reference: RunResult) -> tuple[int, ...]:
 def _stems(traces: tuple[Trace, ...]) -> dict[str, str]:
     """Return the path of each process's tensors by its key. The empty key holds the first process's
     path, for processes without a counterpart."""
-    stems = {
-        key: str(trace.path).removesuffix(SUFFIX)
-        for key, trace in alone(traces).items()
-    }
+    stems = saved_tensors(traces)
     first = next(iter(processes(traces)), "")
     return {**stems, "": stems.get(first, "")}
 

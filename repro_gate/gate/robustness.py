@@ -21,7 +21,6 @@ from repro_gate.diagnosis.robustness import (
     differing,
 )
 from repro_gate.diagnosis.suspects import first_difference
-from repro_gate.errors import Inconclusive
 from repro_gate.gate.diagnose import LINES, OnPair, diagnosis_of, uses_of
 from repro_gate.gate.options import Options
 from repro_gate.gate.prepare import gate_folder, prepare
@@ -31,7 +30,7 @@ from repro_gate.runs.ending import last_exception
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import Results, Varied, compare_pair
+from repro_gate.runs.results import EARLY_ENDS, Results, Varied, compare_pair
 from repro_gate.runs.series import do_runs, run
 from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
@@ -153,7 +152,7 @@ class _Search:
                 with suppress(Exhausted):
                     line = self.line_of(diagnosis.factor)
                     diagnosis = at_line(diagnosis, diagnosis.factor, line)
-        except (KeyboardInterrupt, Inconclusive, OSError) as error:
+        except EARLY_ENDS as error:
             results.interrupt(error)
             return None, results
         plain = self.experiments[_NOTHING]

@@ -313,7 +313,9 @@ def _configure(
         "keep": {
             "final": request.keep_final,
             "steps": request.keep_steps,
-            "reference": _reference(request.reference) if keeps else None,
+            "reference": saved_tensors(request.reference)
+            if keeps and any(trace.trained for trace in request.reference)
+            else None,
         },
         **request.probe,
     }
@@ -329,10 +331,8 @@ def _configure(
     (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
 
 
-def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
+def saved_tensors(traces: Sequence[Trace]) -> dict[str, str]:
     """Return process key -> path stem of its saved tensors, for keys of exactly one process."""
-    if not any(trace.trained for trace in traces):
-        return None
     return {
         key: str(trace.path).removesuffix(fmt.SUFFIX)
         for key, trace in alone(traces).items()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro_gate.errors import UsageError
-from repro_gate.escape import and_more, for_terminal
+from repro_gate.escape import and_more, for_terminal, listed
 
 # a file with more mistakes than this is not a repro.yml; the rest is counted
 MAX_PRINTED = 50
@@ -75,6 +75,11 @@ def dotted(path: KeyPath) -> str:
 def shortened(text: str) -> str:
     """Return the text, cut to what fits into a message."""
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Return the first few of the training's names, escaped, and how many more there are."""
+    return listed([shortened(escaped(name)) for name in names], most)
 
 
 # Writes out every character that does not print (line breaks, escape codes, text-direction marks,
