@@ -118,8 +118,11 @@ def equivalence_of(
         differences = differences or list(_far(ours, theirs, rounding))
     elif not differences:
         differences = list(_unequal(ours, theirs))
-    first = next(filter(_is_beyond, differences), None)
-    if first is not None and _drifts(first):
+    far = (it for it in differences if it.roundings is None or it.roundings > ROUNDINGS)
+    first = next(far, None)
+    if first and first.roundings and first.step >= _EARLY and first.roundings < _JUMP:
+        # This may be chance: rounding may switch a ReLU on in only one run, and training then
+        # amplifies that.
         until = first.step
         differences = [item for item in differences if item.step < until]
         first = None
@@ -141,18 +144,6 @@ def equivalence_of(
         detail=detail,
         likely="" if equivalent else reason_of(ours, theirs, first),
     )
-
-
-def _is_beyond(item: Apart) -> bool:
-    return item.roundings is None or item.roundings > ROUNDINGS
-
-
-def _drifts(first: Apart) -> bool:
-    """Return whether the first excessive difference may be chance: it is late and begins small.
-    Rounding may switch a ReLU on in only one run, and training then amplifies that."""
-    if first.roundings is None or first.step < _EARLY:
-        return False
-    return first.roundings < _JUMP
 
 
 def _unequal(

@@ -28,13 +28,7 @@ _TABLES = {
     ".tsv": "\t",
 }
 TEXTS = {*_TABLES, ".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml"}
-TEXTS |= {
-    ".ini",
-    ".md",
-    ".html",
-    ".xml",
-    ".svg",
-}
+TEXTS |= {".ini", ".md", ".html", ".xml", ".svg"}
 _IGNORED = re.compile(
     r"""(?:^|/)(?:
     (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
