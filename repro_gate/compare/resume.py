@@ -187,14 +187,13 @@ def missing_at(
     found: dict[str, NotRestored] = {}
     for label in reference:
         if label in leg:
-            others = {name: item for name, item in reference.items() if name != label}
-            for item in _missing(reference[label], leg[label], begins, others):
+            for item in _missing(reference[label], leg[label], begins, reference):
                 found.setdefault(item.component, item)
     return list(found.values())
 
 
 def _missing(
-    reference: Trace, leg: Trace, begins: int, others: Mapping[str, Trace]
+    reference: Trace, leg: Trace, begins: int, ranks: Mapping[str, Trace]
 ) -> Iterator[NotRestored]:
     buffers = unequal(
         state_before(reference, begins, "buffer"), boundary(leg, "buffer")
@@ -209,7 +208,7 @@ def _missing(
             "the gradient scaler has another scale, or another count of good steps"
         )
         yield NotRestored("scaler", sentence)
-    yield from _generators(reference, leg, begins, others)
+    yield from _generators(reference, leg, begins, ranks)
     yield from _first_batch(reference, leg, begins)
 
 
@@ -256,7 +255,7 @@ def _hyperparameters(
 
 
 def _generators(
-    reference: Trace, leg: Trace, begins: int, others: Mapping[str, Trace]
+    reference: Trace, leg: Trace, begins: int, ranks: Mapping[str, Trace]
 ) -> Iterator[NotRestored]:
     """Yield the generators whose states differ when the first loss is computed."""
     ours = _generators_at_loss(reference, begins)
@@ -265,7 +264,7 @@ def _generators(
         owner = next(
             (
                 label
-                for label, other in others.items()
+                for label, other in ranks.items()
                 if _generators_at_loss(other, begins).get(name) == theirs[name]
             ),
             None,
