@@ -27,7 +27,7 @@ from repro_gate.checks.interface import (
     undeclared,
 )
 from repro_gate.compare.traces import processes
-from repro_gate.escape import clip
+from repro_gate.escape import for_terminal
 from repro_gate.install.lockfiles import (
     REMEDY,
     Lock,
@@ -39,7 +39,6 @@ from repro_gate.install.lockfiles import (
 )
 from repro_gate.runs.gate_folder import original_of
 from repro_gate.runs.variation import as_first
-from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import THREADS
 
 _ON_GPU = ("python", "torch", "cuda", "cudnn", "nccl", "driver")
@@ -320,9 +319,9 @@ def variables(evidence: Evidence) -> Finding:
                 or _VARIED.get(name) in varied
                 or (varied and as_first(one) == as_first(other))
             ):
-                same.add(f"{name}={clip(escaped(one), _SHOWN)}")
+                same.add(f"{name}={for_terminal(one, _SHOWN)}")
             else:
-                one, other = (clip(escaped(value), _SHOWN) for value in (one, other))
+                one, other = (for_terminal(value, _SHOWN) for value in (one, other))
                 lines.append(f"{label}: {name} {one} and {other}")
     if lines:
         return failed(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from repro_gate.checkout.inspection import ignored_files
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import declared_paths, is_source, opened
+from repro_gate.checks.opened import SOURCE, declared_paths, is_source, opened
 from repro_gate.files import Unreadable, is_below, is_inside, read_text
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import FIRST, SECOND
@@ -27,16 +27,7 @@ _MOST = 3  # paths that are named
 _FILES = 50
 _BYTES = 256 * 1024  # of each
 _WORDS = 20_000  # of the log, the command and these files together
-_READ = (
-    ".py",
-    ".sh",
-    ".yaml",
-    ".yml",
-    ".toml",
-    ".json",
-    ".cfg",
-    ".ini",
-)
+_READ = (*SOURCE, ".json")
 _WORD = re.compile(r"[\"']([^\"'\n]{1,300})[\"']|([^\s\"'`()\[\]{},:;=<>|]{1,300})")
 _NO_DATA = re.compile(
     r"(?:^|/)(?:\.[^/]*|__pycache__|node_modules|venv|[^/]*\.(?:pyc|egg-info|log))(?:/|$)"

@@ -18,7 +18,7 @@ from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
-from repro_gate.compare.distances import gap, measurements
+from repro_gate.compare.distances import MANTISSA, gap, measurements
 from repro_gate.compare.equivalence_reason import reason_of
 from repro_gate.compare.model import Apart, Equivalence
 from repro_gate.compare.resume import Digests, unequal
@@ -31,7 +31,6 @@ from repro_gate.trace.model import Trace
 ROUNDINGS = 30.0
 KINDS = ("gradient", "parameter")  # the kinds that the probe measures in another way
 _FIRST = (0, "gradient")  # its step and kind
-_MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # bits
 # The largest difference is left out for each so many elements of a parameter.
 _LEFT_OUT = 8
 _MOST = (
@@ -298,10 +297,10 @@ def _until(relative: Mapping[Moment, float]) -> float:
 def half_ulp(dtype: str, value: float | None) -> float:
     """Return half a unit in the last place of a number of a floating-point dtype; 0 for other
     dtypes."""
-    if dtype not in _MANTISSA or not value or not math.isfinite(value):
+    if dtype not in MANTISSA or not value or not math.isfinite(value):
         return 0.0
     exponent = math.frexp(value)[1]
-    return math.ldexp(1.0, exponent - 2 - _MANTISSA[dtype])
+    return math.ldexp(1.0, exponent - 2 - MANTISSA[dtype])
 
 
 def _limits_of_losses(reference: Losses, rounding: Rounding) -> dict[int, float]:

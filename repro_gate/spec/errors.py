@@ -77,9 +77,13 @@ def shortened(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
-def few(names: Sequence[str], most: int = 3) -> str:
+def few(
+    names: Sequence[str],
+    most: int = 3,
+) -> str:
     """Return the first few of the training's names, escaped, and how many more there are."""
-    return listed([shortened(escaped(name)) for name in names], most)
+    readable = [shortened(escaped(name)) for name in names]
+    return listed(readable, most)
 
 
 # Writes out every character that does not print (line breaks, escape codes, text-direction marks,
