@@ -88,8 +88,7 @@ def diagnosis_of(
     if first is None:
         diagnosis = diagnose_nan(experiments, _NAN_STEPS)
     else:
-        seconds = (run.ended.seconds for run in results.deterministic)
-        short = next(seconds, _SHORT) < _SHORT
+        short = results.deterministic[0].ended.seconds < _SHORT
         whole = short or first.kind == "artifact"
         steps = spec.train.steps if whole else max(first.step, 0) + 1
         undone = _undone(results.deterministic)
@@ -168,11 +167,10 @@ class _Pairs:
         second = replace(first, name=f"diagnosis-{self.done}b", second_of=first.name)
         series = do_runs(self.spec, self.folder, Watch(), (first, second))
         comparison = series.comparisons.get(self.seed)
-        runs = series.runs
-        if len(runs) < 2 or comparison is None:
-            problems = (run.problem for run in runs if run.problem)
+        if comparison is None:
+            problems = (run.problem for run in series.runs if run.problem)
             return Pair(failed=next(problems, "it could not be compared"))
-        a, b = runs
+        a, b = series.runs
         return Pair(
             first=comparison.first_divergence,
             steps=comparison.steps,

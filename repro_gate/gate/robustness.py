@@ -222,14 +222,15 @@ class _Search:
         first line whose values differ. Many lines read the clock only to log it, so for the clock
         it is the line that decides when it alone is varied."""
         alone = frozenset({name})
-        plain, varied = (self.experiments.get(item) for item in (_NOTHING, alone))
         if not called(name):
             # The cause is known, and without its line it helps nobody: ignore the time limit.
             probe = {"factors": {}, "lines": self.until}
             first, second = (self.run(item, probe, inf) for item in (_NOTHING, alone))
             return first_difference(uses_of(first, LINES), uses_of(second, LINES))
-        if name != "clock" or not plain or not varied:
+        varied = self.experiments.get(alone)
+        if name != "clock" or varied is None:
             return None
+        plain = self.experiments[_NOTHING]
         uses = differing(plain.uses, varied.uses, name, self.until)
         readers = [*{use.site: use for use in reversed(uses) if use.direct}.values()]
         for use in reversed(readers) if len(readers) > 1 else ():
