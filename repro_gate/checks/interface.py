@@ -115,6 +115,8 @@ class Evidence:
     control: RunResult | None = None
     comparison: Comparison | None = None
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
+    # those that differ though the plain runs agree; any other differs by chance
+    fragile: tuple[Varied, ...] = ()
     # the dependence because of which a varied run differs
     not_robust: Finding | None = None
     # line -> call that drew entropy, if a diagnosis names a cause

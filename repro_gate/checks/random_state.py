@@ -401,19 +401,18 @@ def robust(evidence: Evidence) -> Finding:
     if evidence.comparison is None or not evidence.varied:
         return skipped("no varied run could be compared")
     unvaried = [f"not varied: {text}" for text in left_alike(names)]
-    other = [item for item in evidence.varied.values() if not item.same]
-    if not other:
+    if all(item.same for item in evidence.varied.values()):
         return passed(
             f"the second run was the same although these differed: {', '.join(names)}",
             unvaried,
         )
-    if all(item.by_chance for item in other):
+    if not evidence.fragile:
         return skipped(
             "two runs differ, or one of them fails, even if nothing is varied: see the reasons"
         )
     return evidence.not_robust or missing(
         "repeatable, but not robust: a varied run differs",
-        [item.run.name for item in other],
+        [item.run.name for item in evidence.fragile],
         "let results depend only on the checkout and the spec; or take what may matter out of "
         "`robustness.vary`",
     )
