@@ -304,7 +304,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
 )
 def variables(evidence: Evidence) -> Finding:
     """Compare the variables, since the code does not show a difference between them."""
-    first, second = (processes(run.traces) for run in evidence.pair[:2])
+    first, second = (processes(run.traces) for run in evidence.pair)
     varied = evidence.pair[1].request.varied
     lines = list[str]()
     same = set[str]()

@@ -126,7 +126,7 @@ def generators_equal(evidence: Evidence) -> Finding:
             f"{tally.tensors} generators were in the same state in both runs, at every step"
         )
     remedy = "find what seeds, or draws a number of values, that depends on more than the seed"
-    states = reversed([*_generators(*evidence.pair[:2])])
+    states = reversed([*_generators(*evidence.pair)])
     first = {name: step for name, step, is_same in states if not is_same}
     return differ(comparison, "rng", "generator states", remedy) or noticed(
         "generators were in different states in the two runs, but no recorded number depends on it",
@@ -264,7 +264,7 @@ def _name(label: str, name: str) -> str:
 def workers_seeded(evidence: Evidence) -> Finding:
     """Compare the base seeds: torch seeds the generators of worker N (Python's, NumPy's and
     torch's) with base seed + N."""
-    loaders = [(run.name, _loaders(run)) for run in evidence.pair[:2]]
+    loaders = [(run.name, _loaders(run)) for run in evidence.pair]
     same = loaders[0][1]
     if not any(seeds for _, seeds in loaders):
         return skipped("no DataLoader drew in worker processes")
