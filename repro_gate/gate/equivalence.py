@@ -14,7 +14,6 @@ from repro_gate.compare.equivalence import (
     steps_to_keep,
     unmatched,
 )
-from repro_gate.compare.heat_map import state_size
 from repro_gate.compare.model import Equivalence
 from repro_gate.compare.traces import processes
 from repro_gate.escape import listed
@@ -22,7 +21,7 @@ from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of, roundings
 from repro_gate.runs.ending import last_exception
 from repro_gate.runs.launch import RunRequest, RunResult, saved_tensors
-from repro_gate.runs.order import KEPT, MEASURED
+from repro_gate.runs.order import room_for
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import EARLY_ENDS, Results
 from repro_gate.runs.series import run
@@ -83,7 +82,9 @@ def next_way(
         collect=False,
         auxiliary=True,
     )
-    keep = {"final": False, "steps": _steps(results, reference), "kinds": KINDS}
+    most = room_for(reference, KINDS)
+    steps = steps_to_keep(reference.steps, spec.capture.every, most)
+    keep = {"final": False, "steps": steps, "kinds": KINDS}
     keeping = done.get(KEEPING)
     measuring = {**keep, "reference": _stems(keeping.traces if keeping else ())}
     if any(way.compare == "rounding" for way in ways):
@@ -114,12 +115,6 @@ def next_way(
             announcement=f"equivalent: {way.name}",
         )
     return None
-
-
-def _steps(results: Results, reference: RunResult) -> tuple[int, ...]:
-    tensors, size = state_size(reference.traces, KINDS)
-    most = min(KEPT // max(size, 1), MEASURED // max(tensors, 1))
-    return steps_to_keep(reference.steps, results.spec.capture.every, most)
 
 
 def _stems(traces: tuple[Trace, ...]) -> dict[str, str]:

@@ -234,10 +234,7 @@ def to_measure(
     later = range(found.step + 1, comparison.steps)
     every = spec.capture.every
     recorded = [step for step in later if step % every == 0 or step == last]
-    tensors, size = state_size(first.traces, MEASURED_KINDS)
-    by_size = KEPT // max(size, 1)
-    by_number = MEASURED // max(tensors, 1)
-    room = min(by_size, by_number) - 1
+    room = room_for(first, MEASURED_KINDS) - 1
     if not whole or first.ended.seconds >= LONG:
         room = 0
     count = max(min(len(recorded), COLUMNS, room), 0)
@@ -245,6 +242,12 @@ def to_measure(
         return ()
     evenly = ((number + 1) * len(recorded) // count - 1 for number in range(count))
     return (found.step, *(recorded[at] for at in evenly))
+
+
+def room_for(run: RunResult, kinds: Sequence[str]) -> int:
+    """Return at how many steps of a run the tensors of these kinds may be saved and measured."""
+    tensors, size = state_size(run.traces, kinds)
+    return min(KEPT // max(size, 1), MEASURED // max(tensors, 1))
 
 
 def _default_pair(spec: Spec, label: str = "") -> tuple[RunRequest, ...]:
