@@ -8,7 +8,6 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks.interface import (
     CHECKOUT,
     PAIR,
@@ -140,8 +139,7 @@ def installed(evidence: Evidence) -> Finding:
         lock = _read(evidence, declared)
     except LockfileError as error:
         return skipped(f"the lockfile cannot be used: {error}")
-    checkout = evidence.checkout or Checkout(root=evidence.root)
-    excused = {*_TOOLS, *original_of(evidence.spec, checkout).projects}
+    excused = {*_TOOLS, *original_of(evidence.spec, evidence.checkout).projects}
     excused |= {pin.name for pin in lock.pins if pin.own}
     faults = []
     for name, version, python in sorted(imported):

@@ -55,7 +55,7 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
     loader count."""
     absent: dict[str, str] = {}
     root = evidence.root
-    copied = [*(evidence.tracked or ()), *evidence.uncommitted, ".git"]
+    copied = [*(evidence.tracked or ()), *evidence.checkout.uncommitted, ".git"]
     copied += declared_paths(evidence)
     for run in evidence.runs if evidence.tracked is not None else ():
         for line in run.ended.tail if run.outcome == "crashed" else ():
@@ -110,7 +110,7 @@ def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
     lines = [(line, folder, log) for line in crashed.ended.tail]
     lines.append((command, folder, "train.run"))
     words = [_from_root(word, folder, root) for _, word in _WORD.findall(command)]
-    ours = {*(evidence.tracked or ()), *evidence.uncommitted}
+    ours = {*(evidence.tracked or ()), *evidence.checkout.uncommitted}
     code = [name for name in dict.fromkeys((*words, *opened(evidence))) if name in ours]
     for name in [name for name in code if name.endswith(_READ)][:_FILES]:
         with contextlib.suppress(Unreadable):

@@ -108,8 +108,7 @@ class Evidence:
     """
 
     spec: Spec
-    commit: str | None
-    uncommitted: tuple[str, ...]  # paths relative to the checkout's root
+    checkout: Checkout
     runs: tuple[RunResult, ...] = ()
     pair: tuple[RunResult, ...] = ()
     control: RunResult | None = None
@@ -127,7 +126,6 @@ class Evidence:
     refused: tuple[Refused, ...] = ()
     data: tuple[DataFinding, ...] = ()
     changed_data: tuple[str, ...] = ()
-    checkout: Checkout | None = None  # None: the evidence is about runs alone
     # paths relative to the checkout's root that git tracks; None: no git
     tracked: frozenset[str] | None = None
     # facts that the gate itself read about this machine (`repro_gate.machine`)
@@ -173,8 +171,8 @@ class Evidence:
 
     @property
     def root(self) -> Path:
-        """Return the checkout's root, or the spec's folder if the evidence has none."""
-        return self.checkout.root if self.checkout else self.folder
+        """Return the checkout's root."""
+        return self.checkout.root
 
 
 @dataclass(frozen=True)

@@ -137,5 +137,7 @@ def misplaced(evidence: Evidence, path: str) -> str:
     tracked = evidence.tracked
     if inside.startswith(".."):
         return ""
-    is_known = tracked is None or inside in tracked or inside in evidence.uncommitted
+    is_known = (
+        tracked is None or inside in tracked or inside in evidence.checkout.uncommitted
+    )
     return ORIGINAL if is_known else IGNORED

@@ -101,8 +101,6 @@ def gather(
     data, notes = verified(resolved.spec, progress, environment, cached=cached)
     return Evidence(
         spec=resolved.spec,
-        commit=checkout.commit,
-        uncommitted=checkout.uncommitted,
         data=data,
         data_problems=resolved.problems,
         checkout=checkout,
