@@ -51,24 +51,25 @@ _OUTSIDE = "outside the checkout"
 @check("code/commit", "The checkout is at a commit.", CHECKOUT)
 def commit_known(evidence: Evidence) -> Finding:
     """Check that there is a commit: without one nobody can check out the code of a result."""
-    if evidence.commit is None:
+    commit = evidence.checkout.commit
+    if commit is None:
         return missing(
             "the code is in no git commit, so nobody can check out what ran",
             (str(evidence.root),),
             "run `git init && git add -A && git commit`",
         )
-    return passed(f"the code is commit {evidence.commit[:12]}", (evidence.commit,))
+    return passed(f"the code is commit {commit[:12]}", (commit,))
 
 
 @check("code/clean", "Nothing in the checkout is uncommitted.", CHECKOUT)
 def tree_clean(evidence: Evidence) -> Finding:
     """Check for uncommitted paths. Git-ignored files do not count: no workspace has them."""
-    if evidence.commit is None:
+    if evidence.checkout.commit is None:
         return skipped("there is no commit to compare the tree with")
-    if evidence.uncommitted:
+    if evidence.checkout.uncommitted:
         return missing(
-            f"{len(evidence.uncommitted)} uncommitted paths are part of what runs",
-            evidence.uncommitted,
+            f"{len(evidence.checkout.uncommitted)} uncommitted paths are part of what runs",
+            evidence.checkout.uncommitted,
             "commit them, or add them to .gitignore if training does not need them",
         )
     return passed("nothing is uncommitted")
@@ -191,9 +192,7 @@ def pristine_workspace(evidence: Evidence) -> Finding:
             f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or "
             "create it in train.run",
         )
-    bad = [
-        f"{run.request.name}: {run.problem}" for run in evidence.runs if not run.good
-    ]
+    bad = [f"{run.name}: {run.problem}" for run in evidence.runs if not run.good]
     count = len(evidence.runs)
     if len(bad) == count:
         return skipped("no run ran to its end", bad[:3])

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks.interface import (
     CHECKOUT,
     PAIR,
@@ -140,8 +139,7 @@ def installed(evidence: Evidence) -> Finding:
         lock = _read(evidence, declared)
     except LockfileError as error:
         return skipped(f"the lockfile cannot be used: {error}")
-    checkout = evidence.checkout or Checkout(root=evidence.root)
-    excused = {*_TOOLS, *original_of(evidence.spec, checkout).projects}
+    excused = {*_TOOLS, *original_of(evidence.spec, evidence.checkout).projects}
     excused |= {pin.name for pin in lock.pins if pin.own}
     faults = []
     for name, version, python in sorted(imported):
@@ -261,7 +259,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
     """Check the value at the start of CUDA: cuBLAS reads the variable once, so a later change has
     no effect."""
     started = {
-        f"{run.request.name}, process {trace.key}": trace.facts.get(_CUBLAS_FACT)
+        f"{run.name}, process {trace.key}": trace.facts.get(_CUBLAS_FACT)
         for run, trace in evidence.deterministic
         if trace.trained and (_CUBLAS_FACT in trace.facts or on_gpu(trace))
     }
@@ -304,7 +302,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
 )
 def variables(evidence: Evidence) -> Finding:
     """Compare the variables, since the code does not show a difference between them."""
-    first, second = (processes(run.traces) for run in evidence.pair[:2])
+    first, second = (processes(run.traces) for run in evidence.pair)
     varied = evidence.pair[1].request.varied
     lines = list[str]()
     same = set[str]()

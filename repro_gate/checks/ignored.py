@@ -17,7 +17,7 @@ from pathlib import Path
 
 from repro_gate.checkout.inspection import ignored_files
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import declared_paths, is_source, opened
+from repro_gate.checks.opened import SOURCE, declared_paths, is_source, opened
 from repro_gate.files import Unreadable, is_below, is_inside, read_text
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import FIRST, SECOND
@@ -27,16 +27,7 @@ _MOST = 3  # paths that are named
 _FILES = 50
 _BYTES = 256 * 1024  # of each
 _WORDS = 20_000  # of the log, the command and these files together
-_READ = (
-    ".py",
-    ".sh",
-    ".yaml",
-    ".yml",
-    ".toml",
-    ".json",
-    ".cfg",
-    ".ini",
-)
+_READ = (*SOURCE, ".json")
 _WORD = re.compile(r"[\"']([^\"'\n]{1,300})[\"']|([^\s\"'`()\[\]{},:;=<>|]{1,300})")
 _NO_DATA = re.compile(
     r"(?:^|/)(?:\.[^/]*|__pycache__|node_modules|venv|[^/]*\.(?:pyc|egg-info|log))(?:/|$)"
@@ -64,7 +55,7 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
     loader count."""
     absent: dict[str, str] = {}
     root = evidence.root
-    copied = [*(evidence.tracked or ()), *evidence.uncommitted, ".git"]
+    copied = [*(evidence.tracked or ()), *evidence.checkout.uncommitted, ".git"]
     copied += declared_paths(evidence)
     for run in evidence.runs if evidence.tracked is not None else ():
         for line in run.ended.tail if run.outcome == "crashed" else ():
@@ -77,7 +68,7 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
                 and is_inside(root / path, root)
                 and (root / path).is_file()
             ):
-                absent.setdefault(path, run.request.name)
+                absent.setdefault(path, run.name)
     return absent
 
 
@@ -115,11 +106,11 @@ def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
     root = evidence.root
     folder = evidence.working_directory
     command = evidence.spec.train.run or ""
-    log = f"the log of {crashed.request.name}"
+    log = f"the log of {crashed.name}"
     lines = [(line, folder, log) for line in crashed.ended.tail]
     lines.append((command, folder, "train.run"))
     words = [_from_root(word, folder, root) for _, word in _WORD.findall(command)]
-    ours = {*(evidence.tracked or ()), *evidence.uncommitted}
+    ours = {*(evidence.tracked or ()), *evidence.checkout.uncommitted}
     code = [name for name in dict.fromkeys((*words, *opened(evidence))) if name in ours]
     for name in [name for name in code if name.endswith(_READ)][:_FILES]:
         with contextlib.suppress(Unreadable):

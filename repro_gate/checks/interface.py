@@ -108,13 +108,14 @@ class Evidence:
     """
 
     spec: Spec
-    commit: str | None
-    uncommitted: tuple[str, ...]  # paths relative to the checkout's root
+    checkout: Checkout
     runs: tuple[RunResult, ...] = ()
     pair: tuple[RunResult, ...] = ()
     control: RunResult | None = None
     comparison: Comparison | None = None
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
+    # those that differ though the plain runs agree; any other differs by chance
+    fragile: tuple[Varied, ...] = ()
     # the dependence because of which a varied run differs
     not_robust: Finding | None = None
     # line -> call that drew entropy, if a diagnosis names a cause
@@ -125,7 +126,6 @@ class Evidence:
     refused: tuple[Refused, ...] = ()
     data: tuple[DataFinding, ...] = ()
     changed_data: tuple[str, ...] = ()
-    checkout: Checkout | None = None  # None: the evidence is about runs alone
     # paths relative to the checkout's root that git tracks; None: no git
     tracked: frozenset[str] | None = None
     # facts that the gate itself read about this machine (`repro_gate.machine`)
@@ -156,7 +156,7 @@ class Evidence:
             (run, trace)
             for run in self.runs
             for trace in run.traces
-            if run.request.arm.name == "deterministic"
+            if run.arm.name == "deterministic"
         )
 
     @property
@@ -171,10 +171,8 @@ class Evidence:
 
     @property
     def root(self) -> Path:
-        """Return the checkout's root, or the spec's folder if the evidence has none."""
-        return (
-            Path(os.path.realpath(self.checkout.root)) if self.checkout else self.folder
-        )
+        """Return the checkout's root."""
+        return self.checkout.root
 
 
 @dataclass(frozen=True)
@@ -252,15 +250,14 @@ def check(
 
 
 def by_process(
-    trained: Iterable[tuple[RunResult, Trace]], keys: Iterable[str]
+    trained: Sequence[tuple[RunResult, Trace]], keys: Iterable[str]
 ) -> list[tuple[str, dict[str, str]]]:
     """Return the name of each process, with its node where there are several, and the facts of
     `keys` that it recorded."""
-    trained = list(trained)
     several = len(hosts(trace for _, trace in trained)) > 1
     found = []
     for run, trace in trained:
-        name = f"{run.request.name}: {trace.key} ({trace.pid})"
+        name = f"{run.name}: {trace.key} ({trace.pid})"
         if several:
             name += f" on {trace.facts.get('host', 'an unknown node')}"
         facts = {key: trace.facts[key] for key in keys if key in trace.facts}

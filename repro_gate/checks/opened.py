@@ -72,7 +72,7 @@ def left_over(runs: Sequence[RunResult]) -> dict[Opened, dict[str, None]]:
     for run in runs:
         for item in (item for trace in run.traces for item in trace.opened):
             if item.left:
-                readers[item][run.request.name] = None
+                readers[item][run.name] = None
     return readers
 
 
@@ -137,5 +137,7 @@ def misplaced(evidence: Evidence, path: str) -> str:
     tracked = evidence.tracked
     if inside.startswith(".."):
         return ""
-    is_known = tracked is None or inside in tracked or inside in evidence.uncommitted
+    is_known = (
+        tracked is None or inside in tracked or inside in evidence.checkout.uncommitted
+    )
     return ORIGINAL if is_known else IGNORED

@@ -81,7 +81,7 @@ def _changed_flags(evidence: Evidence) -> Mapping[str, dict[EvidenceLine, None]]
     changed after its library had read it)."""
     changed = defaultdict[str, dict[EvidenceLine, None]](dict)
     for run, trace in evidence.deterministic:
-        arm = run.request.arm
+        arm = run.arm
         for item in trace.undone:
             if (
                 item.step >= 0
@@ -126,7 +126,7 @@ def generators_equal(evidence: Evidence) -> Finding:
             f"{tally.tensors} generators were in the same state in both runs, at every step"
         )
     remedy = "find what seeds, or draws a number of values, that depends on more than the seed"
-    states = reversed([*_generators(*evidence.pair[:2])])
+    states = reversed([*_generators(*evidence.pair)])
     first = {name: step for name, step, is_same in states if not is_same}
     return differ(comparison, "rng", "generator states", remedy) or noticed(
         "generators were in different states in the two runs, but no recorded number depends on it",
@@ -162,8 +162,8 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     if fixed:
         return missing(
             f"the seed does not reach {len(fixed)} of {len(started)} generators: they started from "
-            f"the same state under the seeds {first.request.arm.seed} and "
-            f"{control.request.arm.seed}",
+            f"the same state under the seeds {first.arm.seed} and "
+            f"{control.arm.seed}",
             fixed,
             "the code seeds them with a constant: take the seed from the command line, and write "
             "`{seed}` into train.run",
@@ -196,7 +196,7 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     if control is None or not control.good or not evidence.pair:
         return skipped(_NO_CONTROL)
     first = evidence.pair[0]
-    seed = control.request.arm.seed
+    seed = control.arm.seed
     compared = [item for item in _shared(first, control) if item[1].kind != "rng"]
     if not compared:
         return skipped(
@@ -207,7 +207,7 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     counts = (
         f"{len(compared)} blocks of digests compared, {len(differing)} of which differ"
     )
-    lines = [f"seeds {first.request.arm.seed} and {seed}: {counts}"]
+    lines = [f"seeds {first.arm.seed} and {seed}: {counts}"]
     if not differing:
         return missing(
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the "
@@ -264,7 +264,7 @@ def _name(label: str, name: str) -> str:
 def workers_seeded(evidence: Evidence) -> Finding:
     """Compare the base seeds: torch seeds the generators of worker N (Python's, NumPy's and
     torch's) with base seed + N."""
-    loaders = [(run.request.name, _loaders(run)) for run in evidence.pair[:2]]
+    loaders = [(run.name, _loaders(run)) for run in evidence.pair]
     same = loaders[0][1]
     if not any(seeds for _, seeds in loaders):
         return skipped("no DataLoader drew in worker processes")
@@ -401,19 +401,18 @@ def robust(evidence: Evidence) -> Finding:
     if evidence.comparison is None or not evidence.varied:
         return skipped("no varied run could be compared")
     unvaried = [f"not varied: {text}" for text in left_alike(names)]
-    other = [item for item in evidence.varied.values() if not item.same]
-    if not other:
+    if all(item.same for item in evidence.varied.values()):
         return passed(
             f"the second run was the same although these differed: {', '.join(names)}",
             unvaried,
         )
-    if all(item.by_chance for item in other):
+    if not evidence.fragile:
         return skipped(
             "two runs differ, or one of them fails, even if nothing is varied: see the reasons"
         )
     return evidence.not_robust or missing(
         "repeatable, but not robust: a varied run differs",
-        [item.run.request.name for item in other],
+        [item.run.name for item in evidence.fragile],
         "let results depend only on the checkout and the spec; or take what may matter out of "
         "`robustness.vary`",
     )

@@ -67,7 +67,7 @@ def lines_of(
 ) -> tuple[EvidenceLine, ...]:
     """Return `train.py:41: put_, in the backward pass; instead: ...`, each once, in the order in
     which torch came to them; if none was named, what the runs that `ended` died of."""
-    problems = (EvidenceLine(f"{run.request.name}: {run.problem}") for run in ended)
+    problems = (EvidenceLine(f"{run.name}: {run.problem}") for run in ended)
     return tuple(dict.fromkeys(map(_line, refused))) or tuple(problems)
 
 

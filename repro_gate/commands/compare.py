@@ -26,7 +26,7 @@ from repro_gate.report.document import load, render
 from repro_gate.report.model import SCHEMA_ID
 from repro_gate.runs.artifacts import in_place
 from repro_gate.runs.interpreter import Interpreter
-from repro_gate.runs.reading import MAX_SECONDS, as_divergence, read
+from repro_gate.runs.reading import MAX_SECONDS, read
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.reexec import taken_out
 
@@ -110,9 +110,9 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
         first, second = read_in[number - 1 : number + 1]
         count += len(first.leaves.keys() | second.leaves.keys())
         name = items[number - 1].name if len(items) > 2 else ""
-        for difference in compare_artifacts(first, second, name):
-            item = as_divergence(difference, -1)
-            distance = distances.get((number, difference.leaf))
+        for item in compare_artifacts(first, second, name, -1):
+            leaf = item.name[len(name) + 2 :] if name else item.name
+            distance = distances.get((number, leaf))
             differences.append(replace(item, **vars(distance)) if distance else item)
         notes += filter(None, (first.note, second.note) if differences else ())
     for note in dict.fromkeys(notes):

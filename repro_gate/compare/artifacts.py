@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from repro_gate.compare.model import Value
+from repro_gate.compare.distances import distance_of_values
+from repro_gate.compare.model import Distance, Divergence, Value
 
 # characters of a number: every float has fewer, and a report keeps integers of up to 30 digits
 MAX_NUMBER = 25
@@ -47,31 +49,11 @@ class Artifact:
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeafDifference:
-    """One leaf in which two artifacts differ: `artifact` names the file, `leaf` the leaf in it.
-    `what` is `value`, `dtype`, `shape`, `kind`, `missing` (on one side), `format` (the files were
-    read in different ways) or `structure`. `values` are both sides where they are short, `detail`
-    says in words what the values do not show."""
-
-    artifact: str
-    leaf: str
-    what: str
-    values: tuple[Value, Value] | None = None
-    dtype: str | None = None
-    shape: tuple[int, ...] | None = None
-    detail: str = ""
-
-    @property
-    def name(self) -> str:
-        """Return file and leaf as one name: `out/final.pt: state_dict.weight`."""
-        return ": ".join(filter(None, (self.artifact, self.leaf)))
-
-
 def compare_artifacts(
-    a: Artifact, b: Artifact, name: str
-) -> tuple[LeafDifference, ...]:
-    """Return the differing leaves in the order of `a`, then those that only `b` has."""
+    a: Artifact, b: Artifact, name: str, step: int
+) -> tuple[Divergence, ...]:
+    """Return the differing leaves of the file `name`, as divergences at `step`: in the order of
+    `a`, then those that only `b` has."""
     if a.digest == b.digest:
         return ()
     if a.format != b.format:
@@ -81,53 +63,56 @@ def compare_artifacts(
         detail = (
             "; ".join(notes) or f"{a.format} in the first, {b.format} in the second"
         )
-        return (
-            LeafDifference(
-                artifact=name, leaf=WHOLE_FILE, what="format", detail=detail
-            ),
-        )
+        return (_divergence(name, step, WHOLE_FILE, detail),)
     found = []
     for leaf in dict.fromkeys([*a.leaves, *b.leaves]):
         ours = a.leaves.get(leaf, _MISSING)
         theirs = b.leaves.get(leaf, _MISSING)
         if ours != theirs:
-            found.append(_difference(name, leaf, ours, theirs))
+            found.append(_of_leaf(name, step, leaf, ours, theirs))
     if not found and a.structure != b.structure:
         detail = (
             "every value is equal, but containers, the types of "
             "keys, or what is trainable are not"
         )
-        found = [
-            LeafDifference(
-                artifact=name, leaf=_STRUCTURE, what="structure", detail=detail
-            )
-        ]
+        found = [_divergence(name, step, _STRUCTURE, detail)]
     return tuple(found)
 
 
-def _difference(artifact: str, name: str, a: Leaf, b: Leaf) -> LeafDifference:
-    what = "value"
+def _divergence(
+    artifact: str, step: int, leaf: str, detail: str, **more: Any
+) -> Divergence:
+    """Return a divergence, named by file and leaf: `out/final.pt: state_dict.weight`."""
+    name = ": ".join(filter(None, (artifact, leaf)))
+    return Divergence(step=step, kind="artifact", name=name, detail=detail, **more)
+
+
+def _of_leaf(artifact: str, step: int, name: str, a: Leaf, b: Leaf) -> Divergence:
     detail = ""
     for part in ("shape", "dtype", "kind"):
         ours = getattr(a, part)
         theirs = getattr(b, part)
         if ours != theirs:
-            what = part
             detail = f"{part} {ours} against {theirs}"
     if _MISSING in (a, b):
-        what = "missing"
         detail = f"only in the {'second' if a == _MISSING else 'first'}"
     known = b if a == _MISSING else a
     first = _value(a)
     second = _value(b)
-    return LeafDifference(
-        artifact=artifact,
-        leaf=name,
-        what=what,
-        values=None if first is None or second is None else (first, second),
+    values = None
+    far = None
+    if first is not None and second is not None:
+        values = first, second
+        far = None if detail else distance_of_values(first, second, known.dtype)
+    return _divergence(
+        artifact,
+        step,
+        name,
+        detail,
+        values=values,
         dtype=known.dtype,
         shape=known.shape,
-        detail=detail,
+        **vars(far or Distance()),
     )
 
 

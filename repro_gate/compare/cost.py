@@ -29,7 +29,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from repro_gate.compare.model import Cost, SpeedChange, TimedArm
-from repro_gate.compare.traces import processes
 from repro_gate.trace.model import Trace
 
 RESOLUTION = 1e-6  # milliseconds, in which the trace states times
@@ -236,7 +235,7 @@ def step_times(
 ) -> list[float]:
     """Return the milliseconds of each step after the warm-up. Of several processes the slowest
     counts, since the others wait for it."""
-    trained = [trace.steps for trace in processes(traces).values() if trace.steps]
+    trained = [trace.steps for trace in traces if trace.steps]
     steps = zip(*trained, strict=False)
     return [max(mark.ms for mark in marks) for marks in steps][warmup:]
 

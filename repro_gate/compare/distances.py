@@ -18,6 +18,8 @@ from repro_gate.trace.model import Trace
 Key = tuple[int, str, int]
 Processes = Mapping[str, Trace]  # of a run, by label
 Figures = Mapping[tuple[str, int, str, str], Measured]  # process, step, kind, name
+# bits
+MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 _PACKING = {
     "float32": "f",
     "float64": "d",

@@ -18,7 +18,7 @@ from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
-from repro_gate.compare.distances import gap, measurements
+from repro_gate.compare.distances import MANTISSA, gap, measurements
 from repro_gate.compare.equivalence_reason import reason_of
 from repro_gate.compare.model import Apart, Equivalence
 from repro_gate.compare.resume import Digests, unequal
@@ -31,7 +31,6 @@ from repro_gate.trace.model import Trace
 ROUNDINGS = 30.0
 KINDS = ("gradient", "parameter")  # the kinds that the probe measures in another way
 _FIRST = (0, "gradient")  # its step and kind
-_MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # bits
 # The largest difference is left out for each so many elements of a parameter.
 _LEFT_OUT = 8
 _MOST = (
@@ -118,8 +117,11 @@ def equivalence_of(
         differences = differences or list(_far(ours, theirs, rounding))
     elif not differences:
         differences = list(_unequal(ours, theirs))
-    first = next(filter(_is_beyond, differences), None)
-    if first is not None and _drifts(first):
+    far = (it for it in differences if it.roundings is None or it.roundings > ROUNDINGS)
+    first = next(far, None)
+    if first and first.roundings and first.step >= _EARLY and first.roundings < _JUMP:
+        # This may be chance: rounding may switch a ReLU on in only one run, and training then
+        # amplifies that.
         until = first.step
         differences = [item for item in differences if item.step < until]
         first = None
@@ -141,18 +143,6 @@ def equivalence_of(
         detail=detail,
         likely="" if equivalent else reason_of(ours, theirs, first),
     )
-
-
-def _is_beyond(item: Apart) -> bool:
-    return item.roundings is None or item.roundings > ROUNDINGS
-
-
-def _drifts(first: Apart) -> bool:
-    """Return whether the first excessive difference may be chance: it is late and begins small.
-    Rounding may switch a ReLU on in only one run, and training then amplifies that."""
-    if first.roundings is None or first.step < _EARLY:
-        return False
-    return first.roundings < _JUMP
 
 
 def _unequal(
@@ -307,10 +297,10 @@ def _until(relative: Mapping[Moment, float]) -> float:
 def half_ulp(dtype: str, value: float | None) -> float:
     """Return half a unit in the last place of a number of a floating-point dtype; 0 for other
     dtypes."""
-    if dtype not in _MANTISSA or not value or not math.isfinite(value):
+    if dtype not in MANTISSA or not value or not math.isfinite(value):
         return 0.0
     exponent = math.frexp(value)[1]
-    return math.ldexp(1.0, exponent - 2 - _MANTISSA[dtype])
+    return math.ldexp(1.0, exponent - 2 - MANTISSA[dtype])
 
 
 def _limits_of_losses(reference: Losses, rounding: Rounding) -> dict[int, float]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from statistics import fmean
 
 from repro_gate.compare.model import Apart
-from repro_gate.compare.resume import batches
-from repro_gate.trace.blocks import Block
+from repro_gate.compare.resume import batches, blocks_at
 from repro_gate.trace.model import Trace
 
 _SAME = 0.01  # Two scales of a gradient that differ by less count as equal.
@@ -27,14 +26,14 @@ def reason_of(
     excessive difference."""
     own = next(iter(ours.values()))
     other = next(iter(theirs.values()))
-    micro = len(list(_first_step(other, "loss"))) or 1
+    micro = len(blocks_at(other, 0, "loss")) or 1
     if first is not None and first.step < 0:
         return "the model begins with other numbers: something draws before it is built"
     by_rank = [batches(trace, 0) for trace in theirs.values()]
     is_one = all(item == by_rank[0] for item in by_rank)
     if len(by_rank) > 1 and by_rank[0] and is_one:
         return "every rank was given the same batches"
-    shapes = {tuple(row[2] for row in it.rows) for it in _first_step(other, "batch")}
+    shapes = {tuple(row[2] for row in it.rows) for it in blocks_at(other, 0, "batch")}
     if micro > 1 and len(shapes) > 1:
         return (
             f"the {micro} microbatches of a step have different shapes: the mean of their means is "
@@ -53,15 +52,9 @@ def reason_of(
     return ""
 
 
-def _first_step(trace: Trace, kind: str) -> Iterator[Block]:
-    for block in trace.blocks:
-        if block.kind == kind and block.step == 0:
-            yield block
-
-
 def _drawn(trace: Trace) -> bytes | None:
     """Return the state of torch's generator after the first step."""
-    states = [dict(block.items()).get("torch") for block in _first_step(trace, "rng")]
+    states = [dict(block.items()).get("torch") for block in blocks_at(trace, 0, "rng")]
     return states[-1] if states else None
 
 

@@ -171,10 +171,8 @@ def _facts_apart(
     facts = dict.fromkeys(fact for item in records for fact in item.facts.items())
     return tuple(
         Apart(name, value, min(usual[name]) if len(usual[name]) == 1 else None)
-        for name, value in sorted(facts, key=_rank)
+        for name, value in sorted(
+            facts, key=lambda fact: [part not in fact[0] for part in _LIKELY]
+        )
         if value not in usual[name]
     )
-
-
-def _rank(fact: tuple[str, str]) -> list[bool]:
-    return [part not in fact[0] for part in _LIKELY]

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from repro_gate.compare.distances import (
+    MANTISSA,
     Processes,
     measured_differences,
     with_distance,
@@ -44,15 +45,8 @@ ORDER = (
     "optimizer",
     "buffer",
 )
-_EPSILON = {
-    "float64": 2.0**-52,
-    "float": 2.0**-52,
-    "complex128": 2.0**-52,
-    "float32": 2.0**-23,
-    "complex64": 2.0**-23,
-    "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
-}
+# dtype -> that of its parts
+_PARTS = {"float": "float64", "complex128": "float64", "complex64": "float32"}
 # parts of a name behind the module's path; kinds that are not here belong to no module
 _PARTS_BEHIND = {
     "rng": 0,
@@ -156,14 +150,14 @@ def worst(cells: str) -> str:
 def deepest_fitting(
     modules: Collection[tuple[str, ...]],
     most: int,
-) -> int | None:
-    """Return to how many parts module paths are cut so that at most so many rows are left; None if
+) -> int:
+    """Return to how many parts module paths are cut so that at most so many rows are left; 0 if
     there are more rows even without module paths."""
     deepest = max(map(len, modules), default=2) - 2
     for parts in range(deepest, -1, -1):
         if len({module[: parts + 2] for module in modules}) <= most:
             return parts
-    return None
+    return 0
 
 
 def heat_map(marks: Marks) -> HeatMap:
@@ -173,7 +167,7 @@ def heat_map(marks: Marks) -> HeatMap:
     if marks.differing and not marks.by_step:
         recorded = {key: recorded[key] for key in recorded if key[1] != "rng"}
     modules = {(label, kind, *_module(kind, name)) for label, kind, name in recorded}
-    depth = deepest_fitting(modules, ROWS) or 0
+    depth = deepest_fitting(modules, ROWS)
     counts: Counter[Place] = Counter()
     any_recorded: Counter[Place] = Counter()  # columns in which one was recorded
     any_differs: Counter[Place] = Counter()
@@ -274,7 +268,8 @@ def _module(
 def _ulps(item: Divergence) -> int:
     """Return how far apart two tensors are, in ULP of their own scale and at least 1; 0 if that is
     unknown."""
-    epsilon = _EPSILON.get(item.dtype or "")
-    if epsilon is None or item.relative_l2 is None:
+    dtype = item.dtype or ""
+    bits = MANTISSA.get(_PARTS.get(dtype, dtype))
+    if bits is None or item.relative_l2 is None:
         return item.max_ulp or 0
-    return max(1, round(min(item.relative_l2 / epsilon, 2.0**63)))
+    return max(1, round(min(item.relative_l2 * 2.0**bits, 2.0**63)))

@@ -187,14 +187,13 @@ def missing_at(
     found: dict[str, NotRestored] = {}
     for label in reference:
         if label in leg:
-            others = {name: item for name, item in reference.items() if name != label}
-            for item in _missing(reference[label], leg[label], begins, others):
+            for item in _missing(reference[label], leg[label], begins, reference):
                 found.setdefault(item.component, item)
     return list(found.values())
 
 
 def _missing(
-    reference: Trace, leg: Trace, begins: int, others: Mapping[str, Trace]
+    reference: Trace, leg: Trace, begins: int, ranks: Mapping[str, Trace]
 ) -> Iterator[NotRestored]:
     buffers = unequal(
         state_before(reference, begins, "buffer"), boundary(leg, "buffer")
@@ -209,7 +208,7 @@ def _missing(
             "the gradient scaler has another scale, or another count of good steps"
         )
         yield NotRestored("scaler", sentence)
-    yield from _generators(reference, leg, begins, others)
+    yield from _generators(reference, leg, begins, ranks)
     yield from _first_batch(reference, leg, begins)
 
 
@@ -220,18 +219,18 @@ def _optimizer(reference: Trace, leg: Trace, begins: int) -> Iterator[NotRestore
     theirs = _by_parameter(boundary(leg, "optimizer"))
     counters = {name for name in ours if name.endswith(".step")}
     empty = {name for name in ours if name not in theirs}
-    unequal = {name for name in ours if name in theirs and ours[name] != theirs[name]}
+    differing = set(unequal(ours, theirs))
     parameters = {_owner(name) for name in ours}
     for names, what in (
         (empty - counters, "is empty"),
-        (unequal - counters, "differs"),
+        (differing - counters, "differs"),
     ):
         owners = {_owner(name) for name in names}
         if owners:
             sentence = f"optimizer state of {len(owners)} of {len(parameters)} parameters {what}"
             yield NotRestored("optimizer-state", sentence)
             break
-    lost = (empty | unequal) & counters
+    lost = (empty | differing) & counters
     if lost:
         share = f"{len(lost)} of {len(counters)} parameters"
         sentence = f"the optimizer's step count of {share} is lost"
@@ -246,9 +245,7 @@ def _hyperparameters(
     ours = _numbers(reference, begins)
     theirs = _numbers(leg, 0)
     at_first = _numbers(reference, 0)
-    for name in ours:
-        if name not in theirs or ours[name] == theirs[name]:
-            continue
+    for name in unequal(ours, theirs):
         field = name.split(".", 2)[-1]
         rate = field == "lr"
         words = "learning rate" if rate else field
@@ -258,7 +255,7 @@ def _hyperparameters(
 
 
 def _generators(
-    reference: Trace, leg: Trace, begins: int, others: Mapping[str, Trace]
+    reference: Trace, leg: Trace, begins: int, ranks: Mapping[str, Trace]
 ) -> Iterator[NotRestored]:
     """Yield the generators whose states differ when the first loss is computed."""
     ours = _generators_at_loss(reference, begins)
@@ -267,7 +264,7 @@ def _generators(
         owner = next(
             (
                 label
-                for label, other in others.items()
+                for label, other in ranks.items()
                 if _generators_at_loss(other, begins).get(name) == theirs[name]
             ),
             None,
@@ -401,20 +398,17 @@ def _first_step_alike(blocks: Sequence[Block], batch_count: int) -> Iterator[Blo
     at_gradient = next(
         (place for place, block in enumerate(first) if block.kind == "gradient"), 0
     )
-    chosen: list[Block] = []
+    # The first batches are left out, so that as many remain as are compared.
+    left_out = sum(block.kind == "batch" for block in first) - batch_count
+    counts = Counter(batch=-max(left_out, 0))
     for place, block in enumerate(first):
         if place < at_gradient and block.kind in ("parameter", "optimizer", "buffer"):
             continue
         after = first[place + 1].kind if place + 1 < len(first) else ""
         if block.kind == "rng" and place < at_gradient and after != "loss":
             continue
-        chosen.append(block)
-    batches = [block for block in chosen if block.kind == "batch"]
-    skipped = batches[: max(len(batches) - batch_count, 0)]
-    kept = [block for block in chosen if not any(block is item for item in skipped)]
-    counts: Counter[str] = Counter()
-    for block in kept:
-        yield replace(block, at=counts[block.kind])
+        if counts[block.kind] >= 0:
+            yield replace(block, at=counts[block.kind])
         counts[block.kind] += 1
     yield from (block for block in blocks if block.step != 0)
 
@@ -430,21 +424,21 @@ def _generators_at_loss(trace: Trace, step: int) -> Digests:
     return {}
 
 
+def blocks_at(trace: Trace, step: int, kind: str) -> list[Block]:
+    """Return the blocks of one kind of a step, in order."""
+    return [item for item in trace.blocks if (item.step, item.kind) == (step, kind)]
+
+
 def batches(trace: Trace, step: int) -> list[bytes]:
     """Return the digests of the batches of a step, in order."""
-    return [
-        block.digests
-        for block in trace.blocks
-        if block.kind == "batch" and block.step == step
-    ]
+    return [block.digests for block in blocks_at(trace, step, "batch")]
 
 
 def _scaler(trace: Trace, step: int) -> Digests:
     """Return what the gradient scaler had in a step."""
     found: Digests = {}
-    for block in trace.blocks:
-        if block.step == step and block.kind == "optimizer":
-            found.update(it for it in block.items() if it[0].startswith(SCALER))
+    for block in blocks_at(trace, step, "optimizer"):
+        found.update(it for it in block.items() if it[0].startswith(SCALER))
     return found
 
 
@@ -462,15 +456,14 @@ def _own_batches(reference: Trace, step: int) -> list[bytes]:
 def _numbers(trace: Trace, step: int) -> dict[str, float]:
     """Return the hyperparameters that a step recorded last, by name."""
     found: dict[str, float] = {}
-    for block in trace.blocks:
-        if block.step == step and block.kind == "optimizer" and block.values:
-            for row, text in zip(block.rows, block.values, strict=False):
-                if row[0].startswith(GROUPS):
-                    found[row[0]] = float.fromhex(text)
+    for block in blocks_at(trace, step, "optimizer"):
+        for row, text in zip(block.rows, block.values, strict=False):
+            if row[0].startswith(GROUPS):
+                found[row[0]] = float.fromhex(text)
     return found
 
 
-def unequal(ours: Digests, theirs: Digests) -> list[str]:
+def unequal(ours: Mapping[str, object], theirs: Mapping[str, object]) -> list[str]:
     """Return the names under which both have something, and not the same."""
     return [name for name in ours if name in theirs and ours[name] != theirs[name]]
 

@@ -132,10 +132,16 @@ def with_replay(
 def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
     """Return the processes of a run that recorded something, by label: their key, numbered by
     command line and start where several share one."""
+    trained = [trace for trace in traces if trace.trained]
+    trained.sort(key=lambda item: (len(item.key), item.key, item.argv))
+    return by_label(trained)
+
+
+def by_label(traces: Iterable[Trace]) -> dict[str, Trace]:
+    """Return processes by their key, numbered in their order where several share one."""
     labelled: dict[str, Trace] = {}
     numbers: Counter[str] = Counter()
-    trained = [trace for trace in traces if trace.trained]
-    for trace in sorted(trained, key=lambda item: (len(item.key), item.key, item.argv)):
+    for trace in traces:
         label = trace.key
         while label in labelled:
             numbers[trace.key] += 1

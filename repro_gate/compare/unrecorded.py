@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from repro_gate.compare.traces import processes
 from repro_gate.escape import for_terminal, listed
-from repro_gate.spec.errors import shortened
+from repro_gate.spec.errors import few, shortened
 from repro_gate.trace.model import Trace
 
 _PAIRS = 3  # printed numbers in a notice
@@ -28,13 +28,7 @@ _TABLES = {
     ".tsv": "\t",
 }
 TEXTS = {*_TABLES, ".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml"}
-TEXTS |= {
-    ".ini",
-    ".md",
-    ".html",
-    ".xml",
-    ".svg",
-}
+TEXTS |= {".ini", ".md", ".html", ".xml", ".svg"}
 _IGNORED = re.compile(
     r"""(?:^|/)(?:
     (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
@@ -72,8 +66,10 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     cut = a.cut or b.cut
     names = differing_files(a, b)
     if names:
-        few = listed([shortened(name) for name in names], _FILES)
-        message = f"{len(names):,} undeclared files that the runs wrote differ: {few}"
+        message = (
+            f"{len(names):,} undeclared files that the runs wrote differ: "
+            f"{few(names, _FILES)}"
+        )
         message += f" (looked at: {cut})" if cut else ""
         remedy = "declare under capture.artifacts what has to repeat"
         notes["unrecorded/files"] = message, remedy

@@ -299,20 +299,17 @@ class Search:
         if not known:
             likely = causes[0]
             lines = tuple(map(use_of, causes))
-            if len(lines) < 2:
-                lines = ()
-            elif not likely.file:
+            if not likely.file:
                 message = (
                     "the diagnosis used up its runs before it knew which line decides"
                 )
                 likely = replace(_UNKNOWN, message=message)
             causes = [replace(likely, confirmed=False, one_of=lines)]
-            if lines:
-                names = ", ".join(dict.fromkeys(unit.factor for unit in chosen))
-                self.evidence.append(
-                    "the diagnosis used up its runs before it knew whether fewer of these "
-                    f"{len(chosen)} ({names}) are enough"
-                )
+            names = ", ".join(dict.fromkeys(unit.factor for unit in chosen))
+            self.evidence.append(
+                "the diagnosis used up its runs before it knew whether fewer of these "
+                f"{len(chosen)} ({names}) are enough"
+            )
         self.causes += causes
         self.pinned |= frozenset(chosen)
         self.last_pair = self._pair(self.pinned)

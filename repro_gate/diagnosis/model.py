@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 from msgspec import Meta
@@ -198,23 +198,23 @@ class Exhausted(Exception):
     """The diagnosis has used up its runs or its time."""
 
 
+@dataclass
 class Experiments:
     """Does each pair of runs when it is first asked for, and remembers it. `left` is how many more
     pairs may be done."""
 
-    def __init__(self, run: Callable[[Setting], Pair], pairs: int) -> None:
-        self._run = run
-        self.left = pairs
-        self._known: dict[Setting, Pair] = {}
+    run: Callable[[Setting], Pair]
+    left: int
+    known: dict[Setting, Pair] = field(default_factory=dict)
 
     def pair(self, setting: Setting, again: bool = False) -> Pair:
         """Return the pair of runs with this setting. Raises Exhausted if no more may be done."""
-        if again or setting not in self._known:
+        if again or setting not in self.known:
             if self.left < 1:
                 raise Exhausted
             self.left -= 1
-            self._known[setting] = self._run(setting)
-        return self._known[setting]
+            self.known[setting] = self.run(setting)
+        return self.known[setting]
 
 
 def gone(pair: Pair, target: Divergence) -> bool:

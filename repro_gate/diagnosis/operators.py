@@ -44,19 +44,18 @@ def culprit(first: Operators, second: Operators) -> Culprit | None:
     """Return the first record that explains the divergence, in the order of the first run; None if
     all records that can be compared are equal."""
     equal = 0
-    previous = None
+    previous = "the beginning of the step"
     for record, twin in _paired(first, second):
         if record.op.startswith(_COLLECTIVES):
             continue
         if record.inputs != twin.inputs or (
             record.outputs != twin.outputs and record.simple
         ):
-            after = "the beginning of the step" if previous is None else previous.op
-            return Culprit(operator=record, equal_before=equal, after=after)
+            return Culprit(operator=record, equal_before=equal, after=previous)
         if record.outputs != twin.outputs:
             return Culprit(operator=record, equal_before=equal)
         equal = equal + 1
-        previous = record
+        previous = record.op
     return None
 
 

@@ -9,13 +9,12 @@ import signal
 from contextlib import suppress
 from dataclasses import replace
 
-from repro_gate.errors import Inconclusive
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.crashes import crashed_by_itself
 from repro_gate.runs.ending import CANNOT_START, NO_DETERMINISTIC
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import Results
+from repro_gate.runs.results import EARLY_ENDS, Results
 from repro_gate.runs.series import run
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Refused
@@ -92,6 +91,6 @@ def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
 
 def _run(spec: Spec, results: Results, request: RunRequest) -> RunResult | None:
     """Do the run. None if it could not be done: the report is made from the other runs."""
-    with suppress(KeyboardInterrupt, Inconclusive, OSError):
+    with suppress(*EARLY_ENDS):
         return run(spec, results.folder, request)
     return None

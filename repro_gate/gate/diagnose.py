@@ -4,13 +4,14 @@ their results."""
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
 from msgspec import structs
 
+from repro_gate.compare.traces import by_label
 from repro_gate.diagnosis.diagnose import Search
 from repro_gate.diagnosis.model import (
     Diagnosis,
@@ -19,7 +20,6 @@ from repro_gate.diagnosis.model import (
     Pair,
     Setting,
     ShownUse,
-    numbered,
 )
 from repro_gate.diagnosis.nan import diagnose_nan
 from repro_gate.diagnosis.operators import REPLAYS, around
@@ -39,7 +39,7 @@ from repro_gate.runs.workspaces import GateFolder
 from repro_gate.spec.model import Spec
 from repro_gate.trace import notebook
 from repro_gate.trace.fields import Location
-from repro_gate.trace.model import OperatorLine, Trace, Undone, Used
+from repro_gate.trace.model import OperatorLine, Undone, Used
 
 # The factor under which the probe records a line of the workspace.
 LINES = ("line",)
@@ -88,8 +88,7 @@ def diagnosis_of(
     if first is None:
         diagnosis = diagnose_nan(experiments, _NAN_STEPS)
     else:
-        seconds = (run.ended.seconds for run in results.deterministic)
-        short = next(seconds, _SHORT) < _SHORT
+        short = results.deterministic[0].ended.seconds < _SHORT
         whole = short or first.kind == "artifact"
         steps = spec.train.steps if whole else max(first.step, 0) + 1
         undone = _undone(results.deterministic)
@@ -168,11 +167,10 @@ class _Pairs:
         second = replace(first, name=f"diagnosis-{self.done}b", second_of=first.name)
         series = do_runs(self.spec, self.folder, Watch(), (first, second))
         comparison = series.comparisons.get(self.seed)
-        runs = series.runs
-        if len(runs) < 2 or comparison is None:
-            problems = (run.problem for run in runs if run.problem)
+        if comparison is None:
+            problems = (run.problem for run in series.runs if run.problem)
             return Pair(failed=next(problems, "it could not be compared"))
-        a, b = runs
+        a, b = series.runs
         return Pair(
             first=comparison.first_divergence,
             steps=comparison.steps,
@@ -237,7 +235,7 @@ def uses_of(run: RunResult, factors: Collection[str]) -> tuple[Used, ...]:
     dropped."""
     return tuple(
         structs.replace(item, process=label)
-        for label, trace in _labelled(run)
+        for label, trace in by_label(run.traces).items()
         for item in trace.uses
         if item.factor in factors
     )
@@ -247,16 +245,9 @@ def _operators(run: RunResult) -> tuple[OperatorLine, ...]:
     """Return the operators that a run recorded."""
     return tuple(
         structs.replace(item, process=label)
-        for label, trace in _labelled(run)
+        for label, trace in by_label(run.traces).items()
         for item in trace.operators
     )
-
-
-def _labelled(run: RunResult) -> Iterator[tuple[str, Trace]]:
-    """Yield each process with a name that is the same in both runs."""
-    traces = numbered(run.traces, lambda trace: (trace.key,))
-    for (key, number), trace in traces.items():
-        yield f"{key}#{number}".removesuffix("#1"), trace
 
 
 def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:

@@ -16,14 +16,13 @@ from repro_gate.compare.equivalence import (
 )
 from repro_gate.compare.model import Equivalence
 from repro_gate.compare.traces import processes
-from repro_gate.errors import Inconclusive
 from repro_gate.escape import listed
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of, roundings
 from repro_gate.runs.launch import RunRequest, RunResult, stems
 from repro_gate.runs.order import most_steps
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import Results
+from repro_gate.runs.results import EARLY_ENDS, Results
 from repro_gate.runs.series import run
 from repro_gate.spec.model import Equivalent
 from repro_gate.trace.model import Trace
@@ -56,7 +55,7 @@ def equivalences_of(results: Results, watch: Watch) -> Equivalences:
         while request := next_way(results, reference, done):
             watch.said(request.announcement)
             done[request.name] = run(results.spec, results.folder, request)
-    except (KeyboardInterrupt, Inconclusive, OSError) as error:
+    except EARLY_ENDS as error:
         if isinstance(error, KeyboardInterrupt):
             results.interrupt(error)
         problem = str(error) or "it was interrupted"
@@ -82,7 +81,9 @@ def next_way(
         collect=False,
         auxiliary=True,
     )
-    keep = {"final": False, "steps": _steps(results, reference), "kinds": KINDS}
+    most = most_steps(reference, KINDS)
+    steps = steps_to_keep(reference.steps, spec.capture.every, most)
+    keep = {"final": False, "steps": steps, "kinds": KINDS}
     keeping = done.get(KEEPING)
     measuring = {**keep, "reference": _stems(keeping.traces if keeping else ())}
     if any(way.compare == "rounding" for way in ways):
@@ -113,11 +114,6 @@ def next_way(
             announcement=f"equivalent: {way.name}",
         )
     return None
-
-
-def _steps(results: Results, reference: RunResult) -> tuple[int, ...]:
-    most = most_steps(reference, KINDS)
-    return steps_to_keep(reference.steps, results.spec.capture.every, most)
 
 
 def _stems(traces: tuple[Trace, ...]) -> dict[str, str]:

@@ -102,8 +102,6 @@ def gather(
     data, notes = verified(resolved.spec, progress, environment, cached=cached)
     return Evidence(
         spec=resolved.spec,
-        commit=checkout.commit,
-        uncommitted=checkout.uncommitted,
         data=data,
         data_problems=resolved.problems,
         checkout=checkout,
@@ -143,19 +141,15 @@ def check(
 
 
 def with_runs(evidence: Evidence, results: Results) -> Evidence:
-    """Return the evidence with the results of the runs. If a varied run differs and the plain runs
-    agree, it is `not_robust`; any other varied run that differs does so by chance."""
-    not_robust = results.not_robust
+    """Return the evidence with the results of the runs."""
     return replace(
         evidence,
         runs=results.runs,
         pair=results.pair(),
         control=results.control,
         comparison=results.comparison,
-        varied={
-            seed: replace(item, by_chance=not item.same and item not in not_robust)
-            for seed, item in results.varied.items()
-        },
+        varied=results.varied,
+        fragile=results.not_robust,
         changed_data=results.changed_data,
         gpu_processes=results.gpu_processes,
     )

@@ -118,7 +118,7 @@ def _place_in(
         return None
     step = steps[len(steps) // 2]
     if fault == "flag":
-        settings = trace.settings[trace.steps[step].flags] if trace.settings else {}
+        settings = trace.settings[trace.steps[step].flags]
         return (step, ALGORITHMS) if settings.get(ALGORITHMS) is True else None
     if fault == "generator":
         return step, _drawn_from([block for block in blocks if block.step >= step])

@@ -42,24 +42,20 @@ _PAGE = f"{DOCS_URL}/preflight.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Facts about this machine. None: unknown."""
+    """Facts about this machine. Memory that could not be read counts as enough."""
 
     devices: tuple[str, ...] = ()  # as `machine.gpu_devices` names them
-    shm_total: int | None = None  # bytes
-    shm_free: int | None = None  # for this user
+    shm_total: int = SHM_TOTAL  # bytes
+    shm_free: int = SHM_FREE  # for this user
 
 
 def look(root: Path = Path("/")) -> Facts:
     """Read the facts. Raises nothing."""
-    total = None
-    free = None
+    devices = gpu_devices(root / "dev")
     with suppress(OSError):
         total, _, free, _ = psutil.disk_usage(str(root / _SHM[1:]))
-    return Facts(
-        devices=gpu_devices(root / "dev"),
-        shm_total=total,
-        shm_free=free,
-    )
+        return Facts(devices=devices, shm_total=total, shm_free=free)
+    return Facts(devices=devices)
 
 
 def preflight(
@@ -84,7 +80,7 @@ def _shared_memory(facts: Facts) -> tuple[Reason, ...]:
     needs none."""
     total = facts.shm_total
     free = facts.shm_free
-    if total is None or free is None or (total >= SHM_TOTAL and free >= SHM_FREE):
+    if total >= SHM_TOTAL and free >= SHM_FREE:
         return ()
     message = (
         f"{_SHM} has {free // MIB} of {total // MIB} MiB free; DataLoader workers pass batches "

@@ -145,8 +145,8 @@ def _subject(options: Options, evidence: Evidence) -> Subject:
         if path.is_relative_to(root)
         else options.spec_as_given,
         command=(spec.train.run or "(inline snippet)").strip(),
-        commit=evidence.commit,
-        uncommitted=evidence.uncommitted,
+        commit=evidence.checkout.commit,
+        uncommitted=evidence.checkout.uncommitted,
         seeds=spec.random_state.seeds,
         versions={
             name: value

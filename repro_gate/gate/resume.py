@@ -22,7 +22,7 @@ from repro_gate.runs.ending import PREEMPTED
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.reading import differences
-from repro_gate.runs.results import Results
+from repro_gate.runs.results import EARLY_ENDS, Results
 from repro_gate.runs.series import run
 from repro_gate.trace.model import Trace
 
@@ -102,7 +102,7 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
             found = replace(found, legs=(*found.legs, leg))
             for note in notes(found.legs, last, reference.steps):
                 results.warn(f"resume: {note}")
-    except (KeyboardInterrupt, Inconclusive, OSError) as error:
+    except EARLY_ENDS as error:
         if isinstance(error, KeyboardInterrupt):
             results.interrupt(error)
         return replace(found, problem=str(error) or "it was interrupted")
@@ -121,7 +121,7 @@ def next_leg(
     spec = results.spec
     number = len(legs) + 1
     wanted = spec.resume
-    seed = str(reference.request.arm.seed)
+    seed = str(reference.arm.seed)
     assert wanted is not None  # the caller asked
     is_stopped = number < LEGS
     stops = {"preempt": asdict(wanted)} if is_stopped else {}
@@ -284,7 +284,7 @@ def unanswered(found: Resumed, checkpoint: str) -> Iterator[Reason]:
         raised = run.raised
         yield Reason(
             "resume/crashed",
-            f"{run.request.name}: {run.problem}" + (f": {raised}" if raised else ""),
+            f"{run.name}: {run.problem}" + (f": {raised}" if raised else ""),
             f"check that {checkpoint} is complete, and that the command reads it {_PAGE}",
         )
     elif found.problem:

@@ -21,7 +21,6 @@ from repro_gate.diagnosis.robustness import (
     differing,
 )
 from repro_gate.diagnosis.suspects import first_difference
-from repro_gate.errors import Inconclusive
 from repro_gate.gate.diagnose import LINES, OnPair, diagnosis_of, uses_of
 from repro_gate.gate.options import Options
 from repro_gate.gate.prepare import gate_folder, prepare
@@ -30,7 +29,7 @@ from repro_gate.runs.crashes import compare_crashed
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import Results, Varied, compare_pair
+from repro_gate.runs.results import EARLY_ENDS, Results, Varied, compare_pair
 from repro_gate.runs.series import do_runs, run
 from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
@@ -151,7 +150,7 @@ class _Search:
                 with suppress(Exhausted):
                     line = self.line_of(diagnosis.factor)
                     diagnosis = at_line(diagnosis, diagnosis.factor, line)
-        except (KeyboardInterrupt, Inconclusive, OSError) as error:
+        except EARLY_ENDS as error:
             results.interrupt(error)
             return None, results
         plain = self.experiments[_NOTHING]
@@ -221,14 +220,15 @@ class _Search:
         first line whose values differ. Many lines read the clock only to log it, so for the clock
         it is the line that decides when it alone is varied."""
         alone = frozenset({name})
-        plain, varied = (self.experiments.get(item) for item in (_NOTHING, alone))
         if not called(name):
             # The cause is known, and without its line it helps nobody: ignore the time limit.
             probe = {"factors": {}, "lines": self.until}
             first, second = (self.run(item, probe, inf) for item in (_NOTHING, alone))
             return first_difference(uses_of(first, LINES), uses_of(second, LINES))
-        if name != "clock" or not plain or not varied:
+        varied = self.experiments.get(alone)
+        if name != "clock" or varied is None:
             return None
+        plain = self.experiments[_NOTHING]
         uses = differing(plain.uses, varied.uses, name, self.until)
         readers = [*{use.site: use for use in reversed(uses) if use.direct}.values()]
         for use in reversed(readers) if len(readers) > 1 else ():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Literal
 
+from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.checks.random_state import flags_effective, generators_equal
 from repro_gate.compare.model import Comparison, Divergence
@@ -109,8 +110,7 @@ def judge(put: Place, comparison: Comparison, clean: Results, faulty: RunResult)
     pair = (clean.runs[0], faulty)
     evidence = Evidence(
         spec=clean.spec,
-        commit=None,
-        uncommitted=(),
+        checkout=Checkout(root=clean.spec.path.parent),
         runs=pair,
         pair=pair,
         comparison=comparison,

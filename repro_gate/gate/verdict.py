@@ -382,7 +382,7 @@ def _uncovered(checklist: Sequence[CheckResult]) -> Reasons:
 def _notes(findings: Findings) -> Reasons:
     """Yield what is worth knowing and changes no verdict."""
     results = findings.results
-    spec = findings.results.spec
+    spec = results.spec
     yield from (Reason("gate/remark", note) for note in findings.remarks)
     if not _recorded_nothing(results):
         yield from (_uncompared(item) for item in results.uncompared if item.same)

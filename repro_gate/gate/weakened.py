@@ -15,9 +15,9 @@ from operator import attrgetter, ne
 from typing import Any
 
 from repro_gate.baseline.model import FILE_NAME, PARTS, Baseline, Entry
-from repro_gate.escape import and_more, listed
+from repro_gate.escape import and_more
 from repro_gate.report.model import WeakenedCheck
-from repro_gate.spec.errors import KeyPath, shortened
+from repro_gate.spec.errors import KeyPath, few, shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 
@@ -188,7 +188,7 @@ def _baseline(base: Baseline, head: Baseline) -> Iterator[WeakenedCheck]:
         else:
             how = "renewed: inputs changed, and so did the recorded results"
         if lost:
-            parts = listed([shortened(part) for part, _ in sorted(lost)], _PARTS)
+            parts = few([part for part, _ in sorted(lost)], _PARTS)
             message = f"the entry of platform {platform[:19]} is {how}: {parts}"
             yield WeakenedCheck(FILE_NAME, message, Location(FILE_NAME))
 

@@ -126,7 +126,7 @@ def _grouped(rows: tuple[HeatRow, ...], most: int) -> tuple[_Grouped, int]:
         (row.process, row.kind, *filter(None, row.module.split(".", PARTS)[:PARTS]))
         for row in rows
     ]
-    depth = deepest_fitting(places, most) or 0
+    depth = deepest_fitting(places, most)
     by_place: dict[tuple[str, ...], list[HeatRow]] = {}
     for row, place in zip(rows, places, strict=True):
         cut = place[: 2 + depth]

@@ -16,13 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import structs
 
-from repro_gate.compare.artifacts import (
-    Artifact,
-    Leaf,
-    LeafDifference,
-    compare_artifacts,
-)
-from repro_gate.compare.distances import distance_of_values
+from repro_gate.compare.artifacts import Artifact, Leaf, compare_artifacts
 from repro_gate.compare.model import Distance, Divergence
 from repro_gate.errors import Inconclusive
 from repro_gate.files import make_folder, remove_tree
@@ -148,8 +142,7 @@ def differences(
     contents = reader.contents(others)
     sides = zip(others[::2], contents[::2], contents[1::2], strict=True)
     for collected, left, right in sides:
-        differing = compare_artifacts(left, right, collected.name)
-        found += (as_divergence(item, step) for item in differing)
+        found += compare_artifacts(left, right, collected.name, step)
         values += len(left.leaves)
     found.sort(key=lambda item: item.name.partition(": ")[0])
     return found, values, uncompared
@@ -157,24 +150,6 @@ def differences(
 
 def _kinds(a: Collected, b: Collected) -> str:
     return f"a {a.kind} in the first run, a {b.kind} in the second"
-
-
-def as_divergence(item: LeafDifference, step: int) -> Divergence:
-    """Return a differing value of an artifact as the report's divergence."""
-    values = item.values
-    far = None
-    if values is not None and item.what == "value":
-        far = distance_of_values(*values, item.dtype)
-    return Divergence(
-        step=step,
-        kind="artifact",
-        name=item.name,
-        dtype=item.dtype,
-        shape=item.shape,
-        values=values,
-        detail=item.detail,
-        **vars(far or Distance()),
-    )
 
 
 # The interpreter's answer: each line is one of these.

@@ -4,7 +4,6 @@ notes."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
@@ -15,13 +14,12 @@ from repro_gate.compare.tolerance import is_same, noise_floor
 from repro_gate.compare.traces import compare_runs, with_replay
 from repro_gate.compare.unrecorded import differing_modules, notices
 from repro_gate.errors import Inconclusive
-from repro_gate.escape import listed
 from repro_gate.files import copy_file
 from repro_gate.runs.crashes import compare_crashed
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
 from repro_gate.runs.workspaces import GateFolder
-from repro_gate.spec.errors import shortened
+from repro_gate.spec.errors import few
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import trace_files
@@ -29,6 +27,8 @@ from repro_gate.trace.reader import trace_files
 Traces = tuple[Trace, ...]
 INTERRUPTED = "the gate was interrupted"  # why a series ended early, on a signal
 RUN_AGAIN = ("run/interrupted", "run the gate again")  # the reason's id and its remedy
+# what ends a series early, see `Results.interrupt`
+EARLY_ENDS = (KeyboardInterrupt, Inconclusive, OSError)
 
 
 @dataclass(frozen=True)
@@ -318,12 +318,6 @@ def compare_pair(
     )
     comparison = compare_runs(first.traces, second.traces, divergences, values)
     return comparison, uncompared
-
-
-def few(names: Sequence[str]) -> str:
-    """Return the first few of the training's names, escaped, and how many more there are."""
-    readable = [shortened(name) for name in names]
-    return listed(readable, 3)
 
 
 def keep_traces(results: Results, target: Path) -> None:

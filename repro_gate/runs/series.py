@@ -13,7 +13,6 @@ from pathlib import Path
 
 from repro_gate.compare.unrecorded import Left
 from repro_gate.data.declared import changed_data, read_data_state
-from repro_gate.errors import Inconclusive
 from repro_gate.files import closing, is_below
 from repro_gate.machine import gpu_processes
 from repro_gate.runs import variation
@@ -24,7 +23,7 @@ from repro_gate.runs.launch import RunRequest, RunResult, launch
 from repro_gate.runs.order import next_run
 from repro_gate.runs.progress import Progress, Watch
 from repro_gate.runs.reading import ArtifactReader
-from repro_gate.runs.results import Results, few
+from repro_gate.runs.results import EARLY_ENDS, Results
 from repro_gate.runs.watching import Tick
 from repro_gate.runs.workspaces import (
     GateFolder,
@@ -34,6 +33,7 @@ from repro_gate.runs.workspaces import (
 )
 from repro_gate.sandbox.cleanup import MOST
 from repro_gate.sandbox.identity import as_training_user, open_written
+from repro_gate.spec.errors import few
 from repro_gate.spec.model import Resume, Spec
 from repro_gate.trace.newest import newest
 
@@ -74,7 +74,7 @@ def do_runs(
             results.unsound = not sound(waits=True)
         if results.unsound:
             results.runs = ()
-    except (KeyboardInterrupt, Inconclusive, OSError) as error:
+    except EARLY_ENDS as error:
         if not results.runs and not isinstance(error, KeyboardInterrupt):
             raise  # without any result there is nothing to report
         results.interrupt(error)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro_gate.errors import UsageError
-from repro_gate.escape import and_more, for_terminal
+from repro_gate.escape import and_more, for_terminal, listed
 
 # a file with more mistakes than this is not a repro.yml; the rest is counted
 MAX_PRINTED = 50
@@ -76,3 +76,8 @@ def shortened(text: str) -> str:
     """Return the text on one line, cut to what fits into a message. Every character that does not
     print (line breaks, escape codes, lone surrogates …) is written out."""
     return for_terminal(text, MAX_SHOWN)
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Return the first few of the training's names, escaped, and how many more there are."""
+    return listed([shortened(name) for name in names], most)

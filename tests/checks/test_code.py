@@ -47,8 +47,6 @@ def of(folder: Path, inside: str = ".", data: tuple[str, ...] = (), **changes: o
     checkout = inspect_checkout(folder)
     facts = evidence(
         spec=spec((folder / inside).resolve(), data=tuple(map(DataItem, data))),
-        commit=checkout.commit,
-        uncommitted=checkout.uncommitted,
         checkout=checkout,
         tracked=tracked_files(checkout.root) if checkout.is_git else None,
     )
@@ -62,7 +60,7 @@ def test_code_in_no_commit_or_with_changes_is_missing() -> None:
     assert statuses(code.tree_clean, changed) == ("warn", "fail")
     assert outcome(code.tree_clean, changed)[1] == ("train.py",)
     assert code.tree_clean(evidence()).status == "pass"
-    assert code.tree_clean(replace(changed, commit=None)).status == "skip"
+    assert code.tree_clean(evidence(uncommitted=("train.py",), commit=None)).status == "skip"
 
 
 def test_submodules_must_be_there_at_the_recorded_commit(repo: Path, tmp_path: Path) -> None:

@@ -60,7 +60,6 @@ def crashed(
         spec=replace(spec(folder), train=train, data=declared),
         checkout=checkout,
         tracked=tracked_files(checkout.root) if checkout.is_git else None,
-        uncommitted=checkout.uncommitted,
         runs=(run("deterministic-1", outcome=outcome, problem="x", tail=tail),),
     )
 

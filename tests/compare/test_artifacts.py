@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from repro_gate.compare.artifacts import Artifact, Leaf, compare_artifacts
+from repro_gate.compare.model import Value
+from tests.support.artifacts import differences, what
 
 ONE = Leaf(kind="number", dtype="int", shape=None, digest="1", value="1")
 TWO = Leaf(kind="number", dtype="int", shape=None, digest="2", value="2")
@@ -19,22 +23,52 @@ def file(digest: str, structure: str = "s", form: str = "json", **leaves: Leaf) 
 
 
 def test_a_leaf_that_differs_is_named_with_both_values_then_the_structure() -> None:
-    for a, b, what, values in (
+    for a, b, expected, values in (
         (ONE, TWO, "value", (1, 2)),
         (ONE, HALF, "dtype", (1, 0.5)),
         (TRUE, LONG, "dtype", (True, "9" * 30)),
         (ONE, TEXT, "kind", (1, "1")),
         (SMALL, LARGE, "shape", None),
     ):
-        (found,) = compare_artifacts(file("a", x=a, y=ONE), file("b", x=b, y=ONE), "out/m.json")
-        assert (found.name, found.what, found.values) == ("out/m.json: x", what, values)
+        files = file("a", x=a, y=ONE), file("b", x=b, y=ONE)
+        (found,) = compare_artifacts(*files, "out/m.json", 3)
+        assert (found.name, found.step, found.values) == ("out/m.json: x", 3, values)
+        assert what(found) == expected
         assert (found.dtype, found.shape) == (a.dtype, a.shape)
-    for a, b, expected in (
+    for one, other, found_in in (
         (file("a", x=ONE), file("a", x=TWO), []),  # the same bytes
         (file("a", x=ONE), file("b", x=ONE), []),
         (file("a", x=ONE), file("b", "other", x=ONE), [("(structure)", "structure")]),
         (file("a", x=ONE), file("b", "other", x=TWO), [("x", "value")]),
-        (file("a", x=ONE), file("b", form="opaque"), [("(file)", "format")]),
+        (file("a", x=ONE), file("b", form="opaque"), [("(file)", "json")]),  # the format
         (file("a", x=ONE, y=ONE), file("b", z=ONE, y=ONE), [("x", "missing"), ("z", "missing")]),
     ):
-        assert [(item.leaf, item.what) for item in compare_artifacts(a, b, "")] == expected
+        assert [(item.name, what(item)) for item in differences(one, other)] == found_in
+
+
+@pytest.mark.parametrize(
+    ("values", "far"),
+    [
+        ((0.5, 0.75), 0.25),
+        ((12, 10), 2.0),
+        ((12, "12"), None),
+        (("abcdef12", "abcdee12"), None),
+        ((True, False), None),
+        ((float("nan"), 1.0), None),
+    ],
+)
+def test_a_distance_is_given_for_numbers_alone(
+    values: tuple[Value, Value], far: float | None
+) -> None:
+    a, b = (
+        Leaf(
+            kind="text" if isinstance(value, str) else "number",
+            dtype=type(value).__name__,
+            shape=None,
+            digest=repr(value),
+            value=str(value),
+        )
+        for value in values
+    )
+    (found,) = differences(file("a", x=a), file("b", x=b))
+    assert (found.max_abs, str(found.values)) == (far, str(values))

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from repro_gate.compare.artifacts import Artifact
-from tests.support.artifacts import differences, distances, read_files
+from tests.support.artifacts import differences, distances, read_files, what
 
 torch = pytest.importorskip("torch")
 
@@ -97,7 +97,7 @@ def test_what_differs_is_seen(values: Pairs, name: str) -> None:
     a, b = values[name]
     assert a.format == b.format == "torch", a.note
     found = differences(a, b)
-    assert {item.what for item in found} == ({VALUES[name][2]} if VALUES[name][2] else set())
+    assert {what(item) for item in found} == ({VALUES[name][2]} if VALUES[name][2] else set())
     if name == "payload":
         assert [*map(str, found[0].values or ())][1] == "nan (0x7ff8000000000001)"
 
@@ -186,7 +186,7 @@ def test_leaves_have_known_names_and_an_ulp_is_named(files: Files) -> None:
     for other in ("same.ckpt", "legacy.pth"):
         assert files[other].digest != plain.digest and differences(plain, files[other]) == (), other
     (found,) = differences(plain, files["nudged.bin"])
-    assert (found.leaf, found.what) == ("state_dict.1.bias", "value")
+    assert (found.name, what(found)) == ("state_dict.1.bias", "value")
     assert (found.dtype, found.shape, found.detail) == ("float32", (2,), "")
     leaves = files["tied.pt"].leaves
     assert leaves["a"] == leaves["b"] and leaves["loop.1"].dtype == "reference"
@@ -222,7 +222,7 @@ def test_arrays_are_compared_one_by_one(files: Files) -> None:
     assert (a.leaves["w"].dtype, a.leaves["w"].shape) == ("float32", (2, 3))
     assert a.leaves["step"].value == "7" and a.leaves["o.npy"].kind == "bytes"
     assert differences(a, b) == ()
-    found = [(item.leaf, item.what) for item in differences(a, c)]
+    found = [(item.name, what(item)) for item in differences(a, c)]
     assert found == [("w", "value"), ("step", "dtype")]
     assert files["big-endian.npy"].leaves["array"].dtype == ">i4"
     assert files["record.npy"].format == "npy" and files["asks-little.pt"].format == "torch"
@@ -244,7 +244,7 @@ def test_safetensors_are_read_by_their_library(tmp_path: Path) -> None:
     found, other, wrong, *parts = read_files(*paths, index)
     dtypes = {name: leaf.dtype for name, leaf in found.leaves.items()}
     assert dtypes == {"__metadata__.format": "str", "b": "float32", "w": "bfloat16"}
-    assert [item.leaf for item in differences(found, other)] == ["__metadata__.format", "b"]
+    assert [item.name for item in differences(found, other)] == ["__metadata__.format", "b"]
     assert wrong.format == "opaque" and wrong.note
     named = [part.leaves for part in parts if part.format == "safetensors"]
     assert sorted(name for part in named for name in part) == ["w1", "w2"]
@@ -269,7 +269,7 @@ def test_a_distributed_index_runs_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert a.format == "distributed", a.note
     assert a.leaves["model.w"].shape == (3, 2) and a.leaves["step"].value == "3"
     assert a.digest != b.digest and differences(a, b) == ()
-    assert [item.leaf for item in differences(a, c)] == ["model.b"]
+    assert [item.name for item in differences(a, c)] == ["model.b"]
     assert hostile.format == "opaque" and "posix.system" in hostile.note
     assert {".metadata", "__0_0.distcp"} == hostile.leaves.keys()
     assert not list(tmp_path.rglob("ran"))
@@ -326,16 +326,16 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.mark.parametrize("name", JSON)
 def test_json_is_compared_value_by_value(texts: Files, name: str) -> None:
-    what = JSON[name][2]
-    found = {item.what for item in differences(texts[f"{name} a.json"], texts[f"{name} b.json"])}
-    assert what in found if what else not found
+    expected = JSON[name][2]
+    found = {what(item) for item in differences(texts[f"{name} a.json"], texts[f"{name} b.json"])}
+    assert expected in found if expected else not found
 
 
 def test_json_lines_and_cells_are_named(texts: Files) -> None:
     found = {name: leaf.value for name, leaf in texts["a.jsonl"].leaves.items()}
     assert found == {"line 1.loss": "1.0", "line 3.loss": "0.5", "line 3.e": "{}"}
     [cell] = differences(texts["a.csv"], texts["b.csv"])
-    assert (cell.leaf, cell.values) == ("row 3, column loss", ("0.5", "0.25"))
+    assert (cell.name, cell.values) == ("row 3, column loss", ("0.5", "0.25"))
     assert [*texts["c.tsv"].leaves][-1] == "row 2, column 2", texts["c.tsv"].note
     cells = [name for name in texts["d.csv"].leaves if name.startswith("row 2")]
     assert cells == ["row 2, column a", "row 2, column a (4)", "row 2, column 3"]

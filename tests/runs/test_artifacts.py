@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 
-from repro_gate.compare.artifacts import Artifact, LeafDifference
-from repro_gate.compare.model import Value
+from repro_gate.compare.artifacts import Artifact
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip
 from repro_gate.files import remove_tree
 from repro_gate.runs import artifacts, interpreter, reading
 from repro_gate.runs.artifacts import Collected, collect
-from tests.support.artifacts import differences, read_files
+from tests.support.artifacts import differences, read_files, what
 
 
 @pytest.fixture
@@ -194,26 +193,6 @@ def test_what_could_not_be_copied_in_one_run_is_no_difference_and_not_the_same(r
         assert (uncompared, found.divergences) == ([(f"in {where} {full}", False)], [])
 
 
-@pytest.mark.parametrize(
-    ("values", "dtype", "what", "far"),
-    [
-        ((0.5, 0.75), "float", "value", 0.25),
-        ((12, 10), "int", "value", 2.0),
-        ((12, "12"), "int", "kind", None),
-        (("abcdef12", "abcdee12"), "str", "value", None),
-        ((True, False), "bool", "value", None),
-        ((float("nan"), 1.0), "float", "value", None),
-    ],
-)
-def test_a_distance_is_given_for_numbers_alone(
-    values: tuple[Value, Value], dtype: str, what: str, far: float | None
-) -> None:
-    item = LeafDifference(artifact="m.json", leaf="a", what=what, values=values, dtype=dtype)
-    found = reading.as_divergence(item, 3)
-    assert (found.step, found.name, found.max_abs) == (3, "m.json: a", far)
-    assert found.values == values
-
-
 def compared(a: Mapping[str, Collected], b: Mapping[str, Collected]) -> Any:
     """Without an interpreter: by their bytes."""
     reader: Any = SimpleNamespace(contents=lambda items: [*map(reading._opaque, items)])
@@ -274,7 +253,7 @@ def test_without_an_interpreter_bytes_are_compared(tmp_path: Path) -> None:
     found = sorted((a, b, needed), key=lambda artifact: artifact.note)
     assert {artifact.format for artifact in found} == {"opaque"}
     assert [nowhere in artifact.note for artifact in found] == [False, False, True]
-    assert [(item.name, item.what) for item in differences(*found[:2])] == [("(file)", "value")]
+    assert [(item.name, what(item)) for item in differences(*found[:2])] == [("(file)", "value")]
 
 
 def answered(folder: Path, body: str, files: str = "a", seconds: float = 60) -> list[Artifact]:

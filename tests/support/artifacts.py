@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from repro_gate.compare.artifacts import Artifact, LeafDifference, compare_artifacts
-from repro_gate.compare.model import Distance
+from repro_gate.compare.artifacts import Artifact, compare_artifacts
+from repro_gate.compare.model import Distance, Divergence
 from repro_gate.runs.artifacts import in_place
 from repro_gate.runs.interpreter import Interpreter
 from repro_gate.runs.reading import read
@@ -30,8 +30,14 @@ def distances(a: Path, b: Path) -> dict[str, Distance]:
     return {name: distance for (_, name), distance in found.items()}
 
 
-def differences(a: Artifact, b: Artifact) -> tuple[LeafDifference, ...]:
-    return compare_artifacts(a, b, "")
+def differences(a: Artifact, b: Artifact) -> tuple[Divergence, ...]:
+    return compare_artifacts(a, b, "", 0)
+
+
+def what(item: Divergence) -> str:
+    """In what a leaf differs: `value`, or what its detail begins with."""
+    first = item.detail.partition(" ")[0] or "value"
+    return {"only": "missing", "every": "structure"}.get(first, first)
 
 
 def _read(

@@ -4,11 +4,13 @@ verdict and progress stand on."""
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks.interface import Evidence
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
@@ -182,5 +184,11 @@ def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **section
 
 def evidence(**changes: Any) -> Evidence:
     """Evidence of a checkout at a clean commit, without runs unless given."""
-    clean = Evidence(spec=spec(), commit="0123456789abcdef" + "0" * 24, uncommitted=())
-    return replace(clean, **changes)
+    clean = "0123456789abcdef" + "0" * 24
+    given: dict[str, Any] = {"spec": spec(), **changes}
+    checkout = Checkout(
+        root=Path(os.path.realpath(given["spec"].path.parent)),
+        commit=given.pop("commit", clean),
+        uncommitted=given.pop("uncommitted", ()),
+    )
+    return Evidence(**{"checkout": checkout, **given})
