@@ -8,10 +8,11 @@ takes.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import monotonic
+
+from repro_gate.files import open_regular
 
 from . import format as fmt
 from .accept import add
@@ -29,25 +30,19 @@ from .model import (
 Opener = Callable[[Path], int]
 
 
-def open_plain(path: Path) -> int:
-    """Return a descriptor of the file at `path`, not through a link and without waiting for a
-    pipe's writer. Raises OSError."""
-    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
 class TraceCutOff(TraceError):
     """The process was ended while it wrote its trace: what is there is whole up to there."""
 
 
 class TraceFollower:
     """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call.
-    `budget` is the run's."""
+    `opener` opens regular files alone; `budget` is the run's."""
 
     def __init__(
         self,
         path: Path,
         nonce: str | None,
-        opener: Opener = open_plain,
+        opener: Opener = open_regular,
         budget: Budget | None = None,
     ) -> None:
         self.trace = Trace(path=path, budget=budget or Budget())
@@ -93,18 +88,15 @@ class TraceFollower:
             handle = self._opener(self.trace.path)
         except OSError as error:
             raise self._wrong(f"cannot be opened: {error.strerror or error}") from None
-        state = os.fstat(handle)
-        if not stat.S_ISREG(state.st_mode):
-            os.close(handle)
-            raise self._wrong("is not a regular file")
         with os.fdopen(handle, "rb") as file:
-            if state.st_size < self._offset:
+            size = os.fstat(handle).st_size
+            if size < self._offset:
                 raise self._wrong("was cut back while it was read")
             # before any of it is read
-            self.trace.budget.take(state.st_size - self._offset, fmt.BYTES)
+            self.trace.budget.take(size - self._offset, fmt.BYTES)
             file.seek(self._offset)
             # no further: it may grow as fast as it is read
-            while chunk := file.read(min(1 << 20, state.st_size - self._offset)):
+            while chunk := file.read(min(1 << 20, size - self._offset)):
                 self._offset += len(chunk)
                 yield chunk
 
@@ -141,7 +133,7 @@ def read_folder(
     folder: Path,
     nonce: str | None,
     followers: Mapping[str, TraceFollower] | None = None,
-    opener: Opener = open_plain,
+    opener: Opener = open_regular,
 ) -> list[Trace]:
     """Return every trace in `folder`, whole, by their start; `followers` by file name have read
     some of them already. Raises TraceError."""
