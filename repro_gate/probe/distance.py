@@ -23,13 +23,7 @@ from .session import Session
 # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
 PIECE = 128 * 1024
 _HEADROOM = 256 * 1024 * 1024  # bytes of the disk that must stay free
-Figures = tuple[
-    Optional[float],
-    Optional[int],
-    Optional[float],
-    Optional[float],
-    Optional[float],
-]
+Figures = tuple[Optional[float], ...]
 Item = tuple[str, Any]
 
 
@@ -45,7 +39,7 @@ def measure(reference: Any, tensor: Any) -> Figures:
     if reference.dtype.is_complex:
         sides = [torch.view_as_real(side.resolve_conj()) for side in sides]
     a, b = [side.reshape(-1) for side in sides]
-    has_ulp = ulp.exists(a.dtype)
+    has_ulp = ulp.integer(torch, a.dtype) is not None
     largest = 0.0
     ulps = 0
     squares = 0.0
