@@ -24,6 +24,7 @@ from typing import Any, Callable
 
 from ..trace.format import BY_LIBRARY
 from . import imports, patch, session, source_line
+from .opened import installed
 
 Draw = tuple[str, str, int]  # source, file, line
 _SOURCE = 200  # characters of a source
@@ -36,8 +37,6 @@ _NOTHING = re.compile(r"\s*(?:\w+\s*=\s*)?(?:None\s*)?\)")
 _REMAKES = re.compile(r"\b(?:loads?|deepcopy|copy|jumped)\s*\(")
 _OWN = (__file__, patch.__file__)
 _STANDARD = os.path.dirname(os.__file__) + os.sep
-# may lie below the standard library
-_INSTALLED = os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep
 # packages that draw for copies, names and the like
 _FOR_ITSELF = "numpy", "torch", __name__.split(".")[0]
 _NAMES = ("uuid.", "secrets.token")  # what a library calls its folders and runs by
@@ -221,7 +220,8 @@ def _draws_for_others(frame: FrameType) -> bool:
     module = source_line.module_of(frame)
     if file.startswith("<") or module.partition(".")[0] in _FOR_ITSELF:
         return False
-    return not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED)
+    # what is installed may lie below the standard library
+    return not file.startswith(_STANDARD) or installed(file)
 
 
 def _numpy_call(frame: FrameType) -> str:
