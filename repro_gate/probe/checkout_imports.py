@@ -54,8 +54,6 @@ class CheckoutImports:
         self._ignored = tuple([join(it, "") for it in checkout["ignored"]])
         # Folders of the workspace that stand for one of the checkout.
         self._moved: set[str] = set()
-        # Those that are noted.
-        self._files: set[str] = set()
 
     def start(self) -> None:
         """Turn what leads into the checkout to the workspace."""
@@ -137,20 +135,21 @@ class CheckoutImports:
         """Return module, file and clone of what came from the checkout, or from another clone of
         it. An installed package may be a link, so its top is looked at too."""
         rows: list[list[str]] = []
+        known: set[str] = set()
         clones = self._clones()
         relative = functools.lru_cache(maxsize=None)(self._relative)
         for name, file in imported_files():
             is_part = "." in name and opened.installed(file)
-            if is_part or file in self._files or not isabs(file):
+            if is_part or file in known or not isabs(file):
                 continue
             clone = ""
             if not relative(dirname(file)):
                 clone = self._clone_of(file, clones)
                 if not clone:
                     continue
-            if len(self._files) >= MAX_IMPORTS:
+            if len(known) >= MAX_IMPORTS:
                 break
-            self._files.add(file)
+            known.add(file)
             row = [printable(name), printable(realpath(file)), clone]
             if max(map(len, row)) <= MAX_NAME:
                 rows.append(row)

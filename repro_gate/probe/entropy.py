@@ -49,7 +49,6 @@ class Draws:
     def __init__(self) -> None:
         # not yet written -> how many draws, less those that a seed made up for
         self._open: dict[Draw, int] = {}
-        self._written: set[Draw] = set()
         self._unseeded: Any = weakref.WeakKeyDictionary()  # random.Random -> its draw
         self._forked = False
         # file of a generator's own code -> its module
@@ -109,9 +108,8 @@ class Draws:
                 self._write(draw)
 
     def _write(self, draw: Draw) -> None:
-        self._written.add(draw)
         source, file, line = draw
-        session.current().event("drawn", source=source, file=file, line=line)
+        session.current().notice("drawn", source=source, file=file, line=line)
 
     def _arrived(self, name: str, module: Any) -> None:
         file = getattr(module, "__file__", None) or ""
@@ -161,7 +159,7 @@ class Draws:
     def _draw(self, source: str, frame: Any, generator: Any = None) -> None:
         with contextlib.suppress(Exception):
             draw = self._find(source, frame, generator)
-            if draw is None or draw in self._written:
+            if draw is None:
                 return
             if self._forked and generator is None:
                 self._write(draw)  # at once: it may be killed at any time

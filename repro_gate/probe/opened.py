@@ -143,10 +143,10 @@ class Opened:
 
     def _note(self, real: str, within: bool, left: bool) -> None:
         if len(self._files) >= MAX_OPENED:
-            if "" not in self._files:
-                self._files.add("")  # noted once
-                limit = f"more than {MAX_OPENED} files were opened; the others are not listed"
-                session.current().note("opened-not-all", limit)
+            limit = (
+                f"more than {MAX_OPENED} files were opened; the others are not listed"
+            )
+            session.current().note("opened-not-all", limit)
             return
         self._files.add(real)
         start = len(self._workspace) if within else 0
