@@ -75,7 +75,7 @@ def _handlers(
         refuse(path)
         if existing:
             reads = "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR)
-            files.changes(path, reads)
+            files.look(path, reads)
 
     def loading(args: Args) -> None:
         if os.sep in os.fsdecode(args[0]):
@@ -102,7 +102,7 @@ def _handlers(
         "socket.sendto": _sent,
         "socket.sendmsg": _sent,
         "os.truncate": lambda args: refuse(args[0]),
-        **dict.fromkeys(_REPLACE if protected else (), replacing),
+        **dict.fromkeys(_REPLACE, replacing),
     }
 
 

@@ -47,8 +47,8 @@ _HUB = re.compile(r"/(?:models|datasets|spaces)--[^/]+/snapshots/[0-9a-f]{40}/")
 
 
 class Opened:
-    """The files of one process. `read` and `appended` are called inside an audit hook: they raise
-    nothing and open nothing."""
+    """The files of one process. `read` and `look` are called inside an audit hook, which lets no
+    exception through: they open nothing."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         workspace = config["workspace"]
@@ -70,16 +70,10 @@ class Opened:
         """Note a file that is about to be opened for reading. `path` is the argument of the call:
         text, bytes, a path object, or a descriptor, which is ignored."""
         with contextlib.suppress(Exception):
-            if path not in self._known and self._look(path, True):
+            if path not in self._known and self.look(path, True):
                 if len(self._known) >= _KNOWN:
                     self._known.clear()
                 self._known.add(path)
-
-    def changes(self, path: Any, reads: bool) -> None:
-        """Note a file that is about to be opened for writing without being emptied: what it holds
-        is from before, for this and for later readers."""
-        with contextlib.suppress(Exception):
-            self._look(path, reads)
 
     def beyond(self, path: str) -> bool:
         """Return whether an absolute path lies outside of what is the run's, the interpreter's, the
@@ -107,8 +101,10 @@ class Opened:
         self._pending = []
         self._forked = True
 
-    def _look(self, item: Any, reads: bool) -> bool:
-        """Note a file, and return whether it never needs to be looked at again."""
+    def look(self, item: Any, reads: bool) -> bool:
+        """Note a file, and return whether it never needs to be looked at again. Not `reads`: it is
+        about to be opened for writing without being emptied, and what it holds is from before, for
+        this and for later readers."""
         if isinstance(item, int):
             return False
         path = os.path.abspath(os.fsdecode(item))
