@@ -36,7 +36,12 @@ _NO_CHECKOUT = {"root": "", "ignored": (), "projects": ()}
 
 class CheckoutImports:
     """The checkout that the workspace is a copy of; an observer of the session. Without one in the
-    configuration it redirects nothing."""
+    configuration it redirects nothing.
+
+    As the last finder of modules it finds what git ignores (a compiled extension, a generated
+    `_version.py`, the metadata of an old editable install), which is in no workspace, in the
+    original checkout.
+    """
 
     def __init__(self, config: dict[str, Any]) -> None:
         checkout = config["checkout"] or _NO_CHECKOUT
@@ -73,7 +78,7 @@ class CheckoutImports:
             for folders in namespaces.values():
                 folders[:] = map(self._in_workspace, folders)
         if self._moved or is_editable:
-            sys.meta_path.append(_Ignored(self))
+            sys.meta_path.append(self)
 
     def redirect(self, spec: ModuleSpec) -> ModuleSpec:
         """Return what another finder found, in the workspace where it is there."""
@@ -92,7 +97,24 @@ class CheckoutImports:
             spec.submodule_search_locations = folders
         return spec
 
-    def left_behind(self, path: Iterable[Any]) -> list[str]:
+    def find_spec(self, name: str, path: Any = None, _: Any = None) -> Any:
+        """Find a module of the original checkout that git ignores."""
+        for folder in self._left_behind(sys.path if path is None else path):
+            spec = PathFinder.find_spec(name, [folder])
+            origin = spec and spec.origin
+            if origin and (self._relative(origin) + os.sep).startswith(self._ignored):
+                return spec
+        return None
+
+    def find_distributions(self, context: Any) -> Iterable[Any]:
+        """Find the metadata that `setup.py develop` leaves beside the code."""
+        from importlib.metadata import DistributionFinder, MetadataPathFinder
+
+        folders = self._left_behind(context.path)
+        inner = DistributionFinder.Context(name=context.name, path=folders)
+        return MetadataPathFinder.find_distributions(inner)
+
+    def _left_behind(self, path: Iterable[Any]) -> list[str]:
         """Return the checkout's folders for those of a path that stand for them."""
         folders = []
         for entry in path:
@@ -101,11 +123,6 @@ class CheckoutImports:
                 relative = own[len(self._workspace) :]
                 folders.append(normpath(self._root + relative))
         return folders
-
-    def ignores(self, path: str) -> bool:
-        """Return whether git ignores a file of the checkout, or a folder that it lies in."""
-        below = self._relative(path) + os.sep
-        return below.startswith(self._ignored)
 
     def flush(self, current: Any, last: bool) -> None:
         """Write, at the end, the modules that came from the checkout; and where the run is asked
@@ -121,7 +138,10 @@ class CheckoutImports:
                     break
                 versions.setdefault(item.name, item.version)
                 if len(copies) < MAX_IMPORTS and self._has_copy(item):
-                    copies.append(_row_of(item))
+                    first = item.files[0]
+                    path = join(dirname(item.metadata), first)
+                    row = [top_level(first), path, item.name]
+                    copies.append(list(map(printable, row)))
             in_order = dict(sorted(versions.items()))
             current.event("distributions", versions=in_order)
             rows += copies
@@ -228,40 +248,6 @@ class _Redirected:
     def find_spec(self, *args: Any) -> ModuleSpec | None:
         spec = self._finder.find_spec(*args)
         return spec and self._checkout.redirect(spec)
-
-
-class _Ignored:
-    """The last finder: what git ignores (a compiled extension, a generated `_version.py`, the
-    metadata of an old editable install) is in no workspace, so it comes from the original
-    checkout."""
-
-    def __init__(self, checkout: CheckoutImports) -> None:
-        self._checkout = checkout
-
-    def find_spec(self, name: str, path: Any = None, _: Any = None) -> Any:
-        entries = sys.path if path is None else path
-        for folder in self._checkout.left_behind(entries):
-            spec = PathFinder.find_spec(name, [folder])
-            origin = spec and spec.origin
-            if origin and self._checkout.ignores(origin):
-                return spec
-        return None
-
-    def find_distributions(self, context: Any) -> Iterable[Any]:
-        """Find the metadata that `setup.py develop` leaves beside the code."""
-        from importlib.metadata import DistributionFinder, MetadataPathFinder
-
-        folders = self._checkout.left_behind(context.path)
-        inner = DistributionFinder.Context(name=context.name, path=folders)
-        return MetadataPathFinder.find_distributions(inner)
-
-
-def _row_of(copy: Distribution) -> list[str]:
-    """Return module, file and name of a copy of the checkout."""
-    first = copy.files[0]
-    path = join(dirname(copy.metadata), first)
-    row = [top_level(first), path, copy.name]
-    return [printable(text) for text in row]
 
 
 def _source(metadata: str, editable: bool = False) -> str | None:
