@@ -28,6 +28,7 @@ from typing import Any
 from ..trace.format import MAX_DISTRIBUTIONS, MAX_IMPORTS, MAX_NAME
 from . import opened
 from .distributions import Distribution, canonical, imported, top_level
+from .patch import wrap
 from .process import imported_files, printable
 
 _BASES = ("", "src", "lib", "python")  # where a project keeps its packages
@@ -67,12 +68,12 @@ class CheckoutImports:
         entries = [self._in_workspace(entry, must_exist=True) for entry in sys.path]
         sys.path[:] = dict.fromkeys(entries)
         is_editable = False
-        for number, finder in enumerate(sys.meta_path):
+        for finder in sys.meta_path:
             module = str(getattr(finder, "__module__", ""))
             if "editable" not in module:
                 continue
             is_editable = True
-            sys.meta_path[number] = _Redirected(finder, self)
+            wrap(finder, "find_spec", self._redirect)
             # Setuptools finds a namespace's folders by a hook of `sys.path`.
             namespaces = getattr(sys.modules.get(module), "NAMESPACES", {})
             for folders in namespaces.values():
@@ -80,8 +81,11 @@ class CheckoutImports:
         if self._moved or is_editable:
             sys.meta_path.append(self)
 
-    def redirect(self, spec: ModuleSpec) -> ModuleSpec:
-        """Return what another finder found, in the workspace where it is there."""
+    def _redirect(self, find_spec: Any, *args: Any) -> ModuleSpec | None:
+        """Return what another finder finds, in the workspace where it is there."""
+        spec: ModuleSpec | None = find_spec(*args)
+        if spec is None:
+            return None
         folders = spec.submodule_search_locations
         if folders is not None:
             folders = list(map(self._in_workspace, folders))
@@ -235,19 +239,6 @@ class CheckoutImports:
         if below.startswith(self._others) or opened.installed(below):
             return ""
         return relpath(below, self._root)
-
-
-class _Redirected:
-    def __init__(self, finder: Any, checkout: CheckoutImports) -> None:
-        self._finder = finder
-        self._checkout = checkout
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._finder, name)
-
-    def find_spec(self, *args: Any) -> ModuleSpec | None:
-        spec = self._finder.find_spec(*args)
-        return spec and self._checkout.redirect(spec)
 
 
 def _source(metadata: str, editable: bool = False) -> str | None:
