@@ -35,7 +35,8 @@ _CALL = re.compile(
 _NOTHING = re.compile(r"\s*(?:\w+\s*=\s*)?(?:None\s*)?\)")
 # what takes entropy on its way to the state that it is given
 _REMAKES = re.compile(r"\b(?:loads?|deepcopy|copy|jumped)\s*\(")
-_OWN = (__file__, patch.__file__)
+_OWN = (__name__, patch.__name__)
+_GENERATORS = ("random", "secrets", "uuid")
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 # packages that draw for copies, names and the like
 _FOR_ITSELF = "numpy", "torch", __name__.split(".")[0]
@@ -51,8 +52,6 @@ class Draws:
         self._open: dict[Draw, int] = {}
         self._unseeded: Any = weakref.WeakKeyDictionary()  # random.Random -> its draw
         self._forked = False
-        # file of a generator's own code -> its module
-        self._libraries: dict[str, str] = {random.__file__: "random"}
 
     def install(self) -> None:
         """Wrap the ways to the entropy that are there, and the others once they are imported."""
@@ -65,8 +64,7 @@ class Draws:
         shared: Any = vars(random)["_inst"]  # which the functions of `random` draw from
         random.seed = shared.seed
         random.setstate = shared.setstate
-        for name in ("secrets", "uuid"):
-            imports.after_import(name, functools.partial(self._arrived, name))
+        imports.after_import("uuid", self._uuid_arrived)
 
     def numpy_arrived(self) -> None:
         """Make it known that it is NumPy which asks `secrets` for entropy."""
@@ -89,6 +87,12 @@ class Draws:
             source = f"{public.__name__}.{name}()"
             patch.wrap(owner, name, functools.partial(self._around, source), (public,))
 
+    def _uuid_arrived(self, uuid: Any) -> None:
+        if not source_line.inside(str(uuid.__file__)):  # else the workspace's own
+            # host, clock, a number of the system's
+            around = functools.partial(self._around, "uuid.uuid1")
+            patch.wrap(uuid, "uuid1", around)
+
     def device(self, path: str) -> None:
         """Note a device that is opened, from inside the audit hook."""
         # above this, the hook and its handler
@@ -110,15 +114,6 @@ class Draws:
     def _write(self, draw: Draw) -> None:
         source, file, line = draw
         session.current().notice("drawn", source=source, file=file, line=line)
-
-    def _arrived(self, name: str, module: Any) -> None:
-        file = getattr(module, "__file__", None) or ""
-        # else the workspace's own of that name
-        if os.path.dirname(file) + os.sep == _STANDARD:
-            self._libraries[file] = name
-            # host, clock, a number of the system's; `secrets` has none
-            around = functools.partial(self._around, "uuid.uuid1")
-            patch.wrap(module, "uuid1", around)
 
     def _around(
         self,
@@ -175,13 +170,13 @@ class Draws:
         numpy = False
         library = None
         while frame is not None and not source_line.inside(frame.f_code.co_filename):
-            file = frame.f_code.co_filename
+            module = source_line.module_of(frame)
             if library is not None:
-                if source_line.module_of(frame) == "importlib._bootstrap":
+                if module == "importlib._bootstrap":
                     return None
-            elif file in self._libraries:
+            elif module in _GENERATORS:
                 outermost = frame
-            elif file in _OWN:
+            elif module in _OWN:
                 numpy = numpy or frame.f_code.co_name == "entropy_for_numpy"
             elif _draws_for_others(frame):
                 library = frame
@@ -207,7 +202,7 @@ class Draws:
             return "random.Random()" if name == "__init__" else "random.seed()"
         if outermost is None:
             return source
-        module = self._libraries[outermost.f_code.co_filename]
+        module = source_line.module_of(outermost)
         return "random.SystemRandom" if module == "random" else f"{module}.{name}"
 
 
