@@ -68,14 +68,8 @@ class Draws:
 
     def numpy_arrived(self) -> None:
         """Make it known that it is NumPy which asks `secrets` for entropy."""
-        generator: Any = sys.modules.get("numpy.random.bit_generator")
-        if hasattr(generator, "randbits"):
-            original = generator.randbits
-
-            def entropy_for_numpy(bits: int) -> Any:
-                return original(bits)
-
-            generator.randbits = entropy_for_numpy
+        generator = sys.modules.get("numpy.random.bit_generator")
+        patch.wrap(generator, "randbits", _entropy_for_numpy)
 
     def torch_arrived(self, torch: Any) -> None:
         """Wrap `torch.seed()`, which takes a seed from the operating system; so do CUDA's."""
@@ -177,7 +171,7 @@ class Draws:
             elif module in _GENERATORS:
                 outermost = frame
             elif module in _OWN:
-                numpy = numpy or frame.f_code.co_name == "entropy_for_numpy"
+                numpy = numpy or frame.f_code.co_name == "_entropy_for_numpy"
             elif _draws_for_others(frame):
                 library = frame
             else:
@@ -204,6 +198,10 @@ class Draws:
             return source
         module = source_line.module_of(outermost)
         return "random.SystemRandom" if module == "random" else f"{module}.{name}"
+
+
+def _entropy_for_numpy(original: Any, bits: int) -> Any:
+    return original(bits)
 
 
 def _draws_for_others(frame: FrameType) -> bool:
