@@ -93,7 +93,7 @@ def _handlers(
         "import": lambda args: files.read(args[1]) if args[1] else None,
         "ctypes.dlopen": loading,
         "sqlite3.connect": loading,
-        "os.chdir": lambda args: files.folder_changed(),
+        "os.chdir": lambda args: files.known.clear(),
         "os.putenv": lambda args: flags.variable_set(*args),
         "os.unsetenv": lambda args: flags.variable_set(*args),
         "os.exec": lambda args: session.current().flush(),

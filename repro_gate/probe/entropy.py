@@ -55,9 +55,7 @@ class Draws:
 
     def install(self) -> None:
         """Wrap the ways to the entropy that are there, and the others once they are imported."""
-        for name in ("urandom", "getrandom"):
-            around = functools.partial(self._around, "os." + name)
-            imports.wrap_later("os", name, around)
+        imports.wrap_named("os", "urandom getrandom", self._around)
         random._urandom = os.urandom  # type: ignore[attr-defined]
         patch.wrap(random.Random, "seed", self._seed)
         patch.wrap(random.Random, "setstate", self._setstate)

@@ -51,11 +51,12 @@ def main(request: dict[str, Any]) -> None:
         PROCESS.torch = torch
         if torch.cuda.is_available():
             torch.zeros(1, device="cuda")
+    except ModuleNotFoundError:
+        pass
     except Exception as error:
         # a torch that is there and broken must not look like none
-        if not isinstance(error, ModuleNotFoundError):
-            why = f"{type(error).__name__}: {error}"
-            sys.stderr.write(f"torch or CUDA cannot be started: {why}\n")
+        why = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"torch or CUDA cannot be started: {why}\n")
     for name, question in facts().items():
         try:
             answers.update(read({name: question}))

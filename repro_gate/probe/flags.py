@@ -57,13 +57,12 @@ def apply(torch: Any, arm: dict[str, Any]) -> None:
     out (and is then missing in the reading)."""
     if ALGORITHMS in arm:
         torch.use_deterministic_algorithms(arm[ALGORITHMS])
+        # torch's own default is on, so a flag that the spec leaves off has to be switched off
+        torch.utils.deterministic.fill_uninitialized_memory = arm.get(FILL, False)
     for flag, (backend, name) in _PROPERTIES.items():
         module = getattr(torch.backends, backend)
         if flag in arm and hasattr(module, name):
             setattr(module, name, arm[flag])
-    # torch's own default is on, so a flag that the spec leaves off has to be switched off
-    if ALGORITHMS in arm:
-        torch.utils.deterministic.fill_uninitialized_memory = arm.get(FILL, False)
     if arm.get(MKL_EARLY) and torch.backends.mkl.is_available():
         # one element stays on this thread: two threads in the process's first call race
         # (docs/causes/README.md)

@@ -7,6 +7,7 @@ once each.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -90,3 +91,9 @@ def wrap_later(module: str, names: str, around: Callable[..., Any]) -> None:
             wrap(owner, attribute, around, also)
 
     after_import(module, arrived)
+
+
+def wrap_named(module: str, names: str, around: Callable[..., Any]) -> None:
+    """Wrap likewise by a function that is told the name first: `around("os.stat", original, …)`."""
+    for name in names.split():
+        wrap_later(module, name, functools.partial(around, f"{module}.{name}"))

@@ -59,7 +59,9 @@ class Opened:
         self._began = config["began"]
         own = [config["traces"], *config["own"], *config["data"]]
         self._own = with_separator([*interpreter(), *own])
-        self._known: set[Any] = set()  # paths that are dealt with
+        self.known: set[Any] = (
+            set()
+        )  # paths that are dealt with, in this working directory
         # files from before the run that it then changed, and whether they were an earlier run's
         self._old: dict[str, bool] = {}
         self._files: set[str] = set()
@@ -70,10 +72,10 @@ class Opened:
         """Note a file that is about to be opened for reading. `path` is the argument of the call:
         text, bytes, a path object, or a descriptor, which is ignored."""
         with contextlib.suppress(Exception):
-            if path not in self._known and self.look(path, True):
-                if len(self._known) >= _KNOWN:
-                    self._known.clear()
-                self._known.add(path)
+            if path not in self.known and self.look(path, True):
+                if len(self.known) >= _KNOWN:
+                    self.known.clear()
+                self.known.add(path)
 
     def beyond(self, path: str) -> bool:
         """Return whether an absolute path lies outside of what is the run's, the interpreter's, the
@@ -81,10 +83,6 @@ class Opened:
         below = path + os.sep
         is_own = below.startswith((*self._within, *self._own))
         return not (is_own or of_system(path) or installed(path))
-
-    def folder_changed(self) -> None:
-        """Forget all paths, since relative ones change their meaning with the working directory."""
-        self._known.clear()
 
     def flush(self, current: session.Session, last: bool) -> None:
         """Write what was found since the last time; at the `last`, also files that are mapped into

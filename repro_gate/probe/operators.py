@@ -182,7 +182,7 @@ def _addresses(value: Any) -> set[int]:
     """Return where tensors have their memory, if they have any of their own."""
     addresses = set()
     for item in _tensors(value):
-        with contextlib.suppress(RuntimeError, NotImplementedError):
+        with contextlib.suppress(RuntimeError):
             addresses.add(int(item.untyped_storage().data_ptr()))
     return addresses - {0}
 

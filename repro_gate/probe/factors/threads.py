@@ -37,8 +37,7 @@ def install() -> None:
     (watched), or let them take turns (pinned)."""
     if RUN.watch:
         for module, name, counts in _NOTED:
-            around = functools.partial(_note, f"{module}.{name}", counts)
-            imports.wrap_later(module, name, around)
+            imports.wrap_named(module, name, functools.partial(_note, counts))
         wrap(queue.Queue, "put", _put)
     if is_pinned(NAME):
         _take_turns()
@@ -62,8 +61,8 @@ def _loader(original: Any, *args: Any, **options: Any) -> Any:
 
 
 def _note(
-    source: str,
     counts: Callable[..., bool] | None,
+    source: str,
     original: Any,
     *args: Any,
     **options: Any,
