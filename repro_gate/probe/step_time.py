@@ -81,7 +81,8 @@ class Clock:
         now = mark()
         peak = self._peak
         self._peak = 0
-        return StepTimes(self.step, now, [*self._own, (self._entered, now)]), peak
+        own = [*self._own, (self._entered, now)]
+        return StepTimes(self.step, now, own), peak
 
 
 def _milliseconds(first: Mark, second: Mark) -> float:
