@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from .contents import MAX_LEAVES, MAX_VALUE, Contents, Unreadable
-from .digest import EXTENSION
 from .process import printable
 
 MAX_TEXT = 64 * 2**20  # bytes of a .json or .csv file
@@ -42,9 +41,9 @@ _REFUSED = re.compile(
 )
 
 
-def main(request: str) -> None:
+def main(request: dict[str, Any]) -> None:
     """Read the files of a request, {"files": [[number, path], …], "answer": path, "pairs": bool,
-    "most": bytes, "extension": path or null}, in order.
+    "most": bytes}, in order.
 
     The answer has, for each file, ["file", number], then ["leaf", name, kind, dtype, shape, digest,
     value] for each leaf and ["end", format, structure], or ["whole", note]. With `pairs`, an
@@ -52,10 +51,7 @@ def main(request: str) -> None:
     the first] for each tensor in which they differ.
     """
     os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
-    with open(request, encoding="utf-8") as file:
-        job = json.load(file)
-    EXTENSION[:] = [job["extension"]]
-    files = job["files"]
+    files = request["files"]
     sizes = []
     for _, path in files:
         sizes.append(sum(map(os.path.getsize, _files(path))))
@@ -64,14 +60,14 @@ def main(request: str) -> None:
             with contextlib.suppress(Unreadable):  # each file that needs it says so
                 _required(library)
     _limit_memory(FREE_MEMORY + MAX_MEMORY * max(sizes, default=0))
-    left = job["most"]
+    left = request["most"]
     first = Contents(0)
-    with open(job["answer"], "w", encoding="ascii") as answer:
+    with open(request["answer"], "w", encoding="ascii") as answer:
         for (number, path), size in zip(files, sizes):
             answer.write(_line("file", number))
             answer.flush()  # before it is read: the gate sees which file ended this process
             contents = Contents(size)
-            is_second = job["pairs"] and number % 2 == 1
+            is_second = request["pairs"] and number % 2 == 1
             neighbour = first if is_second else None
             text = _text_of(contents, path, neighbour, left)
             answer.write(text)

@@ -75,7 +75,7 @@ def _handlers(
         refuse(path)
         if existing:
             reads = "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR)
-            files.changes(path, reads)
+            files.look(path, reads)
 
     def loading(args: Args) -> None:
         if os.sep in os.fsdecode(args[0]):
@@ -93,7 +93,7 @@ def _handlers(
         "import": lambda args: files.read(args[1]) if args[1] else None,
         "ctypes.dlopen": loading,
         "sqlite3.connect": loading,
-        "os.chdir": lambda args: files.folder_changed(),
+        "os.chdir": lambda args: files.known.clear(),
         "os.putenv": lambda args: flags.variable_set(*args),
         "os.unsetenv": lambda args: flags.variable_set(*args),
         "os.exec": lambda args: session.current().flush(),
@@ -102,7 +102,7 @@ def _handlers(
         "socket.sendto": _sent,
         "socket.sendmsg": _sent,
         "os.truncate": lambda args: refuse(args[0]),
-        **dict.fromkeys(_REPLACE if protected else (), replacing),
+        **dict.fromkeys(_REPLACE, replacing),
     }
 
 

@@ -28,6 +28,7 @@ from typing import Any
 from ..trace.format import MAX_DISTRIBUTIONS, MAX_IMPORTS, MAX_NAME
 from . import opened
 from .distributions import Distribution, canonical, imported, top_level
+from .patch import wrap
 from .process import imported_files, printable
 
 _BASES = ("", "src", "lib", "python")  # where a project keeps its packages
@@ -36,7 +37,12 @@ _NO_CHECKOUT = {"root": "", "ignored": (), "projects": ()}
 
 class CheckoutImports:
     """The checkout that the workspace is a copy of; an observer of the session. Without one in the
-    configuration it redirects nothing."""
+    configuration it redirects nothing.
+
+    As the last finder of modules it finds what git ignores (a compiled extension, a generated
+    `_version.py`, the metadata of an old editable install), which is in no workspace, in the
+    original checkout.
+    """
 
     def __init__(self, config: dict[str, Any]) -> None:
         checkout = config["checkout"] or _NO_CHECKOUT
@@ -54,8 +60,6 @@ class CheckoutImports:
         self._ignored = tuple([join(it, "") for it in checkout["ignored"]])
         # Folders of the workspace that stand for one of the checkout.
         self._moved: set[str] = set()
-        # Those that are noted.
-        self._files: set[str] = set()
 
     def start(self) -> None:
         """Turn what leads into the checkout to the workspace."""
@@ -64,21 +68,24 @@ class CheckoutImports:
         entries = [self._in_workspace(entry, must_exist=True) for entry in sys.path]
         sys.path[:] = dict.fromkeys(entries)
         is_editable = False
-        for number, finder in enumerate(sys.meta_path):
+        for finder in sys.meta_path:
             module = str(getattr(finder, "__module__", ""))
             if "editable" not in module:
                 continue
             is_editable = True
-            sys.meta_path[number] = _Redirected(finder, self)
+            wrap(finder, "find_spec", self._redirect)
             # Setuptools finds a namespace's folders by a hook of `sys.path`.
             namespaces = getattr(sys.modules.get(module), "NAMESPACES", {})
             for folders in namespaces.values():
                 folders[:] = map(self._in_workspace, folders)
         if self._moved or is_editable:
-            sys.meta_path.append(_Ignored(self))
+            sys.meta_path.append(self)
 
-    def redirect(self, spec: ModuleSpec) -> ModuleSpec:
-        """Return what another finder found, in the workspace where it is there."""
+    def _redirect(self, find_spec: Any, *args: Any) -> ModuleSpec | None:
+        """Return what another finder finds, in the workspace where it is there."""
+        spec: ModuleSpec | None = find_spec(*args)
+        if spec is None:
+            return None
         folders = spec.submodule_search_locations
         if folders is not None:
             folders = list(map(self._in_workspace, folders))
@@ -94,7 +101,24 @@ class CheckoutImports:
             spec.submodule_search_locations = folders
         return spec
 
-    def left_behind(self, path: Iterable[Any]) -> list[str]:
+    def find_spec(self, name: str, path: Any = None, _: Any = None) -> Any:
+        """Find a module of the original checkout that git ignores."""
+        for folder in self._left_behind(sys.path if path is None else path):
+            spec = PathFinder.find_spec(name, [folder])
+            origin = spec and spec.origin
+            if origin and (self._relative(origin) + os.sep).startswith(self._ignored):
+                return spec
+        return None
+
+    def find_distributions(self, context: Any) -> Iterable[Any]:
+        """Find the metadata that `setup.py develop` leaves beside the code."""
+        from importlib.metadata import DistributionFinder, MetadataPathFinder
+
+        folders = self._left_behind(context.path)
+        inner = DistributionFinder.Context(name=context.name, path=folders)
+        return MetadataPathFinder.find_distributions(inner)
+
+    def _left_behind(self, path: Iterable[Any]) -> list[str]:
         """Return the checkout's folders for those of a path that stand for them."""
         folders = []
         for entry in path:
@@ -103,11 +127,6 @@ class CheckoutImports:
                 relative = own[len(self._workspace) :]
                 folders.append(normpath(self._root + relative))
         return folders
-
-    def ignores(self, path: str) -> bool:
-        """Return whether git ignores a file of the checkout, or a folder that it lies in."""
-        below = self._relative(path) + os.sep
-        return below.startswith(self._ignored)
 
     def flush(self, current: Any, last: bool) -> None:
         """Write, at the end, the modules that came from the checkout; and where the run is asked
@@ -123,7 +142,10 @@ class CheckoutImports:
                     break
                 versions.setdefault(item.name, item.version)
                 if len(copies) < MAX_IMPORTS and self._has_copy(item):
-                    copies.append(_row_of(item))
+                    first = item.files[0]
+                    path = join(dirname(item.metadata), first)
+                    row = [top_level(first), path, item.name]
+                    copies.append(list(map(printable, row)))
             in_order = dict(sorted(versions.items()))
             current.event("distributions", versions=in_order)
             rows += copies
@@ -137,20 +159,21 @@ class CheckoutImports:
         """Return module, file and clone of what came from the checkout, or from another clone of
         it. An installed package may be a link, so its top is looked at too."""
         rows: list[list[str]] = []
+        known: set[str] = set()
         clones = self._clones()
         relative = functools.lru_cache(maxsize=None)(self._relative)
         for name, file in imported_files():
             is_part = "." in name and opened.installed(file)
-            if is_part or file in self._files or not isabs(file):
+            if is_part or file in known or not isabs(file):
                 continue
             clone = ""
             if not relative(dirname(file)):
                 clone = self._clone_of(file, clones)
                 if not clone:
                     continue
-            if len(self._files) >= MAX_IMPORTS:
+            if len(known) >= MAX_IMPORTS:
                 break
-            self._files.add(file)
+            known.add(file)
             row = [printable(name), printable(realpath(file)), clone]
             if max(map(len, row)) <= MAX_NAME:
                 rows.append(row)
@@ -216,53 +239,6 @@ class CheckoutImports:
         if below.startswith(self._others) or opened.installed(below):
             return ""
         return relpath(below, self._root)
-
-
-class _Redirected:
-    def __init__(self, finder: Any, checkout: CheckoutImports) -> None:
-        self._finder = finder
-        self._checkout = checkout
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._finder, name)
-
-    def find_spec(self, *args: Any) -> ModuleSpec | None:
-        spec = self._finder.find_spec(*args)
-        return spec and self._checkout.redirect(spec)
-
-
-class _Ignored:
-    """The last finder: what git ignores (a compiled extension, a generated `_version.py`, the
-    metadata of an old editable install) is in no workspace, so it comes from the original
-    checkout."""
-
-    def __init__(self, checkout: CheckoutImports) -> None:
-        self._checkout = checkout
-
-    def find_spec(self, name: str, path: Any = None, _: Any = None) -> Any:
-        entries = sys.path if path is None else path
-        for folder in self._checkout.left_behind(entries):
-            spec = PathFinder.find_spec(name, [folder])
-            origin = spec and spec.origin
-            if origin and self._checkout.ignores(origin):
-                return spec
-        return None
-
-    def find_distributions(self, context: Any) -> Iterable[Any]:
-        """Find the metadata that `setup.py develop` leaves beside the code."""
-        from importlib.metadata import DistributionFinder, MetadataPathFinder
-
-        folders = self._checkout.left_behind(context.path)
-        inner = DistributionFinder.Context(name=context.name, path=folders)
-        return MetadataPathFinder.find_distributions(inner)
-
-
-def _row_of(copy: Distribution) -> list[str]:
-    """Return module, file and name of a copy of the checkout."""
-    first = copy.files[0]
-    path = join(dirname(copy.metadata), first)
-    row = [top_level(first), path, copy.name]
-    return [printable(text) for text in row]
 
 
 def _source(metadata: str, editable: bool = False) -> str | None:

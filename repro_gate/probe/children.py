@@ -46,10 +46,7 @@ def pass_on(inject: str) -> None:
         (inherit: this process may have changed its own) or a list of b"NAME=value"."""
         pairs: Any = os.environb
         if args[4] is not None:
-            pairs = {}
-            for item in args[4]:
-                name, _, value = item.partition(b"=")
-                pairs[name] = value
+            pairs = dict(item.partition(b"=")[::2] for item in args[4])
         restored, command = restore(pairs, argv)
         encoded = [os.fsencode(f"{name}={value}") for name, value in restored.items()]
         return _spawned(original(command, *args[:4], encoded, *args[5:]))

@@ -142,10 +142,9 @@ class Contents:
         name: str,
         value: Any,
         depth: int = 0,
-        above: tuple[int, ...] = (),
     ) -> None:
         """Add what a checkpoint holds under `name`. Raises Unreadable for an object of a type that
-        is not known here."""
+        is not known here, and for one that holds itself: that is nested too deep."""
         torch = sys.modules.get("torch")
         numpy = sys.modules.get("numpy")
         kind = type(value).__name__
@@ -155,10 +154,8 @@ class Contents:
         elif numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
             self.container(name, kind)
             self.array(name, numpy.asarray(value))
-        elif id(value) in above:
-            self.text(name, "holds itself", "reference")
         elif isinstance(value, (dict, list, tuple, set, frozenset, collections.deque)):
-            self._walk_container(name, value, depth, (*above, id(value)))
+            self._walk_container(name, value, depth)
         elif isinstance(value, str):
             self.text(name, value)
         elif isinstance(value, (bytes, bytearray)):
@@ -179,7 +176,6 @@ class Contents:
         name: str,
         value: Any,
         depth: int,
-        above: tuple[int, ...],
     ) -> None:
         kind = type(value).__name__
         if isinstance(value, dict):
@@ -189,7 +185,7 @@ class Contents:
         else:
             items = value
             if isinstance(value, (set, frozenset)):
-                items = sorted(value, key=_order)
+                items = sorted(value, key=repr)
             pairs = [(str(index), item) for index, item in enumerate(items)]
             shape = str(len(pairs))
         self.container(name, f"{kind} {shape}")
@@ -199,7 +195,7 @@ class Contents:
             joined = f"{name}.{label}" if name else label
             if len(joined) > MAX_NAME:
                 raise Unreadable(f"a name is longer than {MAX_NAME:,} characters")
-            self.walk(joined, item, depth + 1, above)
+            self.walk(joined, item, depth + 1)
         if not pairs:
             text = {"dict": "{}", "tuple": "()"}.get(kind, "[]")
             self.text(name, text, kind)
@@ -215,10 +211,6 @@ class Contents:
         typed = dtype.encode() + b"\0" + data
         digest = hashlib.sha256(typed).hexdigest()
         self.add(name, kind, dtype, None, digest, text)
-
-
-def _order(item: Any) -> tuple[str, str]:
-    return type(item).__name__, repr(item)
 
 
 def _single(array: Any) -> str | None:

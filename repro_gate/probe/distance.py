@@ -23,17 +23,14 @@ from .session import Session
 # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
 PIECE = 128 * 1024
 _HEADROOM = 256 * 1024 * 1024  # bytes of the disk that must stay free
-Figures = tuple[
-    Optional[float],
-    Optional[int],
-    Optional[float],
-    Optional[float],
-    Optional[float],
-]
+Figures = tuple[Optional[float], ...]
 Item = tuple[str, Any]
 
 
-def measure(reference: Any, tensor: Any) -> Figures:
+def measure(
+    reference: Any,
+    tensor: Any,
+) -> Figures:
     """Return (max_abs, max_ulp, l2, l2 of the reference, its largest absolute value). Both are CPU
     tensors of one dtype and shape.
 
@@ -45,7 +42,7 @@ def measure(reference: Any, tensor: Any) -> Figures:
     if reference.dtype.is_complex:
         sides = [torch.view_as_real(side.resolve_conj()) for side in sides]
     a, b = [side.reshape(-1) for side in sides]
-    has_ulp = ulp.exists(a.dtype)
+    has_ulp = ulp.integer(torch, a.dtype) is not None
     largest = 0.0
     ulps = 0
     squares = 0.0
@@ -113,7 +110,10 @@ def keep(
             session.event("distances", rows=rows)
 
 
-def perturb(items: Iterable[Item], lost: int) -> None:
+def perturb(
+    items: Iterable[Item],
+    lost: int,
+) -> None:
     """Change the last bit of about half of the elements of each floating-point tensor by a fixed
     pattern, as rounding may. `lost` is the number of float32's last bits that operators drop if
     they compute in a shorter type."""

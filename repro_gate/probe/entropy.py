@@ -24,6 +24,7 @@ from typing import Any, Callable
 
 from ..trace.format import BY_LIBRARY
 from . import imports, patch, session, source_line
+from .opened import installed
 
 Draw = tuple[str, str, int]  # source, file, line
 _SOURCE = 200  # characters of a source
@@ -34,10 +35,9 @@ _CALL = re.compile(
 _NOTHING = re.compile(r"\s*(?:\w+\s*=\s*)?(?:None\s*)?\)")
 # what takes entropy on its way to the state that it is given
 _REMAKES = re.compile(r"\b(?:loads?|deepcopy|copy|jumped)\s*\(")
-_OWN = (__file__, patch.__file__)
+_OWN = (__name__, patch.__name__)
+_GENERATORS = ("random", "secrets", "uuid")
 _STANDARD = os.path.dirname(os.__file__) + os.sep
-# may lie below the standard library
-_INSTALLED = os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep
 # packages that draw for copies, names and the like
 _FOR_ITSELF = "numpy", "torch", __name__.split(".")[0]
 _NAMES = ("uuid.", "secrets.token")  # what a library calls its folders and runs by
@@ -50,36 +50,24 @@ class Draws:
     def __init__(self) -> None:
         # not yet written -> how many draws, less those that a seed made up for
         self._open: dict[Draw, int] = {}
-        self._written: set[Draw] = set()
         self._unseeded: Any = weakref.WeakKeyDictionary()  # random.Random -> its draw
         self._forked = False
-        # file of a generator's own code -> its module
-        self._libraries: dict[str, str] = {random.__file__: "random"}
 
     def install(self) -> None:
         """Wrap the ways to the entropy that are there, and the others once they are imported."""
-        for name in ("urandom", "getrandom"):
-            around = functools.partial(self._around, "os." + name)
-            imports.wrap_later("os", name, around)
+        imports.wrap_named("os", "urandom getrandom", self._around)
         random._urandom = os.urandom  # type: ignore[attr-defined]
         patch.wrap(random.Random, "seed", self._seed)
         patch.wrap(random.Random, "setstate", self._setstate)
         shared: Any = vars(random)["_inst"]  # which the functions of `random` draw from
         random.seed = shared.seed
         random.setstate = shared.setstate
-        for name in ("secrets", "uuid"):
-            imports.after_import(name, functools.partial(self._arrived, name))
+        imports.after_import("uuid", self._uuid_arrived)
 
     def numpy_arrived(self) -> None:
         """Make it known that it is NumPy which asks `secrets` for entropy."""
-        generator: Any = sys.modules.get("numpy.random.bit_generator")
-        if hasattr(generator, "randbits"):
-            original = generator.randbits
-
-            def entropy_for_numpy(bits: int) -> Any:
-                return original(bits)
-
-            generator.randbits = entropy_for_numpy
+        generator = sys.modules.get("numpy.random.bit_generator")
+        patch.wrap(generator, "randbits", _entropy_for_numpy)
 
     def torch_arrived(self, torch: Any) -> None:
         """Wrap `torch.seed()`, which takes a seed from the operating system; so do CUDA's."""
@@ -90,6 +78,12 @@ class Draws:
         ):
             source = f"{public.__name__}.{name}()"
             patch.wrap(owner, name, functools.partial(self._around, source), (public,))
+
+    def _uuid_arrived(self, uuid: Any) -> None:
+        if not source_line.inside(str(uuid.__file__)):  # else the workspace's own
+            # host, clock, a number of the system's
+            around = functools.partial(self._around, "uuid.uuid1")
+            patch.wrap(uuid, "uuid1", around)
 
     def device(self, path: str) -> None:
         """Note a device that is opened, from inside the audit hook."""
@@ -110,18 +104,8 @@ class Draws:
                 self._write(draw)
 
     def _write(self, draw: Draw) -> None:
-        self._written.add(draw)
         source, file, line = draw
-        session.current().event("drawn", source=source, file=file, line=line)
-
-    def _arrived(self, name: str, module: Any) -> None:
-        file = getattr(module, "__file__", None) or ""
-        # else the workspace's own of that name
-        if os.path.dirname(file) + os.sep == _STANDARD:
-            self._libraries[file] = name
-            # host, clock, a number of the system's; `secrets` has none
-            around = functools.partial(self._around, "uuid.uuid1")
-            patch.wrap(module, "uuid1", around)
+        session.current().notice("drawn", source=source, file=file, line=line)
 
     def _around(
         self,
@@ -162,7 +146,7 @@ class Draws:
     def _draw(self, source: str, frame: Any, generator: Any = None) -> None:
         with contextlib.suppress(Exception):
             draw = self._find(source, frame, generator)
-            if draw is None or draw in self._written:
+            if draw is None:
                 return
             if self._forked and generator is None:
                 self._write(draw)  # at once: it may be killed at any time
@@ -178,14 +162,14 @@ class Draws:
         numpy = False
         library = None
         while frame is not None and not source_line.inside(frame.f_code.co_filename):
-            file = frame.f_code.co_filename
+            module = source_line.module_of(frame)
             if library is not None:
-                if source_line.module_of(frame) == "importlib._bootstrap":
+                if module == "importlib._bootstrap":
                     return None
-            elif file in self._libraries:
+            elif module in _GENERATORS:
                 outermost = frame
-            elif file in _OWN:
-                numpy = numpy or frame.f_code.co_name == "entropy_for_numpy"
+            elif module in _OWN:
+                numpy = numpy or frame.f_code.co_name == "_entropy_for_numpy"
             elif _draws_for_others(frame):
                 library = frame
             else:
@@ -210,8 +194,12 @@ class Draws:
             return "random.Random()" if name == "__init__" else "random.seed()"
         if outermost is None:
             return source
-        module = self._libraries[outermost.f_code.co_filename]
+        module = source_line.module_of(outermost)
         return "random.SystemRandom" if module == "random" else f"{module}.{name}"
+
+
+def _entropy_for_numpy(original: Any, bits: int) -> Any:
+    return original(bits)
 
 
 def _draws_for_others(frame: FrameType) -> bool:
@@ -221,7 +209,8 @@ def _draws_for_others(frame: FrameType) -> bool:
     module = source_line.module_of(frame)
     if file.startswith("<") or module.partition(".")[0] in _FOR_ITSELF:
         return False
-    return not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED)
+    # what is installed may lie below the standard library
+    return not file.startswith(_STANDARD) or installed(file)
 
 
 def _numpy_call(frame: FrameType) -> str:

@@ -12,7 +12,7 @@ import sys
 from typing import Any, Callable
 
 from ..trace.format import MAX_NAME, MAX_VARIABLES, SECRET
-from .digest import EXTENSION, chosen
+from .digest import chosen
 from .process import printable, resident_peak
 from .shared import PROCESS
 
@@ -41,13 +41,9 @@ _LOGIN = re.compile(r"://[^/\s]*@")
 _AT_START: list[str] = []
 
 
-def main(request: str) -> None:
-    """Answer a request, {"answer": path, "extension": path or null}, with the facts of this
-    interpreter as one JSON object; without torch, those that hold without it. Unlike a trace, it
-    uses the GPU. `extension` is the file of the gate's own xxhash extension."""
-    with open(request, encoding="utf-8") as file:
-        fields = json.load(file)
-    EXTENSION[:] = [fields["extension"]]
+def main(request: dict[str, Any]) -> None:
+    """Write the facts of this interpreter to the file `request["answer"]`, as one JSON object;
+    without torch, those that hold without it. Unlike a trace, it uses the GPU."""
     answers = {}
     try:
         import torch
@@ -55,17 +51,18 @@ def main(request: str) -> None:
         PROCESS.torch = torch
         if torch.cuda.is_available():
             torch.zeros(1, device="cuda")
+    except ModuleNotFoundError:
+        pass
     except Exception as error:
         # a torch that is there and broken must not look like none
-        if not isinstance(error, ModuleNotFoundError):
-            why = f"{type(error).__name__}: {error}"
-            sys.stderr.write(f"torch or CUDA cannot be started: {why}\n")
+        why = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"torch or CUDA cannot be started: {why}\n")
     for name, question in facts().items():
         try:
             answers.update(read({name: question}))
         except Exception as error:
             sys.stderr.write(f"{name} cannot be read: {error}\n")
-    with open(fields["answer"], "w", encoding="ascii") as file:
+    with open(request["answer"], "w", encoding="ascii") as file:
         file.write(json.dumps(answers) + "\n")
 
 

@@ -42,6 +42,8 @@ _SETTERS = {
 HASH_SEED = "PYTHONHASHSEED"  # read as Python starts
 _GIVEN: dict[str, str] = {}  # variables as the gate set them
 
+# packages between a flag's setter and who set it
+_BETWEEN = "torch", __name__.partition(".")[0]
 _EARLY: list[bool] = []  # one item once the early call was made
 _PROPERTIES = {
     CUDNN: ("cudnn", "deterministic"),
@@ -55,13 +57,12 @@ def apply(torch: Any, arm: dict[str, Any]) -> None:
     out (and is then missing in the reading)."""
     if ALGORITHMS in arm:
         torch.use_deterministic_algorithms(arm[ALGORITHMS])
+        # torch's own default is on, so a flag that the spec leaves off has to be switched off
+        torch.utils.deterministic.fill_uninitialized_memory = arm.get(FILL, False)
     for flag, (backend, name) in _PROPERTIES.items():
         module = getattr(torch.backends, backend)
         if flag in arm and hasattr(module, name):
             setattr(module, name, arm[flag])
-    # torch's own default is on, so a flag that the spec leaves off has to be switched off
-    if ALGORITHMS in arm:
-        torch.utils.deterministic.fill_uninitialized_memory = arm.get(FILL, False)
     if arm.get(MKL_EARLY) and torch.backends.mkl.is_available():
         # one element stays on this thread: two threads in the process's first call race
         # (docs/causes/README.md)
@@ -98,11 +99,10 @@ def read(torch: Any, variables: Sequence[str]) -> dict[str, Any]:
 def watch(torch: Any, arm: dict[str, Any]) -> None:
     """Note, from here on, the line that sets a flag to another value than the arm's. The training's
     choice stands: the gate says so and fails."""
-    home = os.path.dirname(os.path.abspath(torch.__file__))
     for flag, setter in _SETTERS.items():
         if flag not in arm:
             continue
-        watched = wrap(torch._C, setter, functools.partial(_set, flag, arm[flag], home))
+        watched = wrap(torch._C, setter, functools.partial(_set, flag, arm[flag]))
         if watched is not None and flag in _PROPERTIES:
             # `torch.backends.cudnn.deterministic = …` holds a reference of its own
             backend, name = _PROPERTIES[flag]
@@ -154,7 +154,6 @@ def _was_read(variable: str) -> bool:
 def _set(
     flag: str,
     expected: Any,
-    home: str,
     original: Any,
     value: Any,
     *args: Any,
@@ -162,21 +161,19 @@ def _set(
 ) -> Any:
     warn_only = bool(kwargs.get("warn_only"))
     if value != expected or warn_only:
-        site = _caller(home)
+        site = _caller()
         _undone(flag, "warn_only" if warn_only and value else str(value), site, False)
         if is_pinned("flags", site):
             return original(expected, *args)
     return original(value, *args, **kwargs)
 
 
-def _caller(home: str) -> tuple[str, int]:
+def _caller() -> tuple[str, int]:
     """Return the nearest line of the workspace on the stack; else the nearest one outside torch."""
     frame: FrameType | None = sys._getframe(3)
-    own = (home + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
     site = source_line.nearest(frame)
     while frame is not None and not site[0]:
-        real = os.path.realpath(frame.f_code.co_filename)
-        if not real.startswith(own):
-            site = real, frame.f_lineno
+        if source_line.module_of(frame).partition(".")[0] not in _BETWEEN:
+            site = os.path.realpath(frame.f_code.co_filename), frame.f_lineno
         frame = frame.f_back
     return site

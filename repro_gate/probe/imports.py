@@ -7,6 +7,7 @@ once each.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -53,7 +54,7 @@ class _Finder:
         return spec
 
 
-class _Sdk:
+class Sdk:
     """The last finder of all: `repro_gate` from the gate's own files where the training's
     interpreter has none installed."""
 
@@ -62,9 +63,7 @@ class _Sdk:
         if name != "repro_gate":
             return None
         home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        find = importlib.util.spec_from_file_location
-        file = f"{home}/__init__.py"
-        return find(name, file, submodule_search_locations=[home])
+        return importlib.util.spec_from_file_location(name, f"{home}/__init__.py")
 
 
 def after_import(name: str, callback: Callable[[Any], None]) -> None:
@@ -94,6 +93,7 @@ def wrap_later(module: str, names: str, around: Callable[..., Any]) -> None:
     after_import(module, arrived)
 
 
-def provide_sdk() -> None:
-    """Let `from repro_gate import record, step` work in every traced process."""
-    sys.meta_path.append(_Sdk)
+def wrap_named(module: str, names: str, around: Callable[..., Any]) -> None:
+    """Wrap likewise by a function that is told the name first: `around("os.stat", original, …)`."""
+    for name in names.split():
+        wrap_later(module, name, functools.partial(around, f"{module}.{name}"))

@@ -15,7 +15,6 @@ import hashlib
 import itertools
 import linecache
 import sys
-import threading
 from types import CodeType, FrameType
 from typing import Any
 
@@ -36,7 +35,7 @@ class Lines:
         self._open: list[dict[str, Any]] = []  # not written yet
 
     def start(self) -> None:
-        """Follow the main thread from here on."""
+        """Follow the main thread, which calls this, from here on."""
         sys.settrace(self._called)
 
     def flush(self, current: session.Session, last: bool) -> None:
@@ -75,8 +74,7 @@ class Lines:
         return line
 
     def _note(self, frame: FrameType, file: str, line: int, returned: Any) -> None:
-        main = threading.main_thread()
-        if self._noted >= MOST or threading.current_thread() is not main:
+        if self._noted >= MOST:
             return
         self._noted += 1
         code = frame.f_code

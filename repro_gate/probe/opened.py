@@ -47,8 +47,8 @@ _HUB = re.compile(r"/(?:models|datasets|spaces)--[^/]+/snapshots/[0-9a-f]{40}/")
 
 
 class Opened:
-    """The files of one process. `read` and `appended` are called inside an audit hook: they raise
-    nothing and open nothing."""
+    """The files of one process. `read` and `look` are called inside an audit hook, which lets no
+    exception through: they open nothing."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         workspace = config["workspace"]
@@ -59,7 +59,9 @@ class Opened:
         self._began = config["began"]
         own = [config["traces"], *config["own"], *config["data"]]
         self._own = with_separator([*interpreter(), *own])
-        self._known: set[Any] = set()  # paths that are dealt with
+        self.known: set[Any] = (
+            set()
+        )  # paths that are dealt with, in this working directory
         # files from before the run that it then changed, and whether they were an earlier run's
         self._old: dict[str, bool] = {}
         self._files: set[str] = set()
@@ -70,16 +72,10 @@ class Opened:
         """Note a file that is about to be opened for reading. `path` is the argument of the call:
         text, bytes, a path object, or a descriptor, which is ignored."""
         with contextlib.suppress(Exception):
-            if path not in self._known and self._look(path, True):
-                if len(self._known) >= _KNOWN:
-                    self._known.clear()
-                self._known.add(path)
-
-    def changes(self, path: Any, reads: bool) -> None:
-        """Note a file that is about to be opened for writing without being emptied: what it holds
-        is from before, for this and for later readers."""
-        with contextlib.suppress(Exception):
-            self._look(path, reads)
+            if path not in self.known and self.look(path, True):
+                if len(self.known) >= _KNOWN:
+                    self.known.clear()
+                self.known.add(path)
 
     def beyond(self, path: str) -> bool:
         """Return whether an absolute path lies outside of what is the run's, the interpreter's, the
@@ -87,10 +83,6 @@ class Opened:
         below = path + os.sep
         is_own = below.startswith((*self._within, *self._own))
         return not (is_own or of_system(path) or installed(path))
-
-    def folder_changed(self) -> None:
-        """Forget all paths, since relative ones change their meaning with the working directory."""
-        self._known.clear()
 
     def flush(self, current: session.Session, last: bool) -> None:
         """Write what was found since the last time; at the `last`, also files that are mapped into
@@ -107,8 +99,10 @@ class Opened:
         self._pending = []
         self._forked = True
 
-    def _look(self, item: Any, reads: bool) -> bool:
-        """Note a file, and return whether it never needs to be looked at again."""
+    def look(self, item: Any, reads: bool) -> bool:
+        """Note a file, and return whether it never needs to be looked at again. Not `reads`: it is
+        about to be opened for writing without being emptied, and what it holds is from before, for
+        this and for later readers."""
         if isinstance(item, int):
             return False
         path = os.path.abspath(os.fsdecode(item))
@@ -143,10 +137,10 @@ class Opened:
 
     def _note(self, real: str, within: bool, left: bool) -> None:
         if len(self._files) >= MAX_OPENED:
-            if "" not in self._files:
-                self._files.add("")  # noted once
-                limit = f"more than {MAX_OPENED} files were opened; the others are not listed"
-                session.current().note("opened-not-all", limit)
+            limit = (
+                f"more than {MAX_OPENED} files were opened; the others are not listed"
+            )
+            session.current().note("opened-not-all", limit)
             return
         self._files.add(real)
         start = len(self._workspace) if within else 0

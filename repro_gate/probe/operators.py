@@ -182,7 +182,7 @@ def _addresses(value: Any) -> set[int]:
     """Return where tensors have their memory, if they have any of their own."""
     addresses = set()
     for item in _tensors(value):
-        with contextlib.suppress(RuntimeError, NotImplementedError):
+        with contextlib.suppress(RuntimeError):
             addresses.add(int(item.untyped_storage().data_ptr()))
     return addresses - {0}
 
@@ -278,10 +278,6 @@ class Refused(Watching):
     forward. It is then run without the flag: the training goes on, and all of them are named in one
     run."""
 
-    def __init__(self, step: int) -> None:
-        super().__init__(step)
-        self._known: set[tuple[str, str, tuple[str, int]]] = set()
-
     def dispatched(
         self,
         function: Any,
@@ -289,20 +285,15 @@ class Refused(Watching):
         kwargs: Any,
     ) -> Any:
         """Call an operator, without the flag if torch refuses it."""
-        phase, _, site = self.whose()
+        phase, _, (file, line) = self.whose()
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
             refusal = re.search(REFUSAL, str(error))
             if refusal is None:
                 raise
-        noted = refusal.group(1), phase, site
-        if noted not in self._known:
-            self._known.add(noted)
-            file, line = site
-            current = session.current()
-            place = {"file": file, "line": line, "step": current.step}
-            current.event("refused", op=noted[0], phase=phase, **place)
+        place = {"file": file, "line": line}
+        session.current().notice("refused", op=refusal[1], phase=phase, **place)
         setter: Any = torch._C._set_deterministic_algorithms
         # the probe notes what the training switches off
         setter = getattr(setter, "__wrapped__", setter)

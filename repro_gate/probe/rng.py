@@ -31,8 +31,7 @@ def states() -> tuple[tuple[Row, ...], bytes]:
     if hasattr(torch, "get_rng_state"):
         devices = {"torch": torch.get_rng_state()}
         cuda = torch.cuda
-        in_use = cuda.is_available() and cuda.is_initialized()
-        if in_use:
+        if cuda.is_initialized():
             for index in range(cuda.device_count()):
                 devices[f"cuda:{index}"] = cuda.get_rng_state(index)
         for device, item in devices.items():

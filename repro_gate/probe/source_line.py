@@ -34,16 +34,14 @@ _BYTES = 1 << 20  # of one of them
 _scandir, _stat, _open = os.scandir, os.stat, open  # before anything is wrapped
 
 
-def start(workspace: str, started: float = 0.0) -> None:
-    """Set the workspace, once in each process. Empty: there is none. `started`: when the run began;
-    what is newer was made by it."""
+def start(workspace: str, started: float) -> None:
+    """Set the workspace, once in each process, before anything is asked. `started`: when the run
+    began; what is newer was made by it."""
     _PLACE.update(
-        root=os.path.realpath(workspace) + os.sep if workspace else "",
+        root=os.path.realpath(workspace) + os.sep,
         start=os.getcwd(),
         started=started,
     )
-    inside.cache_clear()
-    _cells.cache_clear()
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -52,7 +50,7 @@ def inside(filename: str) -> str:
     outside, or is not a file. The code of a notebook's cell has the notebook and the cell for its
     file."""
     root = _PLACE["root"]
-    if not root or filename.startswith("<"):
+    if filename.startswith("<"):
         return ""
     # not before: the table of cells is made once
     if "ipykernel_" in filename and "ipykernel.compiler" in sys.modules:
@@ -136,7 +134,7 @@ def _notebooks(root: str) -> Iterator[str]:
             elif (
                 entry.name.endswith(notebook.SUFFIX)
                 and entry.is_file(follow_symlinks=False)
-                and not 0 < _PLACE["started"] <= _stat(entry.path).st_ctime
+                and _stat(entry.path).st_ctime < _PLACE["started"]
             ):
                 yield entry.path
 

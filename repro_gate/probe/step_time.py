@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from ..trace.writer import Later, frozen
+from ..trace.writer import frozen
 from . import facts
 from .shared import PROCESS
 
@@ -34,27 +34,21 @@ def mark() -> Mark:
     return Mark(_TIME.perf_counter(), event)
 
 
-class StepTimes(Later):
+class StepTimes(NamedTuple):
     """The times of one step, between two marks: `ms` without what the probe took of it, in the
     pairs of marks `own`, and `probe_ms`."""
 
-    def __init__(
-        self,
-        began: Mark,
-        ended: Mark,
-        own: list[tuple[Mark, Mark]],
-    ) -> None:
-        self._began = began
-        self._ended = ended
-        self._own = own
+    began: Mark
+    ended: Mark
+    own: list[tuple[Mark, Mark]]
 
     def ready(self) -> bool:
         """Return whether the device has come to the end of the step."""
-        return self._ended.event is None or bool(self._ended.event.query())
+        return self.ended.event is None or bool(self.ended.event.query())
 
     def fields(self) -> dict[str, float]:
-        elapsed = _milliseconds(self._began, self._ended)
-        own = sum(_milliseconds(*pair) for pair in self._own)
+        elapsed = _milliseconds(self.began, self.ended)
+        own = sum(_milliseconds(*pair) for pair in self.own)
         own = min(own, elapsed)
         return {"ms": round(elapsed - own, 6), "probe_ms": round(own, 6)}
 
@@ -87,7 +81,8 @@ class Clock:
         now = mark()
         peak = self._peak
         self._peak = 0
-        return StepTimes(self.step, now, [*self._own, (self._entered, now)]), peak
+        own = [*self._own, (self._entered, now)]
+        return StepTimes(self.step, now, own), peak
 
 
 def _milliseconds(first: Mark, second: Mark) -> float:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
 from repro_gate.compare.artifacts import WHOLE_FILE
@@ -23,6 +22,7 @@ from repro_gate.escape import clip
 from repro_gate.files import copy_file, is_inside, make_folder, remove_tree
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.runs import variation
+from repro_gate.trace.newest import parts_after
 
 FILE = "file"
 _CLOSED = "file without permission to read"
@@ -189,25 +189,14 @@ def _matches(search: _Search, glob: str) -> Iterator[str]:
     matches. Each folder is looked at once, for all the parts of the glob that may stand there."""
     parts = PurePosixPath(glob).parts
     parts += ("*",) if parts[-1] == "**" else ()
-    patterns = [re.compile(translate(part)) for part in parts]
     waiting = [("", {0})]
     while waiting:
         folder, places = waiting.pop()
-        for place, part in enumerate(parts):
-            if part == "**" and place in places:  # it matches no folder at all too
-                places.add(place + 1)
         for name in search.names(folder):
             path = os.path.join(folder, name)
             full = os.path.join(search.root, path)
             is_link = os.path.islink(full)
-            further = set()
-            for place in places:
-                part = parts[place]
-                is_hidden = name.startswith(".") and not part.startswith(".")
-                if part == "**" and not is_link and not is_hidden:
-                    further.add(place)
-                elif part != "**" and patterns[place].match(name) and not is_hidden:
-                    further.add(place + 1)
+            further = parts_after(parts, places, name, entered=not is_link)
             is_folder = os.path.isdir(full) and (not is_link or search.inside(path))
             if len(parts) in further and (not is_folder or search.distributed(path)):
                 yield path

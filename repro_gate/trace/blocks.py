@@ -3,6 +3,7 @@ in memory."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ class Spool:
     its blocks."""
 
     def __init__(self) -> None:
-        self.size = 0  # bytes put in
         self.file = tempfile.SpooledTemporaryFile(IN_MEMORY, prefix="repro-gate-")  # noqa: SIM115  its blocks read it
         weakref.finalize(self, self.file.close)
 
@@ -28,7 +28,7 @@ class Spool:
         """Return what stands for these bytes in a block. Raises OSError where there is no room for
         them."""
         try:
-            self.file.seek(self.size)
+            start = self.file.seek(0, os.SEEK_END)
             self.file.write(content)
             self.file.flush()
         except OSError as error:
@@ -36,8 +36,7 @@ class Spool:
                 error.errno,
                 f"no room for its digests in {tempfile.gettempdir()}: {error.strerror}",
             ) from None
-        self.size += len(content)
-        return Spooled(self, self.size - len(content), len(content))
+        return Spooled(self, start, len(content))
 
 
 class Spooled(NamedTuple):

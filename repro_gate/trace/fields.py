@@ -1,6 +1,8 @@
 """What the fields of events may hold: types with their bounds, and records that several of them
 have."""
 
+# msgspec hands `frozen` down to the subclasses of a type; mypy does not know it.
+# mypy: disable-error-code="misc"
 from __future__ import annotations
 
 import sys
@@ -59,13 +61,13 @@ class Location:
         return notebook.place(self.file, self.line) if self.line else self.file
 
 
-class Measured(
-    msgspec.Struct,
-    frozen=True,
-    array_like=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
+class _InArray(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 ):
+    """What is written as an array of its fields."""
+
+
+class Measured(_InArray, kw_only=True):
     """The distance of one tensor to its counterpart in the reference run; figures that do not exist
     are None."""
 
@@ -81,7 +83,7 @@ class Measured(
     step: Step = -1
 
 
-class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Opened(_InArray):
     """A file that existed before the run and was opened for reading. `inside`: in the workspace,
     `path` relative to its root; else absolute, neither declared data nor part of the interpreter or
     the system. `by` is the nearest line of the workspace on the stack.
@@ -98,9 +100,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
             raise ValueError("absolute inside the workspace, or relative outside")
 
 
-class Imported(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
-):
+class Imported(_InArray):
     """A module of the checkout, not of the run's workspace: its `path` lies in the original, or in
     the installed copy `distribution`."""
 

@@ -277,7 +277,6 @@ class Refused(Seen):
     phase: Literal["forward", "backward", "optimizer"]
     file: Name
     line: Line
-    step: Step
 
 
 class LoaderSeen(Seen, tag="loaders"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
+from collections.abc import Sequence
 
 Written = tuple[float, str]  # seconds since 1970; of what: empty for nothing
 _MOST = 100_000  # files and folders that are looked at
@@ -36,7 +37,7 @@ def newest(folder: str, pattern: str, since: Written) -> Written:
                 if left < 0:
                     return latest
                 name = os.path.join(above, entry.name)
-                further = set() if match else _further(parts, places, entry.name)
+                further = set() if match else parts_after(parts, places, entry.name)
                 matched = match or (name if len(parts) in further else "")
                 if entry.is_dir(follow_symlinks=False):
                     if matched or further:
@@ -47,8 +48,11 @@ def newest(folder: str, pattern: str, since: Written) -> Written:
     return latest
 
 
-def _further(parts: list[str], places: set[int], name: str) -> set[int]:
-    """Return which parts of a glob may come after a name, of those that may stand in its place."""
+def parts_after(
+    parts: Sequence[str], places: set[int], name: str, entered: bool = True
+) -> set[int]:
+    """Return which parts of a glob may come after a name, of those that may stand in its place.
+    `entered`: whether `**` may go on below it."""
     further = set[int]()
     waiting = [place for place in places if place < len(parts)]
     for place in waiting:
@@ -56,7 +60,7 @@ def _further(parts: list[str], places: set[int], name: str) -> set[int]:
         is_hidden = name.startswith(".") and not part.startswith(".")
         if part == "**":
             waiting.append(place + 1)
-            further |= set() if is_hidden else {place}
+            further |= {place} if entered and not is_hidden else set()
         elif fnmatch.fnmatchcase(name, part) and not is_hidden:
             further.add(place + 1)
     return further

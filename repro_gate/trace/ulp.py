@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-_MAGNITUDE = {  # dtype -> the integer of its size, all bits but the sign
-    "torch.float16": ("int16", 0x7FFF),
-    "torch.bfloat16": ("int16", 0x7FFF),
-    "torch.float32": ("int32", 0x7FFFFFFF),
-    "torch.float64": ("int64", 0x7FFFFFFFFFFFFFFF),
-}
-
-
-def exists(dtype: Any) -> bool:
-    """Return whether a dtype has an ULP here."""
-    return str(dtype) in _MAGNITUDE
+_FLOATS = ("torch.float16", "torch.bfloat16", "torch.float32", "torch.float64")
 
 
 def integer(torch: Any, dtype: Any) -> Any:
-    """Return the dtype of integers that have the size of a float type; None of other types."""
-    name, _ = _MAGNITUDE.get(str(dtype), ("", 0))
-    return getattr(torch, name) if name else None
+    """Return the dtype of integers that have the size of a float type; None of other types, which
+    have no ULP here."""
+    name = f"int{8 * dtype.itemsize}"
+    return getattr(torch, name) if str(dtype) in _FLOATS else None
 
 
 def gaps(
@@ -30,10 +21,11 @@ def gaps(
 ) -> Any:
     """Return that of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may
     wrap. The dtype has an ULP."""
-    integer, magnitude = _MAGNITUDE[str(x.dtype)]
+    kind = integer(torch, x.dtype)
+    magnitude = torch.iinfo(kind).max  # all bits but the sign
 
     def places(side: Any) -> Any:
-        bits = side.contiguous().view(getattr(torch, integer)).to(torch.int64)
+        bits = side.contiguous().view(kind).to(torch.int64)
         return torch.where(bits < 0, -(bits & magnitude), bits & magnitude)
 
     first = places(x)

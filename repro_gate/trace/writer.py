@@ -16,7 +16,7 @@ import time
 import types
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from . import format as fmt
 
@@ -37,16 +37,14 @@ _APPENDING = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 MOST_WAITING = 2_000  # events; one more waits for the device
 
 
-class Later:
+class Later(Protocol):
     """Fields of an event that may still be on their way from a device."""
 
     def ready(self) -> bool:
         """Return whether `fields` would not have to wait."""
-        raise NotImplementedError
 
     def fields(self) -> dict[str, Any]:
         """Return the fields, as JSON."""
-        raise NotImplementedError
 
 
 class TraceFailed(Exception):
@@ -101,7 +99,10 @@ class TraceWriter:
         if isinstance(event.get("digests"), bytes):
             event["digests"] = base64.b64encode(event["digests"]).decode("ascii")
         text = _JSON.dumps(
-            event, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+            event,
+            separators=(",", ":"),
+            allow_nan=False,
+            ensure_ascii=False,
         )
         # half of a surrogate pair, which no report could hold, becomes a question mark
         line = text.encode("utf-8", "replace") + b"\n"
@@ -140,10 +141,10 @@ class TraceWriter:
         fields: dict[str, Any] = {"step": step, "table": number}
         if values is not None:
             fields["values"] = values
-        if isinstance(digests, Later):
-            self.event("block", digests, **fields)
-        else:
+        if isinstance(digests, bytes):
             self.event("block", digests=digests, **fields)
+        else:
+            self.event("block", digests, **fields)
 
     def flags(self, settings: dict[str, Any]) -> int:
         """Return the number of this reading of the flags; write it out if it is new."""

@@ -252,9 +252,9 @@ def refusing(*refused: Refused) -> Evidence:
 def test_operators_that_torch_refused_are_named_with_what_to_write_instead() -> None:
     check = random_state.operators_deterministic
     assert outcome(check, refusing()) == ("fail", ("deterministic-1: `put_` has no form",))
-    first = Refused("put_", "forward", "train.py", 9, 1)
-    again = (structs.replace(first, phase="backward"), structs.replace(first, step=2))
-    unknown = Refused("a_new_one", "forward", "", 0, 2)
+    first = Refused("put_", "forward", "train.py", 9)
+    again = (structs.replace(first, phase="backward"), first)
+    unknown = Refused("a_new_one", "forward", "", 0)
     lines = check(refusing(first, *again, unknown)).evidence
     assert [item.location for item in lines] == [*[Location("train.py", 9)] * 2, None]
     assert [INSTEAD[0][1] in item.text for item in lines] == [True, True, False]

@@ -62,7 +62,7 @@ def test_each_name_has_something_to_write_instead(name: str) -> None:
     line = f"RuntimeError: {name} does not have a deterministic implementation, but you set"
     refusal = re.search(REFUSAL, line)
     assert refusal is not None and refusal[1] == name
-    assert "; instead: " in lines_of([Refused(name, "forward", "a.py", 1, 0)], [])[0].text
+    assert "; instead: " in lines_of([Refused(name, "forward", "a.py", 1)], [])[0].text
 
 
 def test_each_operator_that_the_installed_torch_documents_as_refused_is_known_by_name() -> None:

@@ -26,13 +26,12 @@ _FILE_BYTES = 1 << 23  # what a pinned device holds; who reads more comes to its
 def install() -> None:
     """Wrap the ways to the entropy that are there, and the others once they are imported."""
     ask_about(NAME, "os", "urandom getrandom", _bytes)
-    random._urandom = os.urandom  # type: ignore[attr-defined]
     ask_about(NAME, "uuid", "uuid1", _uuid1)
     for owner in (builtins, io, os):
         wrap(owner, "open", _open)
     shared = vars(random)["_inst"]
+    # `random`'s own names follow with those that `Draws` wraps behind this
     wrap(random.Random, "seed", _seed)
-    random.seed = shared.seed
     source = "random, in a forked process"  # where `random` has just seeded itself anew
     again = functools.partial(_seeded, source, shared, int, shared.seed)
     os.register_at_fork(after_in_child=again)

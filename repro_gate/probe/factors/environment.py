@@ -60,9 +60,7 @@ def install() -> None:
     if not FOLDERS:
         return
     for module, names, factor in _TELLING:
-        for name in names.split():
-            around = functools.partial(_function, f"{module}.{name}", factor)
-            imports.wrap_later(module, name, around)
+        imports.wrap_named(module, names, functools.partial(_function, factor))
     imports.wrap_later("os", "_Environ.__getitem__", _variable)
     imports.wrap_later("os", "_Environ.__iter__", _variables)
 
@@ -80,7 +78,7 @@ def _reverse() -> None:
 
 
 def _function(
-    source: str, factor: str, original: Any, *args: Any, **kwargs: Any
+    factor: str, source: str, original: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Note what a function of `_TELLING` tells; a factor's name is that of what the gate varies."""
     with BUSY:  # the outermost counts

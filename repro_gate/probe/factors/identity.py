@@ -26,7 +26,6 @@ _HOST = "localhost"  # a name that can be looked up
 _TAKING_NUMBERS = (
     "kill getpgid getsid sched_getaffinity sched_setaffinity getpriority setpriority"
 )
-_NUMBER = "_repro_gate_number"  # attribute of a thread: its pinned number
 _STARTED_AS = itertools.count(2)  # numbers of threads
 _getpid = os.getpid
 
@@ -48,7 +47,8 @@ def install() -> None:
     wrap_later("os", _TAKING_NUMBERS, _with_real_number)
     wrap_later("psutil", "Process._init", _with_real_number)
     kind: Any = threading.Thread
-    setattr(threading.main_thread(), _NUMBER, 1)
+    main: Any = threading.main_thread()
+    main._repro_gate_number = 1
     wrap(kind, "start", _started)
     for name in ("ident", "native_id"):
         real = vars(kind)[name].fget
@@ -82,16 +82,16 @@ def _with_real_number(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _started(original: Any, thread: Any) -> Any:
     """Number threads by the order in which they were started."""
-    setattr(thread, _NUMBER, next(_STARTED_AS))
+    thread._repro_gate_number = next(_STARTED_AS)
     return original(thread)
 
 
 def _number_of(thread: Any) -> int:
     """Return the pinned number of a thread; one that Python did not start comes after all
     others."""
-    if not hasattr(thread, _NUMBER):
-        setattr(thread, _NUMBER, next(_STARTED_AS) + 1_000_000)
-    return int(getattr(thread, _NUMBER))
+    if not hasattr(thread, "_repro_gate_number"):
+        thread._repro_gate_number = next(_STARTED_AS) + 1_000_000
+    return int(thread._repro_gate_number)
 
 
 def _asked_of(source: str, original: Any, thread: Any) -> Any:

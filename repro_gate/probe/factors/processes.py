@@ -11,15 +11,12 @@ children that wait on the clock or the network.
 
 from __future__ import annotations
 
-import functools
 import glob
 import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Callable
 
-from .. import imports
 from .use import BUSY
 
 _now = time.monotonic
@@ -31,22 +28,6 @@ _SAMPLES, _APART = 3, 0.002
 _ASLEEP, _LONGEST = 1.0, 20.0  # seconds: of sleep, of waiting
 _STRIKES: list[int] = []
 _BUSY = ("R", "D")
-
-
-def install(blocking: Callable[..., Any]) -> None:
-    """Wait after every start of a child, and after everything that is sent through a pipe of
-    `multiprocessing`; the sender keeps its turn: nobody else sends before this was dealt with."""
-    started = functools.partial(_then, functools.partial(blocking, settle))
-    sent = functools.partial(_then, settle)
-    imports.wrap_later("subprocess", "Popen.__init__", started)
-    imports.wrap_later("multiprocessing.process", "BaseProcess.start", started)
-    imports.wrap_later("multiprocessing.connection", "Connection._send_bytes", sent)
-
-
-def _then(settle: Callable[[], None], original: Any, *args: Any, **kwargs: Any) -> Any:
-    result = original(*args, **kwargs)
-    settle()
-    return result
 
 
 def settle() -> None:

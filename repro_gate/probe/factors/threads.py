@@ -37,12 +37,10 @@ def install() -> None:
     (watched), or let them take turns (pinned)."""
     if RUN.watch:
         for module, name, counts in _NOTED:
-            around = functools.partial(_note, f"{module}.{name}", counts)
-            imports.wrap_later(module, name, around)
+            imports.wrap_named(module, name, functools.partial(_note, counts))
         wrap(queue.Queue, "put", _put)
     if is_pinned(NAME):
         _take_turns()
-        processes.install(_blocking)
 
 
 def torch_arrived(torch: Any) -> None:
@@ -63,8 +61,8 @@ def _loader(original: Any, *args: Any, **options: Any) -> Any:
 
 
 def _note(
-    source: str,
     counts: Callable[..., bool] | None,
+    source: str,
     original: Any,
     *args: Any,
     **options: Any,
@@ -275,6 +273,19 @@ def _blocking(original: Any, *args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
 
 
+def _started(original: Any, *args: Any, **kwargs: Any) -> Any:
+    result = original(*args, **kwargs)
+    _blocking(processes.settle)
+    return result
+
+
+def _sent(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Send through a pipe, and keep the turn: nobody else sends before this was dealt with."""
+    result = original(*args, **kwargs)
+    processes.settle()
+    return result
+
+
 _SEMAPHORES = "multiprocessing.synchronize"
 _TAKING_TURNS = (
     ("threading", "_start_new_thread _start_joinable_thread", _start_member),
@@ -289,6 +300,9 @@ _TAKING_TURNS = (
     ("concurrent.futures", "as_completed", _completed),
     ("asyncio", "as_completed", _begun_in_order),
     ("multiprocessing.pool", "Pool.imap_unordered", _in_order),
+    ("subprocess", "Popen.__init__", _started),
+    ("multiprocessing.process", "BaseProcess.start", _started),
+    ("multiprocessing.connection", "Connection._send_bytes", _sent),
     ("multiprocessing.connection", "Connection._recv_bytes", _received),
     (_SEMAPHORES, "SemLock._make_methods", _semaphore),
     (_SEMAPHORES, "SemLock.__enter__", lambda original, lock: lock.acquire()),

@@ -149,9 +149,7 @@ def ask_about(
         real = functools.partial(original, *args, **kwargs)
         return ask(factor, source, real, pinned, **options)
 
-    for name in names.split():
-        source = f"{module}.{name}"
-        imports.wrap_later(module, name, functools.partial(around, source))
+    imports.wrap_named(module, names, around)
 
 
 def ask(
