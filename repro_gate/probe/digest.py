@@ -272,10 +272,12 @@ def begin(
     tensors: Sequence[Any],
     depth: int = 0,
     slots: list[tuple[Any, ...]] | None = None,
+    made_anew: bool = False,
 ) -> Digests:
     """Digest all tensors; those on a device are digested there, in the order of its stream, and
     only `result` waits for them. `slots`, one for each tensor, say how the tensors in these places
-    were read before; one that lies where it lay is read in the same way."""
+    were read before; one that lies where it lay is read in the same way. `made_anew`: these are
+    other tensors each time, as gradients are, and none has a storage that was cut."""
     import torch
 
     digest = chosen().digest
@@ -304,14 +306,18 @@ def begin(
             ):
                 form = tensor.dtype, tensor.shape, tensor.is_cpu
                 # To look at the storage of each new tensor would take as long as its digest.
+                is_new = form != known or not made_anew
                 if form != known:
                     size, prepared = _HEADERS.get(form, _NEW)
-                    prepared = None if _cut(tensor) else prepared
+                if is_new and prepared is not None:
+                    end = tensor.storage_offset() * tensor.element_size() + size
+                    if end > tensor.untyped_storage().nbytes():
+                        prepared = None
                 pointer = 0 if prepared is None else tensor.data_ptr()
                 content = _MEMORY[pointer : pointer + size] if form[2] else None
                 if not pointer:
                     prepared = None
-                elif slots and form != known:
+                elif slots and is_new:
                     reference = weakref.ref(tensor)
                     slots[index] = reference, pointer, form, size, prepared, content
             else:

@@ -73,7 +73,7 @@ class Tensors:
             slots = [SLOT] * len(items)
             self._rows[key] = rows, slots
         tensors = [tensor for _, tensor in items]
-        digests = begin(tensors, slots=slots)
+        digests = begin(tensors, slots=slots, made_anew=kind == "gradient")
         self.session.block(kind, rows, digests)
         self.keep(kind, items)
 
