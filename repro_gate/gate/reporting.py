@@ -58,16 +58,15 @@ def report_of(
     results = findings.results
     recorded = job.policy.baseline
     baseline = compare_entry(recorded, entry) if recorded and entry else None
-    is_judged = not (options.record_baseline or options.record)
-    judged = recorded if is_judged else None
+    is_judged = bool(recorded) and not (options.record_baseline or options.record)
     cost = measure_cost(*results.timed_runs(), results.spec.train.warmup)
     findings = replace(
         findings,
         checklist=run_checks(evidence, date.today()),
         cost=cost and replace(cost, max_percent=results.spec.cost.max_percent),
         ignored=ignored_data(evidence),
-        baseline=baseline if judged else None,
-        not_compared=judged is not None and entry is None,
+        baseline=baseline if is_judged else None,
+        not_compared=is_judged and entry is None,
         remarks=(*job.policy.notes, *evidence.notes, *results.notes),
     )
     verdict, reasons, own_notes = decide(findings)
