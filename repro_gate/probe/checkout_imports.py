@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 from os.path import (
@@ -28,11 +28,25 @@ from typing import Any
 from ..trace.format import MAX_DISTRIBUTIONS, MAX_IMPORTS, MAX_NAME
 from . import opened
 from .distributions import Distribution, canonical, imported, top_level
-from .patch import wrap
 from .process import imported_files, printable
 
 _BASES = ("", "src", "lib", "python")  # where a project keeps its packages
 _NO_CHECKOUT = {"root": "", "ignored": (), "projects": ()}
+
+
+class _Redirected:
+    """A finder, which may be a class or any object, whose answers are redirected."""
+
+    def __init__(self, finder: Any, redirect: Callable[[ModuleSpec], ModuleSpec]):
+        self._finder = finder
+        self._redirect = redirect
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
+
+    def find_spec(self, *args: Any) -> ModuleSpec | None:
+        spec = self._finder.find_spec(*args)
+        return spec and self._redirect(spec)
 
 
 class CheckoutImports:
@@ -68,12 +82,12 @@ class CheckoutImports:
         entries = [self._in_workspace(entry, must_exist=True) for entry in sys.path]
         sys.path[:] = dict.fromkeys(entries)
         is_editable = False
-        for finder in sys.meta_path:
+        for number, finder in enumerate(sys.meta_path):
             module = str(getattr(finder, "__module__", ""))
             if "editable" not in module:
                 continue
             is_editable = True
-            wrap(finder, "find_spec", self._redirect)
+            sys.meta_path[number] = _Redirected(finder, self._redirect)
             # Setuptools finds a namespace's folders by a hook of `sys.path`.
             namespaces = getattr(sys.modules.get(module), "NAMESPACES", {})
             for folders in namespaces.values():
@@ -81,11 +95,8 @@ class CheckoutImports:
         if self._moved or is_editable:
             sys.meta_path.append(self)
 
-    def _redirect(self, find_spec: Any, *args: Any) -> ModuleSpec | None:
-        """Return what another finder finds, in the workspace where it is there."""
-        spec: ModuleSpec | None = find_spec(*args)
-        if spec is None:
-            return None
+    def _redirect(self, spec: ModuleSpec) -> ModuleSpec:
+        """Return what another finder found, in the workspace where it is there."""
         folders = spec.submodule_search_locations
         if folders is not None:
             folders = list(map(self._in_workspace, folders))

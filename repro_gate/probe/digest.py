@@ -277,7 +277,7 @@ def begin(
     """Digest all tensors; those on a device are digested there, in the order of its stream, and
     only `result` waits for them. `slots`, one for each tensor, say how the tensors in these places
     were read before; one that lies where it lay is read in the same way. `made_anew`: these are
-    other tensors each time, as gradients are, and none has a storage that was cut."""
+    other tensors each time, as gradients are, whose storages nobody cuts."""
     import torch
 
     digest = chosen().digest
@@ -305,12 +305,13 @@ def begin(
                 and not tensor.is_neg()
             ):
                 form = tensor.dtype, tensor.shape, tensor.is_cpu
-                # To look at the storage of each new tensor would take as long as its digest.
-                is_new = form != known or not made_anew
+                offset = tensor.storage_offset()
+                is_new = form != known or last() is tensor or offset or not made_anew
                 if form != known:
                     size, prepared = _HEADERS.get(form, _NEW)
                 if is_new and prepared is not None:
-                    end = tensor.storage_offset() * tensor.element_size() + size
+                    # To look at the storage of each gradient would take as long as its digest.
+                    end = offset * tensor.element_size() + size
                     if end > tensor.untyped_storage().nbytes():
                         prepared = None
                 pointer = 0 if prepared is None else tensor.data_ptr()

@@ -102,6 +102,9 @@ class WeakByIdentity:
         with contextlib.suppress(TypeError):
             self._items[id(item)] = item
             self._notes[id(item)] = noted
+        if len(self._notes) > len(self._items):  # some items have died
+            for place in self._notes.keys() - self._items.keys():
+                del self._notes[place]
 
     def discard(self, item: Any) -> None:
         """Take an item out."""

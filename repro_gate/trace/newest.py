@@ -59,7 +59,8 @@ def parts_after(
         part = parts[place]
         is_hidden = name.startswith(".") and not part.startswith(".")
         if part == "**":
-            waiting.append(place + 1)
+            if place + 1 not in places:
+                waiting.append(place + 1)
             further |= {place} if entered and not is_hidden else set()
         elif fnmatch.fnmatchcase(name, part) and not is_hidden:
             further.add(place + 1)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from repro_gate._version import __version__
-from repro_gate.sandbox.identity import GID, UID
+from repro_gate.sandbox.identity import UID
 from tests.container.engine import Engine
 from tests.container.image import REVISION, ROOT, Image, default_base, suite
 
@@ -68,7 +68,7 @@ def test_it_says_where_it_comes_from_and_stands_on_the_base_that_is_named(
     ("name", "expected"),
     [
         ("user", 0),  # a container action must be root: GitHub's documentation of USER
-        ("training", ["training", GID, "/nonexistent", "/usr/sbin/nologin"]),
+        ("training", ["training", UID, "/nonexistent", "/usr/sbin/nologin"]),
         ("python", "/opt/venv/bin/python"),  # the training's own
         ("missing", []),  # git and setpriv
         ("builders", []),

@@ -36,6 +36,22 @@ LAYOUTS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
 }
 
 
+FINDER = """
+import sys
+from importlib.machinery import PathFinder
+
+class Finder:
+    __slots__ = ("folder",)
+
+    def find_spec(self, name, path=None, target=None):
+        return PathFinder.find_spec(name, path or [self.folder])
+
+finder = Finder()
+finder.folder = {folder!r}
+sys.meta_path.insert(0, finder)
+"""
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """The temporary folder, its environment in `venv`."""
@@ -77,6 +93,15 @@ def test_an_editable_package_comes_from_the_workspace(layout: str, place: Path) 
     base = place / "place" / "workspace" / ("src" if kind == "src" else "") / "odepack"
     assert run.ended.tail == (f"{base}/__init__.py {base}/deep/inner.py 0.25",)
     assert imports(run) == []
+
+
+def test_a_finder_may_be_any_object(place: Path) -> None:
+    """Those of meson-python and scikit-build-core are no classes, as that of setuptools is."""
+    code = project(place / "code", "src")
+    [site] = (place / "venv").glob("lib/python*/site-packages")
+    (site / "_odepack_editable.py").write_text(FINDER.format(folder=str(code / "src")))
+    (site / "odepack.pth").write_text("import _odepack_editable\n")
+    assert traced(place, code).ended.tail[0].endswith(" 0.25")
 
 
 def test_a_namespace_comes_from_the_workspace_too(place: Path) -> None:

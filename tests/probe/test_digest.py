@@ -200,6 +200,9 @@ def test_what_was_read_before_is_read_as_it_is_now() -> None:
     cut = torch.ones(7)
     cut.untyped_storage().resize_(8)
     one = torch.ones(7)
+    anew = [digest.SLOT]
+    for gradient in (one, one + 1, torch.ones(9)[2:], cut.new_ones(7)):
+        assert digest.begin([gradient], slots=anew, made_anew=True).result() == of(gradient)
     for other in (one, one + 1, one.to_sparse(), cut, one, -negated, negated):
         assert digest.begin([other], slots=slots).result() == of(other)
 
