@@ -19,9 +19,12 @@ from repro_gate.baseline.config_hash import (
 from repro_gate.baseline.file import read_baseline
 from repro_gate.baseline.inputs import config_hash_of
 from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.checkout.snapshot import take_snapshot
 from repro_gate.commands import output
+from repro_gate.data.declared import resolve_data
 from repro_gate.errors import Inconclusive, UsageError, obeyed
 from repro_gate.escape import for_log, for_terminal
+from repro_gate.files import scratch_folder
 from repro_gate.gate.evidence import gather
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
@@ -30,9 +33,9 @@ from repro_gate.report.document import read_json, to_text, validate
 from repro_gate.report.model import Report
 from repro_gate.report.wording import plain_text
 from repro_gate.runs.environment import thread_count
-from repro_gate.runs.gate_folder import open_gate_folder
 from repro_gate.runs.interpreter import interpreter_facts
 from repro_gate.runs.progress import Watch
+from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 
@@ -82,15 +85,16 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
             )
     sandbox = choose(os.environ)
     reach = [environments_root(os.environ, None, sandbox)] if spec.env.install else []
-    tell = watch.said
+    declared = resolve_data(spec.data, spec.path.parent)
     with (
-        open_gate_folder(spec, checkout, os.environ, sandbox, reach, tell) as folder,
-        installed(spec, checkout.root, os.environ, sandbox, tell=tell) as outer,
+        confined(sandbox, os.environ, checkout.root, declared, reach),
+        installed(spec, checkout.root, os.environ, sandbox, tell=watch.said) as outer,
+        scratch_folder() as place,
         obeyed(),
     ):
         return config_hash_of(
             spec,
-            folder.snapshot,
+            take_snapshot(checkout, place / "snapshot", declared),
             evidence.data,
             {**interpreter_facts(spec, outer, sandbox), "threads": thread_count(outer)},
             evidence.machine,

@@ -89,9 +89,9 @@ def watch(options: argparse.Namespace) -> AbstractContextManager[Watch]:
 def view(verbose: bool = False) -> View:
     """Return a view for standard output; if it is no terminal, a line is as wide as it needs to
     be."""
-    width = shutil.get_terminal_size((PLAIN.width, 1)).columns
     encoding = sys.stdout.encoding or "utf-8"
     is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((80 if is_terminal else PLAIN.width, 1)).columns
     return View(width=width, encoding=encoding, colour=is_terminal, verbose=verbose)
 
 

@@ -168,7 +168,7 @@ def validate(document: object, kind: type[_Kind], name: str) -> _Kind:
     name and the place of the first problem."""
     try:
         return msgspec.convert(document, kind, dec_hook=_number)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         what, _, where = str(error).rpartition(" - at ")
         problem = f"{where}: {what}" if what else where
         raise ReportError(

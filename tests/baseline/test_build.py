@@ -193,6 +193,10 @@ def test_hash_gives_the_config_hash_that_a_run_gives(
     monkeypatch.setenv(IMAGE_VARIABLE, f"x@{image}")
     in_image = command.address_at(checkout, Watch(), cached=False)
     assert in_image.inputs.platform["image"] == image
+    monkeypatch.delenv(IMAGE_VARIABLE)
+    with (checkout / "repro.yml").open("a") as file:
+        file.write("scratch: /no/such/folder\n")  # no run is made here
+    assert command.address_at(checkout, Watch(), cached=False) == of(checkout)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 

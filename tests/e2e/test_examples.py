@@ -47,7 +47,7 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
         pytest.importorskip(module)
     few = ["cost.measure=false"]
     if name == "quickstart":
-        few = ["cost.pairs=2", "determinism.repeat=2", "train.steps=20"]
+        few = ["cost.pairs=2", "determinism.repeat=2", "train.steps=20", "baseline.on-change=fail"]
     gated = gate(EXAMPLES / name, *(part for item in few for part in ("--set", item)), out=tmp_path)
     gated.must(0)
     found = gated.report["determinism"]

@@ -235,6 +235,7 @@ def test_what_is_no_report_is_refused_with_its_name_and_what_is_wrong(tmp_path: 
         (b"[" * 65 + b"]" * 65, "nested deeper than 64"),
         (b"[" * 100_000, "nested deeper than 64"),
         (b"[]", "Expected `object`"),
+        (b'{"reasons": "\\ud800"}', "surrogates not allowed"),
         (b" " * (written.MAX_BYTES + 1), "larger than 16777216 bytes"),
     ):
         with pytest.raises(ReportError) as caught:
