@@ -27,10 +27,7 @@ Figures = tuple[Optional[float], ...]
 Item = tuple[str, Any]
 
 
-def measure(
-    reference: Any,
-    tensor: Any,
-) -> Figures:
+def measure(reference: Any, tensor: Any) -> Figures:
     """Return (max_abs, max_ulp, l2, l2 of the reference, its largest absolute value). Both are CPU
     tensors of one dtype and shape.
 
@@ -110,10 +107,7 @@ def keep(
             session.event("distances", rows=rows)
 
 
-def perturb(
-    items: Iterable[Item],
-    lost: int,
-) -> None:
+def perturb(items: Iterable[Item], lost: int) -> None:
     """Change the last bit of about half of the elements of each floating-point tensor by a fixed
     pattern, as rounding may. `lost` is the number of float32's last bits that operators drop if
     they compute in a shorter type."""

@@ -59,9 +59,8 @@ class Opened:
         self._began = config["began"]
         own = [config["traces"], *config["own"], *config["data"]]
         self._own = with_separator([*interpreter(), *own])
-        self.known: set[Any] = (
-            set()
-        )  # paths that are dealt with, in this working directory
+        # paths that are dealt with, in this working directory
+        self.known: set[Any] = set()
         # files from before the run that it then changed, and whether they were an earlier run's
         self._old: dict[str, bool] = {}
         self._files: set[str] = set()

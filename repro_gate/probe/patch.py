@@ -107,8 +107,9 @@ class WeakByIdentity:
                 del self._notes[place]
 
     def discard(self, item: Any) -> None:
-        """Take an item out."""
+        """Take an item out, and its note."""
         self._items.pop(id(item), None)
+        self._notes.pop(id(item), None)
 
     def get(self, item: Any) -> Any:
         """Return the note stored with an item by `add`; None if there is none."""

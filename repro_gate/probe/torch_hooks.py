@@ -274,12 +274,12 @@ class Hooks:
         with self.session.own_time():
             self._release()
             items = self.tensors.parameters(optimizer)
-            of, ordered = self._ordered.get(optimizer) or (None, ())
+            before, ordered = self._ordered.get(optimizer) or (None, ())
             if not self._order:
                 ordered = items[::-1]  # backward goes through a model from its end
-            elif of is not items:
-                at = self._order
-                ordered = sorted(items, key=lambda item: at.get(id(item[1]), -1))
+            elif before is not items:
+                order = self._order
+                ordered = sorted(items, key=lambda item: order.get(id(item[1]), -1))
                 self._ordered.add(optimizer, (items, ordered))
             grads = [(name, item.grad) for name, item in ordered]
             self.tensors.record("gradient", [it for it in grads if it[1] is not None])

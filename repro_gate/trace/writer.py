@@ -99,10 +99,7 @@ class TraceWriter:
         if isinstance(event.get("digests"), bytes):
             event["digests"] = base64.b64encode(event["digests"]).decode("ascii")
         text = _JSON.dumps(
-            event,
-            separators=(",", ":"),
-            allow_nan=False,
-            ensure_ascii=False,
+            event, separators=(",", ":"), allow_nan=False, ensure_ascii=False
         )
         # half of a surrogate pair, which no report could hold, becomes a question mark
         line = text.encode("utf-8", "replace") + b"\n"
