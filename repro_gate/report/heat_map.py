@@ -1,11 +1,8 @@
 """The heat map as a person sees it: how it is laid out in so many rows and columns (rows of one
-beginning of a module's path together, steps that share a column, where the first divergence is),
-and two drawings of that.
+beginning of a module's path together, steps that share a column, where the first divergence is).
 
-`maps` makes SVG, a rectangle for neighbours of one colour, what it says as its title. `text_map`
-makes text, for the job's summary, the comment and a terminal: GitHub takes inline SVG and images in
-`data:` addresses out of summaries and comments. Block characters are as wide as letters in every
-monospaced font, which coloured squares are not.
+`maps` draws it for the page: SVG, a rectangle for neighbours of one colour, what it says as its
+title. `spread` says it in one sentence, for the comment and a terminal.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from itertools import groupby
 
 from repro_gate.compare.heat_map import (
     ABSENT,
+    COLUMNS,
     LEVELS,
     PARTS,
     SAME,
@@ -39,26 +37,21 @@ _LABEL = 30  # characters of a row's name
 _NEVER = 10**6  # a column behind all others
 
 _Grouped = list[list[HeatRow]]
-ROWS = 24
-COLUMNS = 40
-_LEGEND = (
-    "· identical   ░ below 256 ULP   ▒ below 65,536   ▓ below 1,048,576   █ more   ? by an unknown "
-    "distance"
-)
+_ROWS = 24  # groups of modules that the sentence tells apart
 _COLUMNS = 80  # of the page
 _FEWEST = 8  # columns that it has at least, where distances were measured at few steps
-# class of the stylesheet, colour, character and meaning: from rounding to another training
+# class of the stylesheet, colour and meaning: from rounding to another training
 COLOURS = (
-    ("s", "#d5dae0", "·", "bitwise identical"),
-    ("d0", "#ffe08a", "░", "from 1 ULP"),
-    ("d1", "#fdbb4d", "░", "from 16 ULP"),
-    ("d2", "#f98f35", "▒", "from 256 ULP"),
-    ("d3", "#e8602c", "▒", "from 4,096 ULP"),
-    ("d4", "#c8361f", "▓", "from 65,536 ULP"),
-    ("d5", "#94170f", "█", "from 1,048,576 ULP"),
-    ("u", "#b39ddb", "?", "differs, distance not measured"),
+    ("s", "#d5dae0", "bitwise identical"),
+    ("d0", "#ffe08a", "from 1 ULP"),
+    ("d1", "#fdbb4d", "from 16 ULP"),
+    ("d2", "#f98f35", "from 256 ULP"),
+    ("d3", "#e8602c", "from 4,096 ULP"),
+    ("d4", "#c8361f", "from 65,536 ULP"),
+    ("d5", "#94170f", "from 1,048,576 ULP"),
+    ("u", "#b39ddb", "differs, distance not measured"),
 )
-_BLANK = ("", "", ABSENT, "not recorded")
+_BLANK = ("", "", "not recorded")
 _BIN = 4  # powers of two that share a colour: the last holds what is 2^20 ULP and more apart
 _WIDTH = 760  # pixels of the cells
 # powers of two: two orders of one sum are a few hundred ULP apart at most, other data many
@@ -184,29 +177,26 @@ def _holds(group: list[HeatRow], place: tuple[str, str, str]) -> bool:
     return (head.process, head.kind) == place[:2] and is_below
 
 
-def text_map(heat_map: HeatMap, first: Divergence | None) -> str:
-    """Return the map with ruler and legend; empty where it has no rows.
-
-    An arrow marks the row and the column of `first`.
-    Names are one line each, but they are untrusted text still: put it all into a code block.
-    """
-    drawn = layout(heat_map, first, ROWS, COLUMNS)
-    if not drawn.rows:
+def spread(heat_map: HeatMap, first: Divergence | None) -> str:
+    """Return in one sentence where two runs begin to differ, and from which step on everything
+    does: "first gradient blocks.3, then everything from step 44 on". Empty if nothing differs."""
+    drawn = layout(heat_map, first, _ROWS, COLUMNS)
+    starts = {name: at[0] for name, cells in drawn.rows if (at := _differing(cells))}
+    if not starts:
         return ""
-    indent = max(len(name) for name, _ in drawn.rows)
-    row, column = drawn.first or (-1, 0)
-    lines = [] if row < 0 else [" " * (indent + 4 + column) + "↓ first divergence"]
-    for number, (name, cells) in enumerate(drawn.rows):
-        shades = "".join(_look(cell)[2] for cell in cells)
-        arrow = "→" if number == row else " "
-        lines.append(f"{arrow} {name:<{indent}}  {shades}".rstrip())
-    if drawn.more:
-        lines.append(f"  {and_more(drawn.more, 'row' if drawn.more == 1 else 'rows')}")
-    last = max(drawn.steps - 1, 0)
-    ruler = f"left column: before the first step; then steps 0 to {last:,}"
-    if drawn.each > heat_map.width:
-        ruler += f", {drawn.each} a column"
-    return "\n".join([*lines, "", ruler, _LEGEND])
+    begin = (
+        drawn.rows[drawn.first[0]][0]
+        if drawn.first
+        else min(starts, key=starts.__getitem__)
+    )
+    last = max(len(cells) for _, cells in drawn.rows) - 1
+    same = max(cells.rfind(SAME) for _, cells in drawn.rows)
+    if same < last and not drawn.more:
+        return (
+            f"first {begin}, then everything from step {max(0, same) * drawn.each:,} on"
+        )
+    parts = f"{len(starts):,} of {len(drawn.rows) + drawn.more:,} parts of the training"
+    return f"first {begin}, then {parts}"
 
 
 def maps(report: Report, rows: int) -> list[dict[str, object]]:
@@ -318,8 +308,8 @@ def _neighbours(drawn: Layout, cells: str) -> Iterator[dict[str, object]]:
         at = end
 
 
-def _look(cell: str) -> tuple[str, str, str, str]:
-    """Return class, colour, character and meaning of a cell."""
+def _look(cell: str) -> tuple[str, str, str]:
+    """Return class, colour and meaning of a cell."""
     if cell in LEVELS:
         return COLOURS[1 + min(LEVELS.index(cell) // _BIN, len(COLOURS) - 3)]
     return {SAME: COLOURS[0], UNKNOWN: COLOURS[-1]}.get(cell, _BLANK)

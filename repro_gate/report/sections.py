@@ -11,19 +11,18 @@ from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import (
     Comparison,
     Equivalence,
-    NoiseFloor,
     Resumption,
 )
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, clip, listed
 from repro_gate.report import comparisons, findings, numbers, wording
 from repro_gate.report.findings import DIVERGED
-from repro_gate.report.heat_map import text_map
+from repro_gate.report.heat_map import spread
 from repro_gate.report.model import Reason, Report, Subject
 from repro_gate.report.wording import Phrase, phrase, say
 
 WHOLE = 5  # sections of this rank or above are shown only in the whole report
-MAP = 4  # rank of the heat map, which a short report drops first
+MAP = 4  # rank of what the heat map shows, which a short report drops first
 _EVIDENCE = 5  # lines of a check's evidence that a person sees
 _LINE = 200  # characters of a line of a log
 _COMMAND = 4_000  # characters of a command; a longer one is left out, not cut
@@ -108,12 +107,9 @@ def _on_divergence(
 ) -> Iterator[_Row]:
     """Yield the sections on weakened checks, on what differs, and on the cause."""
     why = report.diagnosis
-    floor = report.noise_floor
     title = "What was compared"
     if wording.diverged(report):
         title = "What differs and how far"
-        floor = None
-    map_title = "by module and step"
     explained = why if whole else None
     yield "Weakened checks", 0, "answer", _weakened(report, rows if whole else _SEEN)
     source = "\n".join(source_lines(why))
@@ -123,8 +119,7 @@ def _on_divergence(
     items = reason_items(reasons, rows, explained)
     yield "Reasons and what to do", 2, "answer", [items]
     yield "How the cause was found", WHOLE + 1, "", _background(why, rows)
-    yield f"Where they differ, {map_title}", MAP, "drawn", [_map(report.determinism)]
-    yield f"Without the flags, {map_title}", WHOLE + 2, "drawn", [_map(floor)]
+    yield "Where they differ", MAP, "drawn", [_map(report.determinism)]
 
 
 def _on_the_rest(report: Report, rows: int, whole: bool) -> Iterator[_Row]:
@@ -306,10 +301,10 @@ def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
     ]
 
 
-def _map(pair: Comparison | NoiseFloor | None) -> Code:
+def _map(pair: Comparison | None) -> Facts:
     if pair is None or pair.identical or pair.heat_map is None:
-        return Code("")
-    return Code(text_map(pair.heat_map, pair.first_divergence))
+        return Facts(())
+    return _lines(say(spread(pair.heat_map, pair.first_divergence), "message"))
 
 
 def _legs(resumption: Resumption | None) -> Items:

@@ -149,21 +149,18 @@ def test_large_reports_fit_and_a_command_is_shown_whole_or_not() -> None:
     assert "See it again" not in markdown.comment(replace(reports.FAIL, reproduce="x" * 5_000))
 
 
-def test_what_matters_least_goes_first_and_a_map_is_of_what_differs() -> None:
+def test_what_matters_least_goes_first_and_where_they_differ_is_one_sentence() -> None:
     report = _with_map(_MAP)
     whole = markdown.comment(report)
     shorter = markdown.comment(report, View(limit=len(whole) - 1))
     for words in ("determinism/diverged", "blocks.3.attn.weight", "See it again"):
         assert words in shorter
     assert "Shortened" in shorter and "Shortened" not in whole
-    assert "by module and step" in whole and "by module and step" not in shorter
-    assert "→ gradient blocks.3" in _folded(
-        markdown.summary(_with_map(_MAP)), "Where they differ, by module and step"
-    )
+    assert "Where they differ" in whole and "Where they differ" not in shorter
+    assert "first gradient blocks.3, then" in _folded(whole, "Where they differ")
     passed = replace(reports.PASS, noise_floor=replace(reports.NOISE, heat_map=_MAP))
-    assert "blocks.3" in _folded(markdown.summary(passed), "Without the flags, by module and step")
     for text in (markdown.summary(reports.PASS), markdown.comment(passed)):
-        assert "by module and step" not in text
+        assert "Where they differ" not in text
 
 
 def _with_map(found: HeatMap) -> Report:
