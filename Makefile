@@ -94,6 +94,9 @@ lint: $(FULL) $(NODE) ## ruff and mypy --strict; the actions, workflows, GitLab 
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml native/action.yml docker-run/action.yml comment/action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml examples/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[dv]*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci examples/gitlab/.gitlab-ci.yml
 	$(BIN)/kubernetes-validate --strict --quiet examples/kubernetes/*.yml
 	$(BIN)/pre-commit validate-manifest .pre-commit-hooks.yaml

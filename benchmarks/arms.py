@@ -21,7 +21,7 @@ from benchmarks.figure import ROOT
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.environment import training_environment
-from repro_gate.runs.launch import RunRequest, RunResult, launch
+from repro_gate.runs.launch import Recording, RunRequest, RunResult, launch
 from repro_gate.runs.workspaces import GateFolder, Workspace
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace.format import CONFIG_VARIABLE
@@ -114,7 +114,7 @@ def run_probed(
     plan = RunRequest(
         name=name,
         arm=condition,
-        keep_final=keep_final,
+        recording=Recording(final=keep_final),
         reference=tuple(reference),
         probe=probe or {},
     )

@@ -122,10 +122,12 @@ def _command_time(
 def _checkout(place: Place, settings: Settings) -> Path:
     """A git checkout of the workspace with a spec that runs the example to its end."""
     spec = place.workspace / "repro.yml"
-    measured = f"cost: {{{'pairs: 2' if settings.defaults else 'measure: false'}}}\n"
+    measured = str(settings.defaults).lower()
     text = (
-        f"version: 1\ntrain:\n  run: {_command(settings.epochs, '{seed}')}\nrandom-state:\n  seed: "
-        f"{SEED}\n{measured}"
+        f"version: 1\ntrain:\n  run: {_command(settings.epochs, '{seed}')}\n"
+        # no timed step, and so no alternating run
+        f"  warmup: {settings.epochs}\nrandom-state:\n  seed: {SEED}\n"
+        f"cost: {{measure: {measured}}}\n"
     )
     spec.write_text(text, encoding="utf-8")
     (place.workspace / ".gitignore").write_text(

@@ -19,6 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import (
+    alternating,
     cost_coverage,
     data_hashing,
     digest_speed,
@@ -45,6 +46,7 @@ CPU = {
     "probe_memory": probe_memory,
     "data_hashing": data_hashing,
     "cost_coverage": cost_coverage,
+    "alternating": alternating,
     "growth": growth,
     "fleet": fleet,
 }

@@ -216,20 +216,20 @@ def _note(place: Place, settings: Settings, model: str, label: str) -> Figure:
             command,
             arms.default(42, None),
             f"{model}-noted-{number}",
-            probe={"dispatched": noted},
+            probe={"calls": noted},
         )
         trace = next(trace for trace in run.traces if trace.trained)
         others = statistics.median(
             mark.ms for mark in trace.steps[settings.warmup :] if mark.step != noted
         )
         ratios.append(trace.steps[noted].ms / others)
-        kinds = len(trace.dispatched)
+        kinds = len(trace.calls)
     return Figure(
         f"step whose operators are noted, {label}",
         "ratio",
         tuple(ratios),
         None,
-        {"operators by name, dtype and pass": kinds},
+        {"distinct calls of operators": kinds},
     )
 
 

@@ -24,6 +24,7 @@ _INVISIBLE = re.compile(
 # One word of prose: an author's own `code`, or anything between two spaces.
 # punctuation before, core, punctuation after, whether the core must be code
 _Word = tuple[str, str, str, bool]
+_CODE = 80  # characters of code in a sentence
 _OPENING = "(\"'"
 _CLOSING = ").,;:!?\"'"
 _WORD = re.compile(
@@ -63,10 +64,29 @@ def clip(text: str, limit: int) -> str:
     return f"{text[:head]}…{end}"
 
 
-def and_more(left: int, what: str = "") -> str:
-    """Say what a list leaves out: `and 1,200 more`, with `what` after it; empty where nothing is
-    left."""
-    return "" if left <= 0 else f"and {left:,} more{what and ' ' + what}"
+def quoted(code: str) -> str:
+    """Return text of code as one word of a sentence, for every renderer: an author's `code` span,
+    in which a backtick is shown as a quote."""
+    code = code.replace("`", "'")
+    return code and f"`{code if len(code) <= _CODE else code[: _CODE - 1] + '…'}`"
+
+
+def counted(number: int, one: str, verb: str = "") -> str:
+    """Return `1 step`, `1,200 steps` or `2 entries`; with the plural of a verb `1 file has`."""
+    if number == 1:
+        singular = {"are": " is", "were": " was", "have": " has"}
+        return f"1 {one}" + singular.get(verb, verb and f" {verb}s")
+    ends = {"ch": "ches", "ss": "sses", "ry": "ries"}
+    plural = one[:-2] + ends[one[-2:]] if one[-2:] in ends else f"{one}s"
+    return f"{number:,} {plural}{verb and ' ' + verb}"
+
+
+def and_more(left: int, one: str = "") -> str:
+    """Say what a list leaves out: `and 1,200 more`, with the noun `one` after it in the right
+    number; empty where nothing is left."""
+    if left <= 0:
+        return ""
+    return f"and {counted(left, f'more {one}')}" if one else f"and {left:,} more"
 
 
 def listed(names: Sequence[str], most: int) -> str:

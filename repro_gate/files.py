@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -26,6 +28,8 @@ from repro_gate.errors import Inconclusive, held
 
 # Linux: a handle that needs no permission on the file itself
 _PATH = getattr(os, "O_PATH", 0)
+_BLOCK = 1 << 16  # bytes
+_ZEROS = bytes(_BLOCK)
 _COPIED_MODE = 0o777  # set-user-id and its kin are not copied
 _PARSE_TOML = """
 import json, resource, sys
@@ -33,7 +37,7 @@ try:
     import tomllib
 except ImportError:
     import tomli as tomllib
-text = sys.stdin.buffer.read()
+kind, text = sys.argv[1], sys.stdin.buffer.read()
 memory, seconds = (64 << 20) + 32 * len(text), 5 + 3 * (len(text) >> 20)
 for limit, most in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, seconds)):
     try:
@@ -42,11 +46,15 @@ for limit, most in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, second
         pass
 sys.setrecursionlimit(500)  # below that of the gate, which reads the answer
 try:
-    answer = tomllib.loads(text.decode()), ""
+    document = tomllib.loads(text.decode())
+    if kind == "pylock.toml":
+        from packaging.pylock import Pylock
+        Pylock.from_dict(document)
+    answer = document, ""
 except MemoryError:
     sys.exit(1)
 except Exception as error:
-    answer = None, f"is not TOML: {error}"
+    answer = None, f"is not {kind}: {error}"[:500]
 sys.stdout.write(json.dumps(answer, default=lambda date: None))
 """
 
@@ -209,15 +217,15 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
             raise
 
 
-def parse_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str, kind: str = "TOML") -> dict[str, Any]:
     """Return the tables of a TOML text, with None for dates. Raises Unreadable with the line that
-    tomllib names.
+    tomllib names, or with what packaging finds wrong with a text of the kind `pylock.toml`.
 
-    A process of its own parses it: time and memory of tomllib grow with the square of what
-    untrusted code may write.
+    A process of its own parses it: time and memory of both grow faster than what untrusted code may
+    write.
     """
     done = subprocess.run(
-        [sys.executable, "-I", "-c", _PARSE_TOML],
+        [sys.executable, "-I", "-c", _PARSE_TOML, kind],
         input=text.encode(),
         capture_output=True,
         check=False,
@@ -289,6 +297,42 @@ def _copy_bytes(reader: int, writer: int, size: int) -> None:
         if not copied:  # it was cut meanwhile
             return
         start += copied
+
+
+def written_blocks(file: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the blocks of a file, each with its offset, but for those of zeros alone: whether these
+    are written or holes, which are not read, makes no difference."""
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(file, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a hole to the end
+                return
+        at -= at % _BLOCK
+        block = os.pread(file, _BLOCK, at)
+        if block != _ZEROS[: len(block)]:
+            yield at, block
+        at += _BLOCK
+        if len(block) < _BLOCK:  # its end, which may have moved
+            return
+
+
+def digest_of_blocks(blocks: Iterable[tuple[int, bytes]], size: int) -> str:
+    """Return a digest, in hex, of a file of this size: the SHA-256 of its bytes; if whole blocks
+    of it are zeros, one of the others' SHA-256 and of where these lie."""
+    written = hashlib.sha256()
+    zeros = hashlib.blake2b(digest_size=32)
+    end = 0
+    is_whole = True
+    for at, block in itertools.chain(blocks, [(size, b"")]):
+        if at > end:
+            zeros.update(b"%d-%d " % (end, at))
+            is_whole = False
+        written.update(block)
+        end = at + len(block)
+    zeros.update(written.digest())
+    return (written if is_whole else zeros).hexdigest()
 
 
 def remove_tree(path: Path) -> None:

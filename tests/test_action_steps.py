@@ -166,7 +166,7 @@ def test_whoever_publishes_is_told_what_the_code_asks(docker: Job) -> None:
     code = "".join(path.read_text() for path in (ROOT / "repro_gate").rglob("*.py"))
     wanted = set(re.findall(r'"((?:GITHUB|RUNNER)_[A-Z_]+)"', code)) - NEVER
     # all that the code asks of the runner
-    assert wanted <= {text.partition("=")[0] for text in values(argv, "--env")}
+    assert wanted and wanted <= {text.partition("=")[0] for text in values(argv, "--env")}
     assert "--read-only" in argv and "--gpus" not in argv and "--network" not in argv
     assert values(argv, "--cap-add") == ["DAC_OVERRIDE"] and values(argv, "--cap-drop") == ["ALL"]
     assert docker.run("docker-run", "publish", {}, EXIT="1").returncode == 1

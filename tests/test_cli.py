@@ -16,6 +16,7 @@ import pytest
 from repro_gate import __version__
 from repro_gate.cli import main
 from repro_gate.commands.arguments import FORMATS
+from repro_gate.sandbox import reexec
 
 HEAVY = ["torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil"]
 HEAVY += ["subprocess", "asyncio"]
@@ -43,16 +44,29 @@ def test_bad_or_empty_arguments_are_a_usage_error(capsys: pytest.CaptureFixture[
         ("--version", 0, f"repro-gate {__version__}\n"),
         ("", 2, "usage: repro-gate"),
         ("run --sead 1", 2, "usage: repro-gate"),
+        ("run --only diagnose", 2, "invalid choice: 'diagnose'"),
+        ("diagnose", 2, "invalid choice: 'diagnose'"),
+        ("schema ops", 2, "invalid choice: 'ops'"),
         ("run --base ''", 2, "argument --base: is empty"),
         ("run --json ''", 2, "argument --json: is empty"),
     ):
         with pytest.raises(SystemExit) as left:
             main(shlex.split(line))
         assert left.value.code == code and printed in "".join(capsys.readouterr())
-    for arguments in (["schema"], ["schema", "--report"], ["schema", "--ops"]):
+    for arguments, title in ((["schema"], "repro.yml"), (["schema", "report"], "report")):
         assert main(arguments) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+        assert title in json.loads(capsys.readouterr().out)["title"]
+
+
+def test_what_starts_a_program_of_the_checkout_holds_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reexec, "start_anew", lambda _: sys.exit(77))
+    for line in ("run", "run --only diagnosis", "selftest", "baseline", "check --inputs", "ops"):
+        monkeypatch.setattr(sys, "argv", ["repro-gate", *line.split()])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == 77
 
 
 def test_an_older_report_is_gone_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

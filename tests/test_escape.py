@@ -130,7 +130,13 @@ def test_what_is_not_seen_is_spelled_out_and_prose_stays_readable() -> None:
     call = escape.for_markdown("call `torch.seed()` (model.py:41), e.g. twice")
     assert call == "call `torch.seed()` (`model.py:41`), e.g. twice"
     assert [escape.and_more(left) for left in (-1, 0, 1)] == ["", "", "and 1 more"]
-    assert escape.and_more(1_200, "inputs") == "and 1,200 more inputs"
+    assert escape.and_more(1_200, "input") == "and 1,200 more inputs"
+    assert escape.and_more(1, "input") == "and 1 more input"
+    files = [escape.counted(number, "file", verb) for number in (1, 2_000) for verb in ("", "are")]
+    assert files == ["1 file", "1 file is", "2,000 files", "2,000 files are"]
+    counts = [escape.counted(2, one) for one in ("entry", "loss", "batch", "process", "step")]
+    assert counts == ["2 entries", "2 losses", "2 batches", "2 processes", "2 steps"]
+    assert escape.counted(1, "item", "differ") == "1 item differs"
     lists = [escape.listed(("a", "b", "c"), most) for most in (2, 3, 4)]
     assert lists == ["a, b and 1 more", "a, b, c", "a, b, c"]
 

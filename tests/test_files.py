@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
 from repro_gate.errors import Inconclusive
-from repro_gate.files import Unreadable, copy_file, is_inside, parse_toml, read_text, remove_tree
+from repro_gate.files import (
+    Unreadable,
+    copy_file,
+    digest_of_blocks,
+    is_inside,
+    parse_toml,
+    read_text,
+    remove_tree,
+    written_blocks,
+)
 from tests.support.repositories import tree, write
 
 
@@ -43,14 +53,15 @@ def test_a_hostile_tree_or_link_is_removed_and_nothing_else(tmp_path: Path) -> N
         remove_tree(Path("/proc/self/fdinfo"))
 
 
+def refuse(*_: object) -> int:
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("lacks", ["", "copy_file_range", "lseek"])
 def test_a_file_is_copied_whatever_the_system_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str, sparse: bool
 ) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
     source, content = tmp_path / "source", os.urandom(3_000_001)
     source.write_bytes(content)
     if sparse:
@@ -60,6 +71,43 @@ def test_a_file_is_copied_whatever_the_system_can(
     assert copy_file(source, tmp_path / "copy") == source.stat().st_size
     assert (tmp_path / "copy").read_bytes() == content + bytes(source.stat().st_size - len(content))
     assert lacks == "lseek" or (tmp_path / "copy").stat().st_blocks <= source.stat().st_blocks + 64
+
+
+def test_a_digest_knows_bytes_and_no_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = 1 << 16
+
+    def digest(name: str, *written: tuple[int, bytes], size: int) -> str:
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, size)
+        with (tmp_path / name).open("r+b", buffering=0) as file:
+            for at, content in written:
+                file.seek(at)
+                file.write(content)
+            return digest_of_blocks(written_blocks(file.fileno(), size), size)
+
+    size = 8 * block + 5
+    hole = digest("hole", (3 * block, b"x" * 9), size=size)
+    zeros = bytes(3 * block), b"x" * 9, bytes(5 * block - 4)
+    assert digest("zeros", (0, b"".join(zeros)), size=size) == hole
+    with monkeypatch.context() as system:
+        system.setattr(os, "lseek", refuse)
+        assert digest("hole", size=size) == hole
+        # it was cut after its size was read
+        (tmp_path / "cut").write_bytes(b"x" * 9)
+        with open(tmp_path / "cut", "rb") as cut:
+            assert list(written_blocks(cut.fileno(), size)) == [(0, b"x" * 9)]
+    others = {
+        digest("one more", (3 * block, b"x" * 9), size=size + 1),
+        digest("moved", (4 * block, b"x" * 9), size=size),
+        digest("other", (3 * block, b"x" * 8 + b"y"), size=size),
+        digest("empty", size=size),
+        digest("none", size=0),
+    }
+    assert len(others | {hole}) == 6
+    plain = os.urandom(size)
+    assert digest("plain", (0, plain), size=size) == hashlib.sha256(plain).hexdigest()
+    # a terabyte that nobody wrote takes no time
+    assert digest("huge", (1 << 39, b"x"), size=1 << 40)
 
 
 def test_a_neighbour_with_the_same_beginning_is_not_inside(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ NEEDS_JQ = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not inst
 @pytest.mark.parametrize("name", ["explained", "inconclusive", "nothing", "drift"])
 def test_every_query_prints_cause_line_and_remedy(name: str, tmp_path: Path) -> None:
     printed = ""
+    assert len(QUERIES) >= 6
     for query in QUERIES:
         (tmp_path / query[-1]).write_text(json.dumps(to_json(reports.ALL[name])))
         done = subprocess.run(query, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -52,14 +52,26 @@ def test_the_pages_are_small_and_name_no_folder_of_whoever_made_them() -> None:
     assert len(lines) <= 155 and any("docs/images/comment-fail.png" in line for line in lines[:10])
 
 
+def links(page: Path) -> list[tuple[str, str]]:
+    """The relative links of a page: file and heading, one of which may be empty."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", text)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
-    for target, anchor in re.findall(
-        r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")
-    ):
+    for target, anchor in links(page):
         path = page.parent / target if target else page
         assert path.exists(), target
         assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+def test_links_and_headings_are_found() -> None:
+    found = {page: links(page) for page in PAGES}
+    assert len(found[ROOT / "README.md"]) > 10
+    assert sum(map(bool, found.values())) > len(PAGES) // 2
+    assert sum(bool(anchor) for page in PAGES for _, anchor in found[page]) > 10
+    assert all(map(anchors, PAGES))
 
 
 def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,12 +83,17 @@ def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[
         if isinstance(action, argparse._SubParsersAction)
     )
     assert sorted(commands) == sorted(set(choices) - {"report"})  # the old name of `show`
-    for name, rest in re.findall(r"^\| `repro-gate (\w+)(.*)$", table, re.MULTILINE):
+    options = {
+        name: re.findall(r"--[a-z-]+", rest)
+        for name, rest in re.findall(r"^\| `repro-gate (\w+)(.*)$", table, re.MULTILINE)
+    }
+    assert options["run"]
+    for name, named in options.items():
         with pytest.raises(SystemExit) as left:
             main([name, "--help"])
         shown = capsys.readouterr().out
         assert left.value.code == 0
-        assert all(option in shown for option in re.findall(r"--[a-z-]+", rest))
+        assert [option for option in named if option not in shown] == []
 
 
 def test_its_workflow_gives_the_action_inputs_that_it_has_and_pins_the_others() -> None:
@@ -88,6 +105,7 @@ def test_its_workflow_gives_the_action_inputs_that_it_has_and_pins_the_others() 
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     (job,) = yaml.safe_load(workflow)["jobs"].values()
     *others, step = job["steps"]
+    assert others
     assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", other["uses"]) for other in others)
     assert step["uses"] == "repro-gate/repro-gate@v1"
     assert step["with"]["policy"] == "base" and step["with"].keys() <= action["inputs"].keys()

@@ -30,7 +30,35 @@ WORDS = {
     r"\bca~lled by `": "what the module does",
     r"\bfa~ces\b|\bjson_fa~ce\b|'s fa~ce of\b": "renderers",
 }
-_RETIRED = re.compile("|".join(WORDS).replace("~", "").replace(" ", r"[\s#]+"), re.IGNORECASE)
+# what each of the patterns is there to find, in their order
+SAMPLES = [
+    "two g~atings",
+    "the runs pa~rt here",
+    "he~ld against the first",
+    "as~ks less",
+    "a con~tent address",
+    "recipe lea~ves",
+    "repro.lo~ck",
+    "not the same b~its",
+    "a stra~nger",
+    "put to the pro~of",
+    "ca~lled by `main`",
+    "three fa~ces",
+]
+
+
+def prepared(pattern: str) -> str:
+    return pattern.replace("~", "").replace(" ", r"[\s#]+")
+
+
+_RETIRED = re.compile("|".join(map(prepared, WORDS)), re.IGNORECASE)
+
+
+@pytest.mark.parametrize(("pattern", "sample"), [*zip(WORDS, SAMPLES, strict=True)])
+def test_each_pattern_finds_its_word_on_two_lines_too(pattern: str, sample: str) -> None:
+    for text in (sample, sample.replace(" ", "\n# ")):
+        found = _RETIRED.search(text.replace("~", ""))
+        assert found and re.search(prepared(pattern), found.group(), re.IGNORECASE)
 
 
 @pytest.mark.parametrize("place", PLACES)

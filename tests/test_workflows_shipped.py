@@ -16,6 +16,7 @@ import yaml
 
 from repro_gate.commands.arguments import parser
 from tests.support.composite import FOLDERS, ROOT, load
+from tests.support.repositories import commit, git
 from tests.support.shell import shellcheck
 
 OURS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -93,6 +94,12 @@ def test_no_token_in_a_checkout_and_no_expression_in_a_script(path: Path, tmp_pa
     assert not [text for text in scripts.values() if "${{" in text]
     if scripts:
         shellcheck(scripts, tmp_path)
+
+
+def test_the_steps_that_these_rules_are_about_are_found() -> None:
+    uses = [step.get("uses", "").partition("@")[0] for path in ALL for step in all_steps(path)]
+    assert uses.count("actions/checkout") > 5 and uses.count("") > 5
+    assert "native" in {ACTIONS.get(name) or LOCAL.get(name) for name in uses}
 
 
 @each
@@ -175,3 +182,63 @@ def test_the_page_of_the_examples_names_each_of_them() -> None:
     page = (ROOT / "examples/workflows/README.md").read_text()
     links = re.findall(r"\]\((?!https?://|#)([^)#]+\.yml)", page)
     assert {*links} == {item.name for item in EXAMPLES}
+
+
+def test_the_tag_of_a_release_is_read_once_and_its_commit_handed_on() -> None:
+    jobs = read(ROOT / ".github/workflows/move-major.yml")["jobs"]
+    tag, commit = "github.event.release.tag_name", "${{ needs.verify.outputs.commit }}"
+    (verify,) = [step["with"] for step in jobs["verify"]["steps"] if tag in json.dumps(step)]
+    assert verify["ref"] == f"${{{{ {tag} }}}}"
+    assert jobs["try"]["steps"][0]["with"]["ref"] == commit and tag not in json.dumps(jobs["try"])
+    (move,) = jobs["move"]["steps"]
+    assert move["env"]["COMMIT"] == commit and "commits/" not in move["run"]
+    release = read(ROOT / ".github/workflows/release.yml")["jobs"]
+    assert {job["environment"] for job in (jobs["move"], release["image"], release["draft"])} == {
+        "release"
+    }
+
+
+@pytest.mark.parametrize("changed", ["action.yml", "train.py"])
+def test_a_release_is_the_commit_of_main_that_its_image_was_built_from(
+    changed: str, tmp_path: Path
+) -> None:
+    """The step as it stands, with a `gh` that says what it was asked."""
+    image = f"ghcr.io/a/b@sha256:{'0' * 64}"
+    work = tmp_path / "work"
+    (work / "docker-run").mkdir(parents=True)
+    for name in ("action.yml", "docker-run/action.yml", "train.py"):
+        (work / name).write_text("image: Dockerfile\n")
+    git(work, "init", "-q")
+    parent = commit(work)
+    (work / "action.yml").write_text(f"runs:\n  image: 'docker://{image}'\n")
+    (work / "docker-run/action.yml").write_text(f"    default: '{image}'\n")
+    (work / changed).write_text((work / changed).read_text() + "# more\n")
+    head = commit(work)
+    (tmp_path / "gh").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >"{tmp_path}/asked"\n')
+    (tmp_path / "gh").chmod(0o755)
+    steps = read(ROOT / ".github/workflows/move-major.yml")["jobs"]["verify"]["steps"]
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "GITHUB_REPOSITORY": "a/b",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", steps[1]["run"]],
+        cwd=work,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if changed == "train.py":
+        assert (
+            done.returncode == 1
+            and "changes action.yml docker-run/action.yml train.py" in done.stdout
+        )
+        assert not (tmp_path / "asked").exists()
+    else:
+        asked = (tmp_path / "asked").read_text().split()
+        assert asked[asked.index("--source-ref") + 1] == "refs/heads/main"
+        assert asked[asked.index("--source-digest") + 1] == parent
+        assert (tmp_path / "output").read_text() == f"commit={head}\n"

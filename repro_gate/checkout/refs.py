@@ -93,13 +93,13 @@ def export(root: Path, commit: str, destination: Path) -> Snapshot:
     try:
         while waiting:
             folder, tree, prefix = waiting.pop()
-            for item in _written(folder, tree, top / prefix):
+            for item in _write_tree(folder, tree, top / prefix):
                 name = prefix + item.path
                 target = top / name
                 place = folder / item.path
                 if item.mode != SUBMODULE:
                     files += 1
-                    if not _is_resolved(folder, target):
+                    if not _fill_lfs_pointer(folder, target):
                         notes.append(
                             f"{name} is an LFS pointer to what this clone lacks"
                         )
@@ -124,7 +124,7 @@ def export(root: Path, commit: str, destination: Path) -> Snapshot:
     )
 
 
-def _written(root: Path, commit: str, folder: Path) -> list[Tracked]:
+def _write_tree(root: Path, commit: str, folder: Path) -> list[Tracked]:
     """Write one repository's tree to `folder`; returns its entries, those of submodules too."""
     repository = Path(git_line(root, "rev-parse", "--absolute-git-dir"))
     with scratch_folder() as scratch, obeyed():
@@ -155,7 +155,7 @@ def _holds(folder: Path, commit: str) -> bool:
     return True
 
 
-def _is_resolved(root: Path, path: Path) -> bool:
+def _fill_lfs_pointer(root: Path, path: Path) -> bool:
     """Put in the place of an LFS pointer what it points to. False where this clone does not have
     it."""
     if pointer := lfs_pointer(path):

@@ -109,14 +109,17 @@ class Copy:
     def _folder(self, name: str) -> bool:
         """Make a folder and those above it; False where one is a link in the source. Raise
         OSError."""
-        if name not in self.folders:
-            is_folder = self._folder(os.path.dirname(name)) and stat.S_ISDIR(
-                os.lstat(self.source / name).st_mode
-            )
+        absent = []
+        while name not in self.folders:
+            absent.append(name)
+            name = os.path.dirname(name)
+        is_folder = self.folders[name]
+        for name in reversed(absent):
+            is_folder = is_folder and stat.S_ISDIR(os.lstat(self.source / name).st_mode)
             if is_folder:
                 (self.target / name).mkdir(mode=0o700)
             self.folders[name] = is_folder
-        return self.folders[name]
+        return is_folder
 
     def finish(self) -> None:
         """Give folders the modes and times of their originals, the deepest first: writing into one

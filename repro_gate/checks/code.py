@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import posixpath
-import re
+from collections.abc import Iterator
 
 from repro_gate.checkout.inspection import lfs_pointers, submodules
 from repro_gate.checks.ignored import files_of_this_machine
 from repro_gate.checks.interface import (
     CHECKOUT,
     GIT,
+    PAIR,
     TRACED,
     Evidence,
     Finding,
     check,
     failed,
     missing,
+    noticed,
     passed,
     skipped,
 )
@@ -32,16 +33,13 @@ from repro_gate.checks.opened import (
     missing_files,
     opened,
 )
-from repro_gate.files import Unreadable, is_below, read_text
+from repro_gate.compare.distances import losses_of
+from repro_gate.compare.traces import processes
+from repro_gate.escape import counted, listed
+from repro_gate.files import is_below
 from repro_gate.runs.launch import SNIPPET
+from repro_gate.trace.model import Trace
 
-_LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
-# the field of a project in pyproject.toml, of whichever tool
-_FIELD = re.compile(
-    r"""^\s*(?:["']?license["']?\s*=\s*(?:\{\s*text\s*=\s*)?["'][^"']|\[project\.license\])""",
-    re.MULTILINE,
-)
-_PROJECT_BYTES = 1024 * 1024
 _UPDATE = "run `git submodule update --init --recursive`"
 _UNTRACKED = "not tracked by git"
 _DATA = "data that git does not track"
@@ -66,10 +64,10 @@ def tree_clean(evidence: Evidence) -> Finding:
     """Check for uncommitted paths. Git-ignored files do not count: no workspace has them."""
     if evidence.checkout.commit is None:
         return skipped("there is no commit to compare the tree with")
-    if evidence.checkout.uncommitted:
+    if paths := evidence.checkout.uncommitted:
         return missing(
-            f"{len(evidence.checkout.uncommitted)} uncommitted paths are part of what runs",
-            evidence.checkout.uncommitted,
+            f"{counted(len(paths), 'uncommitted path', 'are')} part of what runs",
+            paths,
             "commit them, or add them to .gitignore if training does not need them",
         )
     return passed("nothing is uncommitted")
@@ -92,7 +90,7 @@ def submodules_present(evidence: Evidence) -> Finding:
     ]
     if moved:
         return failed(
-            f"{len(moved)} submodules are at another commit than the recorded one",
+            f"{counted(len(moved), 'submodule', 'are')} at another commit than the recorded one",
             moved,
             f"{_UPDATE}, or `git add` a submodule that you moved on purpose",
         )
@@ -101,12 +99,12 @@ def submodules_present(evidence: Evidence) -> Finding:
     ]
     if absent:
         return missing(
-            f"the files of {len(absent)} submodules are absent",
+            f"the files of {counted(len(absent), 'submodule')} are absent",
             absent,
             f"{_UPDATE} (actions/checkout: `submodules: recursive`)",
         )
     return passed(
-        f"{len(recorded)} submodules are at their recorded commits",
+        f"{counted(len(recorded), 'submodule', 'are')} at the recorded commit",
         [f"{item.path} {item.recorded}" for item in recorded],
     )
 
@@ -118,7 +116,7 @@ def lfs_resolved(evidence: Evidence) -> Finding:
     pointers = lfs_pointers(evidence.root)
     if pointers:
         return missing(
-            f"{len(pointers)} files are Git LFS pointers without their content",
+            f"{counted(len(pointers), 'file', 'are')} a Git LFS pointer without the content",
             pointers,
             "run `git lfs pull` (actions/checkout: `lfs: true`)",
         )
@@ -143,38 +141,6 @@ def spec_tracked(evidence: Evidence) -> Finding:
 
 
 @check(
-    "code/licence",
-    "The checkout says under which licence its code may be run again.",
-    CHECKOUT,
-)
-def licence(evidence: Evidence) -> Finding:
-    """Check for a file with a usual name, or pyproject's `license`, at the root or in the spec's
-    folder. The content of the licence is not checked."""
-    root = evidence.root
-    tracked = evidence.tracked
-    folders = dict.fromkeys((root, evidence.folder))
-    for path in (path for folder in folders for path in sorted(folder.glob("*"))):
-        is_stated = _LICENCE.fullmatch(path.name)
-        if path.name == "pyproject.toml":
-            with contextlib.suppress(Unreadable):
-                is_stated = _FIELD.search(read_text(path, root, _PROJECT_BYTES))
-        # The path may be a file, or a folder of files (LICENSES of the REUSE convention).
-        for item in (path, *path.glob("*")) if is_stated else ():
-            name = os.path.relpath(item, root)
-            is_known = tracked is None or name in tracked
-            if is_known and item.is_file() and item.stat().st_size > 0:
-                return passed(f"{name} states the licence", (name,))
-    return missing(
-        "there is no licence file, and pyproject.toml names none",
-        [
-            f"{folder}: neither a licence file nor `license` in pyproject.toml"
-            for folder in folders
-        ],
-        "add a LICENSE file at the root, or `license` to pyproject.toml",
-    )
-
-
-@check(
     "code/pristine-workspace",
     "The command ran to its end from a fresh copy of the checkout, so nothing that git ignores was "
     "needed.",
@@ -186,8 +152,8 @@ def pristine_workspace(evidence: Evidence) -> Finding:
     if absent:
         first = os.path.relpath(evidence.root / next(iter(absent)), evidence.folder)
         return failed(
-            f"a run crashed because {len(absent)} files are in this checkout but in no clone: git "
-            "does not track them",
+            f"a run crashed because {counted(len(absent), 'file', 'are')} in this "
+            "checkout but in no clone: not tracked by git",
             [f"{path} (not found by {name})" for path, name in absent.items()],
             f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or "
             "create it in train.run",
@@ -196,7 +162,7 @@ def pristine_workspace(evidence: Evidence) -> Finding:
     count = len(evidence.runs)
     if len(bad) == count:
         return skipped("no run ran to its end", bad[:3])
-    ended = f"{count - len(bad)} of {count} runs ran to their end"
+    ended = f"{count - len(bad)} of {counted(count, 'run')} ran to the end"
     return passed(f"{ended} in a fresh copy of the checkout", bad[:3])
 
 
@@ -225,16 +191,16 @@ def imports_checkout(evidence: Evidence) -> Finding:
         )
     if ORIGINAL in elsewhere:
         return failed(
-            f"training imported {len(elsewhere[ORIGINAL])} modules from the original checkout "
-            "instead of the run's own workspace",
+            f"training imported {counted(len(elsewhere[ORIGINAL]), 'module')} from the original "
+            "checkout instead of the run's own workspace",
             lines,
             "use no absolute path of the checkout in sys.path, PYTHONPATH or the command: "
             "relative paths lead to the workspace",
         )
     if elsewhere:
         return missing(
-            f"training imported {len(lines)} modules that git ignores, so no clone has them and no "
-            "hash covers them",
+            f"training imported {counted(len(lines), 'module')} that git ignores: no clone has "
+            "that, and no hash covers it",
             lines,
             "build them in `train.run`, install them as a package of the lockfile, or rebuild them "
             "before each gate run",
@@ -277,7 +243,7 @@ def opened_files(evidence: Evidence) -> Finding:
     finding = missing_files(
         evidence,
         faults,
-        f"training opened {len(faults)} files that a clone of the checkout does not have",
+        f"training opened {counted(len(faults), 'file')} that a clone does not have",
         "`git add` what a clone needs, open the checkout's own files by relative paths, create "
         "git-ignored files in `train.run`, install code from outside as a package of the "
         "lockfile, and declare data under `data:` (`data: [{path: …}]`)",
@@ -287,10 +253,62 @@ def opened_files(evidence: Evidence) -> Finding:
     count = sum(item.inside for item in files)
     if tracked is None:
         return skipped(
-            f"without git it is unknown which of {count} files of the folder a clone has; no file "
-            "outside it is source"
+            f"without git it is unknown which of {counted(count, 'file')} of the folder a clone "
+            "has; no file outside it is source"
         )
     return passed(
-        f"{count} files of the checkout that training opened are tracked; none of "
-        f"{len(files) - count} others is source or settings"
+        f"{counted(count, 'opened file', 'are')} of the checkout and tracked; "
+        f"{len(files) - count} of elsewhere, none of which is source or settings"
     )
+
+
+@check(
+    "code/trains",
+    "Something moved in the steps compared: a parameter changed, and not every gradient was zero.",
+    PAIR,
+)
+def trains(evidence: Evidence) -> Finding:
+    """Check that something moves, since two runs in which nothing happens are identical too. What
+    was not recorded is no evidence. A constant loss alone is none either: what a gradient is taken
+    of need not be the loss that is watched (`loss / loss.detach()`)."""
+    traces = processes(evidence.pair[0].traces).values()
+    steps = max((len(trace.steps) for trace in traces), default=0)
+    if steps < 2:
+        return skipped("one step was compared, which does not show that anything moves")
+    changes = {changed for trace in traces for changed in _changes(trace)}
+    still = ["no parameter changed"] if changes == {False} else []
+    if {trace.facts.get("gradients") for trace in traces} == {"zero"}:
+        still.append("every gradient was zero")
+    losses = {value for trace in traces for value in losses_of(trace).values()}
+    if still and len(losses) == 1:
+        still.append(f"the loss stayed {losses.pop():.6g}")
+    if still:
+        blocks = (
+            block
+            for trace in traces
+            for block in trace.blocks
+            if block.kind == "parameter"
+        )
+        names = {row[0]: None for block in blocks for row in block.rows}
+        return noticed(
+            f"in {steps} steps {', '.join(still)}",
+            (f"{counted(len(names), 'parameter')}: {listed([*names], 10)}",),
+            "check that the optimizer has the model's parameters, that the loss depends on them, "
+            "and that the learning rate is not 0; or compare more steps",
+        )
+    if not changes:
+        return skipped("no parameter was recorded twice")
+    return passed(f"in {steps} steps parameters changed")
+
+
+def _changes(trace: Trace) -> Iterator[bool]:
+    """Yield whether a parameter had changed each time it was recorded again, up to the first
+    change."""
+    before: dict[str, bytes] = {}
+    for block in trace.blocks:
+        for name, digest in block.items() if block.kind == "parameter" else ():
+            if before.setdefault(name, digest) != digest:
+                yield True
+                return
+            if block.step > trace.blocks[0].step:
+                yield False

@@ -27,6 +27,7 @@ from repro_gate.checks.opened import (
     opened,
     unlisted,
 )
+from repro_gate.escape import counted
 from repro_gate.files import Unreadable, read_text
 
 _HUB_CACHE = re.compile(
@@ -42,12 +43,12 @@ _PIN = (
 
 @check(
     "data/checksums",
-    "Every declared file has the digests and the size that its declaration states, recomputed now.",
+    "Every declared file has the digest that its declaration states, recomputed now.",
     CHECKOUT,
 )
 def checksums(evidence: Evidence) -> Finding:
-    """Check sha256 and the further digests of `.dvc` files. A declaration that cannot be read fails
-    here too."""
+    """Check sha256, or the md5 of a `.dvc` file. A declaration that cannot be read fails here
+    too."""
     problems = evidence.data_problems
     if not evidence.spec.data and not problems:
         return skipped("no data is declared")
@@ -59,9 +60,10 @@ def checksums(evidence: Evidence) -> Finding:
             for item in wrong
             for text in item.mismatches or (f"{item.path}: found nothing",)
         ]
+        count = len(problems) + len(wrong)
         return failed(
-            f"{len(problems) + len(wrong)} declared items differ from their declaration, or cannot "
-            "be verified",
+            f"{counted(count, 'declared item', 'differ')} from the declaration, or cannot be "
+            "verified",
             faults,
             problems[0].remedy
             if problems
@@ -74,12 +76,12 @@ def checksums(evidence: Evidence) -> Finding:
     bare = [line for line, is_declared in lines.items() if not is_declared]
     if bare:
         return missing(
-            f"{len(bare)} declared items have no sha256",
+            f"{counted(len(bare), 'declared item', 'have')} no sha256",
             bare,
             "add the sha256 shown to the spec",
         )
     return passed(
-        f"{len(evidence.data)} declared items have their digests",
+        f"{counted(len(evidence.data), 'declared item', 'have')} the declared digest",
         [*lines],
     )
 
@@ -115,7 +117,7 @@ def no_undeclared_reads(evidence: Evidence) -> Finding:
     return missing_files(
         evidence,
         files,
-        f"training read {len(files)} undeclared files outside the checkout",
+        f"training read {counted(len(files), 'undeclared file')} outside the checkout",
         "declare each file, or their folder, under `data:` with its sha256, so that a rerun can "
         "verify that it has the same data",
     ) or passed(
@@ -191,13 +193,13 @@ def revisions_pinned(evidence: Evidence) -> Finding:
             loose = [item for item in loose if item[1] not in text]
     if loose:
         return missing(
-            f"{len(loose)} of {len(read)} datasets and models of a hub can change under their "
-            "names: no file that the runs opened names the commit",
+            f"{len(loose)} of {counted(len(read), 'repository')} of a hub can change under "
+            "the same name: no file that the runs opened names the commit",
             [f"{name}: the runs read {commit}" for name, commit in loose],
             _PIN,
         )
     return passed(
-        f"{len(read)} datasets and models of a hub are pinned to a commit",
+        f"{counted(len(read), 'repository')} of a hub: each is pinned to a commit",
         [f"{name}: {commit}" for name, commit in read],
     )
 

@@ -26,7 +26,7 @@ from repro_gate.checks.interface import (
     undeclared,
 )
 from repro_gate.compare.traces import processes
-from repro_gate.escape import for_terminal
+from repro_gate.escape import counted, for_terminal
 from repro_gate.install.lockfiles import (
     REMEDY,
     Lock,
@@ -101,8 +101,8 @@ def lockfile(evidence: Evidence) -> Finding:
         )
     if lock.faults:
         return missing(
-            f"{declared} does not pin {len(lock.faults)} entries, so a rerun may install other "
-            "files",
+            f"{declared} does not pin {counted(len(lock.faults), 'entry')}, so a rerun may install "
+            "other files",
             lock.faults,
             REMEDY,
         )
@@ -113,7 +113,7 @@ def lockfile(evidence: Evidence) -> Finding:
             f"run `git add {lock.path}`",
         )
     return passed(
-        f"{declared} pins {len(lock.pins)} distributions by version and hash",
+        f"{declared} pins {counted(len(lock.pins), 'distribution')} by version and hash",
         (f"{declared}: {lock.kind}",),
     )
 
@@ -140,12 +140,11 @@ def installed(evidence: Evidence) -> Finding:
     except LockfileError as error:
         return skipped(f"the lockfile cannot be used: {error}")
     excused = {*_TOOLS, *original_of(evidence.spec, evidence.checkout).projects}
-    excused |= {pin.name for pin in lock.pins if pin.own}
     faults = []
     for name, version, python in sorted(imported):
         key = str(canonicalize_name(name))
         pins = [pin for pin in lock.pins if pin.name == key]
-        here = [pin for pin in pins if not pin.own and applies(pin.marker, python)]
+        here = [pin for pin in pins if applies(pin.marker, python)]
         versions = {str(pin.version) for pin in here}
         # an entry without a version is for `env/lockfile`
         if any(
@@ -159,7 +158,8 @@ def installed(evidence: Evidence) -> Finding:
             faults.append(f"{name} {version} is not in the lock for this machine")
     if faults:
         return failed(
-            f"{declared} pins {len(faults)} imported distributions differently or not at all",
+            f"{declared} pins {counted(len(faults), 'imported distribution')} differently or not "
+            "at all",
             faults,
             f"install only from {declared}, or lock again and commit it",
         )
@@ -220,9 +220,8 @@ def versions(evidence: Evidence) -> Finding:
     """Compare the versions that can change numbers without a change of the code."""
     facts = by_process(evidence.trained, _SAME)
     for _, values in facts:
-        if (
-            "interpreter" in values
-        ):  # `python` and `python3` of one environment are the same
+        # `python` and `python3` of one environment are the same
+        if "interpreter" in values:
             path = Path(values["interpreter"])
             values["interpreter"] = str(path.with_name(path.resolve().name))
     moved = differences(facts)
@@ -248,7 +247,9 @@ def versions(evidence: Evidence) -> Finding:
             known,
             "make it readable: `nvidia-smi` on PATH names the driver, torch the others",
         )
-    return passed(f"all {len(facts)} training processes had the same versions", known)
+    return passed(
+        f"{counted(len(facts), 'training process')} had the same versions", known
+    )
 
 
 @check(
@@ -289,7 +290,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
             "import torch before other code starts CUDA",
         )
     return passed(
-        f"{_CUBLAS} was set when CUDA started in {len(started)} processes",
+        f"{_CUBLAS} was set when CUDA started in {counted(len(started), 'process')}",
         sorted({value for value in started.values() if value}),
     )
 
@@ -323,14 +324,16 @@ def variables(evidence: Evidence) -> Finding:
                 lines.append(f"{label}: {name} {one} and {other}")
     if lines:
         return failed(
-            f"{len(lines)} environment variables differ between two runs that should be the same",
+            f"{counted(len(lines), 'environment variable', 'differ')} between two runs that should "
+            "be the same",
             sorted(lines),
             "set them in train.env to one value, or remove the line that changes them",
         )
     if not same:
         return skipped("no environment variable was recorded")
     return passed(
-        f"{len(same)} environment variables were the same in both runs", sorted(same)
+        f"{counted(len(same), 'environment variable', 'were')} the same in both runs",
+        sorted(same),
     )
 
 

@@ -20,7 +20,7 @@ from repro_gate.checks.interface import (
     skipped,
 )
 from repro_gate.compare.traces import hosts
-from repro_gate.escape import listed
+from repro_gate.escape import counted, listed
 from repro_gate.spec.model import THREADS
 
 SAME = (
@@ -115,7 +115,7 @@ def same_for_all(evidence: Evidence) -> Finding:
             "(OMP_NUM_THREADS under train.env)",
         )
     return passed(
-        f"{len(known)} processes had the same device and threads",
+        f"{counted(len(known), 'process')} had the same device and threads",
         [f"{key} {value}" for key, value in known[0][1].items()],
     )
 
@@ -164,8 +164,8 @@ def alone(evidence: Evidence) -> Finding:
         )
     if others:
         return noticed(
-            f"{len(others)} other processes computed on the GPUs before or after the timed runs "
-            "and may have slowed them down",
+            f"{counted(len(others), 'other process')} computed on the GPUs before or after the "
+            "timed runs and may have slowed them down",
             others,
             "end them, or give the job its own GPU; they do not affect the bits, only "
             "determinism_cost_pct",

@@ -21,8 +21,8 @@ from repro_gate.checkout.inspection import Checkout
 from repro_gate.compare.model import Comparison, about, described, one_of
 from repro_gate.compare.traces import hosts
 from repro_gate.data.declared import DataFinding
-from repro_gate.data.formats import DataProblem
-from repro_gate.escape import and_more, listed
+from repro_gate.data.dvc import DataProblem
+from repro_gate.escape import and_more, counted, listed
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.results import Varied
 from repro_gate.spec.model import Spec
@@ -120,8 +120,6 @@ class Evidence:
     not_robust: Finding | None = None
     # line -> call that drew entropy, if a diagnosis names a cause
     blamed: Mapping[Location, str] | None = None
-    # this machine's catalog entries for the operators of the training
-    operators: tuple[str, ...] = ()
     # every operator that torch refuses, from a run that continues after each
     refused: tuple[Refused, ...] = ()
     data: tuple[DataFinding, ...] = ()
@@ -298,13 +296,14 @@ def differ(
     tally = comparison.by_kind[kind]
     if first is None or not tally.differing:
         return None
-    place = f"{first.kind} {first.name} at step {first.step}"
+    when = "before the first step" if first.step < 0 else f"at step {first.step}"
+    place = f"{first.kind} {first.name} {when}"
+    noun = "generator state" if kind == "rng" else kind
+    differing = f"differing: {tally.differing} of {counted(tally.tensors, noun)}"
     if first.kind == kind:
-        return failed(f"{things} differ, first {place}", (place,), remedy)
+        return failed(f"{things} differ, first {place}", (differing,), remedy)
     return noticed(
         f"{things} differ, after the runs had diverged for another reason",
-        (
-            f"{tally.differing} of {tally.tensors} {things} differ; first divergence: {place}",
-        ),
+        (f"{differing}; first divergence: {place}",),
         "fix the first divergence",
     )

@@ -16,8 +16,9 @@ from repro_gate.checks.interface import (
     missing,
 )
 from repro_gate.data.declared import data_path
+from repro_gate.escape import counted
 from repro_gate.runs.launch import RunResult
-from repro_gate.trace.fields import Imported, Opened
+from repro_gate.trace.fields import Imported, Location, Opened
 
 # Outside the checkout these suffixes are source or settings, which `code/opened-files` checks; any
 # other file is data, which `data/undeclared-reads` checks.
@@ -81,9 +82,21 @@ def opened(evidence: Evidence) -> dict[str, Opened]:
     line of the workspace that opened it, if there is one."""
     files: dict[str, Opened] = {}
     for item in (item for trace in evidence.traces for item in trace.opened):
-        if not item.left and (item.path not in files or not files[item.path].by):
+        is_old = not (item.left or item.sought)
+        if is_old and (item.path not in files or not files[item.path].by):
             files[item.path] = item
     return files
+
+
+def sought(evidence: Evidence) -> dict[str, Location | None]:
+    """Return what the runs looked for in their workspaces without finding a file there, with the
+    line that did: absent files, and folders that were listed."""
+    return {
+        item.path: item.by
+        for trace in evidence.traces
+        for item in trace.opened
+        if item.sought
+    }
 
 
 def unlisted(evidence: Evidence) -> list[str]:
@@ -108,7 +121,7 @@ def missing_files(
         groups[place, fault].append(item)
     lines = []
     for (place, fault), items in sorted(groups.items()):
-        name = f"{place or '.'}/: {len(items)} files"
+        name = f"{place or '.'}/: {counted(len(items), 'file')}"
         name = items[0].path if len(items) == 1 else name
         places = {item.by for item in items}
         location = places.pop() if len(places) == 1 else None

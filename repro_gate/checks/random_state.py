@@ -24,15 +24,15 @@ from repro_gate.checks.interface import (
 from repro_gate.checks.refused import lines_of
 from repro_gate.compare.distances import Key, key_of
 from repro_gate.compare.traces import processes
+from repro_gate.escape import counted
 from repro_gate.runs.arms import not_effective
 from repro_gate.runs.ending import NO_DETERMINISTIC
-from repro_gate.runs.flags import WARN_ONLY, moot
+from repro_gate.runs.flags import ALGORITHMS, WARN_ONLY, moot
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import left_alike
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.format import BY_LIBRARY
 
-ALGORITHMS = "torch.use_deterministic_algorithms"
 _Shared = tuple[str, Block, Block]
 _UNREAD = "that could not be read"
 _NO_CONTROL = "no reseeded control run ended well"
@@ -70,7 +70,7 @@ def flags_effective(evidence: Evidence) -> Finding:
             "leave the flag alone, or name it under determinism.allow with a reason",
         )
     return passed(
-        f"every flag that matters here had the gate's value at each of {count} steps",
+        f"every flag that matters here had the gate's value at each of {counted(count, 'step')}",
         [*changed["moot"]],
     )
 
@@ -123,7 +123,8 @@ def generators_equal(evidence: Evidence) -> Finding:
         return skipped("no generator state was recorded")
     if not tally.differing:
         return passed(
-            f"{tally.tensors} generators were in the same state in both runs, at every step"
+            f"{counted(tally.tensors, 'generator', 'were')} in the same state in both runs, at "
+            "every step"
         )
     remedy = "find what seeds, or draws a number of values, that depends on more than the seed"
     states = reversed([*_generators(*evidence.pair)])
@@ -161,15 +162,15 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
         )
     if fixed:
         return missing(
-            f"the seed does not reach {len(fixed)} of {len(started)} generators: they started from "
-            f"the same state under the seeds {first.arm.seed} and "
+            f"the seed does not reach {len(fixed)} of {counted(len(started), 'generator')}: they "
+            f"started from the same state under the seeds {first.arm.seed} and "
             f"{control.arm.seed}",
             fixed,
             "the code seeds them with a constant: take the seed from the command line, and write "
             "`{seed}` into train.run",
         )
     return passed(
-        f"another seed gave each of {len(started)} generators a different state",
+        f"another seed gave each of {counted(len(started), 'generator')} a different state",
         sorted(started),
     )
 
@@ -204,9 +205,8 @@ def reseeded_differs(evidence: Evidence) -> Finding:
         )
     differing = _differing(compared)
     noisy = _differing(_shared(*evidence.pair)) if len(evidence.pair) > 1 else set()
-    counts = (
-        f"{len(compared)} blocks of digests compared, {len(differing)} of which differ"
-    )
+    blocks = counted(len(compared), "block")
+    counts = f"{blocks} of digests compared, {len(differing)} of which differ"
     lines = [f"seeds {first.arm.seed} and {seed}: {counts}"]
     if not differing:
         return missing(
@@ -285,7 +285,7 @@ def workers_seeded(evidence: Evidence) -> Finding:
             "the reason that its workers draw no random numbers",
         )
     return passed(
-        f"the workers of {len(same)} DataLoaders had the same base seed in both runs",
+        f"the workers of {counted(len(same), 'DataLoader')} had the same base seed in both runs",
         [f"{name}: {seed}" for name, seed in same.items()],
     )
 
@@ -294,8 +294,10 @@ def _loaders(run: RunResult) -> dict[str, str]:
     """Return number of workers and base seed of each DataLoader of a run, by its name: `loader 0`,
     `rank1: loader 0`. A loader without workers is left out."""
     return {
-        _name(label, f"loader {number}"): f"{item.workers} workers from base seed "
-        f"{_UNREAD if item.base_seed is None else item.base_seed}"
+        _name(
+            label, f"loader {number}"
+        ): f"{counted(item.workers, 'worker')} from base "
+        f"seed {_UNREAD if item.base_seed is None else item.base_seed}"
         for label, trace in processes(run.traces).items()
         for number, item in enumerate(trace.loaders)
         if item.workers
@@ -377,14 +379,12 @@ def operators_deterministic(evidence: Evidence) -> Finding:
     ]
     if off:
         return missing(
-            f"torch refused no operator at {len(off)} of {len(readings)} steps, so none was "
-            "checked",
+            f"torch refused no operator at {len(off)} of {counted(len(readings), 'step')}, so "
+            "none was checked",
             (f"{ALGORITHMS} was off",),
             "leave the flag on, and replace the operators that torch refuses",
         )
-    return passed(
-        f"torch ran {len(readings)} steps and refused no operator", evidence.operators
-    )
+    return passed(f"torch ran {counted(len(readings), 'step')} and refused no operator")
 
 
 @check(

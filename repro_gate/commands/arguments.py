@@ -17,8 +17,6 @@ FORMATS = {
     "sarif": "exports:sarif",
     "junit": "exports:junit",
 }
-# and of a catalog of operators, in `ops.pages`
-CATALOG_FORMATS = {"json": "json", "markdown": "md", "html": "html"}
 # What `selftest` puts in; `gate.faults` says what each is.
 FAULTS = (
     "weight",
@@ -33,16 +31,12 @@ FAULTS = (
 _EPILOGS = {
     "run": """exit codes:
   0  pass: the runs are bitwise identical, every required check passed, the cost is in its budget
+     with --only diagnosis: the runs are bitwise identical, so there is nothing to diagnose
      recorded: with --record the run ended well and no check failed; nothing was compared
   1  fail: the runs diverged, a required check failed, the cost is over its budget, or drift from the baseline
   2  usage: bad arguments, a bad spec or a bad baseline
   3  inconclusive: the training crashed, timed out or left no trace; the required device is missing; a declared artifact is missing
      or could not be copied, or nothing could be compared; cost.max-percent is set and the runs are too short to measure the cost""",
-    "diagnose": """exit codes:
-  0  the runs are bitwise identical: there is nothing to diagnose
-  1  the runs diverged, whether or not a cause was found
-  2  usage: bad arguments or a bad spec
-  3  inconclusive: the training crashed or timed out, no trace arrived""",
     "selftest": """exit codes:
   0  every fault that applies to the training was caught where it was put in
   1  a fault was not caught
@@ -52,14 +46,14 @@ _EPILOGS = {
   0  the report was shown, whatever its verdict is: nothing was gated
   2  usage: bad arguments, a file that is no report, or one that cannot be written""",
     "compare": """exit codes:
-  0  the same; of many reports: all nodes agree
+  0  the same; of two config hashes: the same inputs; of many reports: all nodes agree
   1  different; of many reports: a node differs from the others, or from itself
   2  usage: a path that cannot be read, or reports of different recipes
   3  inconclusive: tensors were digested in two ways; of many reports: all agree that have a result, and a node has none""",
     "ops": """exit codes:
-  0  the catalog is whole, or was shown, or the two were compared
-  2  usage: bad arguments, or a file that is no catalog
-  3  inconclusive: no torch, a control came out wrong, or interrupted""",
+  0  the operators were measured
+  2  usage: bad arguments, a bad spec, or a file without operators
+  3  inconclusive: the training crashed or recorded no operator, no torch, or a control came out wrong""",
 }  # fmt: skip
 # Each command with its help, its description if it has one, and its arguments. What an argument
 # takes is in capitals: `?` if it may be left out, `+` if there may be several, `*` if the option may
@@ -80,23 +74,15 @@ run  gate the training that a repro.yml declares
   --base REF  the ref that this change is to be merged into: the report lists the checks that the change weakens
   --policy |head|base  whose spec judges; without it, what the base's own spec says under `policy`
   --fail-fast  stop at the first divergence; what later runs measure, such as the cost, is left out
-  --only |resume|equivalent  one pair of runs and this section of the spec: no cost, no surroundings that vary
+  --only |resume|equivalent|diagnosis  resume, equivalent: one pair of runs and this section of the spec, no cost, no surroundings that vary; diagnosis: the deterministic runs, and why they diverge, told as it is found out; no report
+  --json-lines FILE  with --only diagnosis: write each pair of runs as a line of JSON, with what differed
+  --operators  measure the operators of the training too: which make the cost, which give other bits (`operators` of the spec)
   --record  one run with the flags on and its fingerprint, to compare machines: nothing is compared here
   --scratch FOLDER  an existing folder for the workspaces and traces of the runs, which all nodes see where the training runs on several (default: `scratch` of the spec, else TMPDIR)
   --keep-traces FOLDER  keep the traces of all runs there, for `repro-gate compare`
   -v --verbose  the whole report: every check, figure and run
   --no-cache  hash all declared data anew, whatever is known of it
   --quiet  no progress, only the answer
-
-diagnose  find out by experiment why two deterministic runs diverge
-  Two deterministic runs; where they diverge, further short runs that hold one thing after the other fixed.
-  spec SPEC?
-  --seed N
-  --steps N
-  --set KEY=VALUE*
-  --scratch FOLDER
-  --json-lines FILE  write each pair of runs as a line of JSON, with what differed
-  --quiet  no progress, only the story and the answer
 
 selftest  put faults into the training on purpose, and see whether the gate catches each
   Two clean runs, then one short run for each fault (a flipped bit, a racing operator …), compared as the gate does.
@@ -111,20 +97,14 @@ selftest  put faults into the training on purpose, and see whether the gate catc
 
 check  the checks that need no training, in a moment
   spec SPEC?
-  --json FILE  write the results as JSON
+  --inputs  no checks: print the config hash of the checkout on this machine, and its inputs
+  --json FILE  write the results as JSON; with --inputs the config hash
   --no-cache
   --quiet
 
 baseline  gate the training and record its config hash and its results in repro.baseline.yml
   spec SPEC?
   -v --verbose
-  --no-cache
-  --quiet
-
-hash  print the config hash and its inputs, or the inputs in which two differ
-  target SPEC?  a spec or its folder, a report.json, or a repro.baseline.yml
-  --diff A,B  two of these: name the inputs that changed
-  --json FILE  write the config hash (with --diff: the inputs that changed) as JSON
   --no-cache
   --quiet
 
@@ -137,27 +117,27 @@ show  print a report.json again
   --sarif FILE
   --junit FILE
 
-compare  compare two reports, folders of traces or checkpoints; or the reports of many nodes
+compare  compare two reports, baselines, folders of traces or checkpoints; or the reports of many nodes
   Two paths: what differs. Three or more, or with --markdown, --html or --nodes: which node computes other bits than most.
-  paths PATH+  two reports, folders or files; or any number of reports of one recipe, a node's each
+  paths PATH+  two reports, folders or files; two files that carry a config hash (a baseline, a report, what `check --inputs --json` wrote), of which the inputs are compared; or any number of reports of one recipe, a node's each
   --nodes N  how many nodes there should be: one without a report counts as one without a result
   --json FILE  write the differences as JSON
   --markdown FILE  write the table of all nodes as Markdown
   --html FILE  write the table of all nodes as a page for a browser
   --python PYTHON  interpreter with torch, to measure how far tensors of two checkpoints are apart
 
-ops  measure which torch operators repeat their bits on this machine, or show and compare such catalogs
-  Executes each operator again and again, flags off and on, alone and beside other work, in two processes of the interpreter that you train in. With a CATALOG, shows that one instead.
-  catalog CATALOG?  a file of --json: nothing is measured; nothing in it is believed
-  --compare OLD  an older catalog: print what changed since; CATALOG or a new measurement
-  --device |cpu|cuda  default: cuda where there is a GPU
-  --only PATTERN  cases with this in their name, or that fit it: `index`, `*pool*`, `opinfo/*`
-  --op MODULE:FUNCTION*  your own operator instead; may be given often
-  --python PYTHON  the interpreter that you train in (default: `python` on PATH)
-  --json FILE  write the catalog
-  --markdown FILE  write what is printed as Markdown, every row of it
-  --html FILE  write it as a page for a browser, in one file
-  -v --verbose  every row of each table
+ops  measure the operators of a training with its own shapes: what they cost, and which give other bits
+  A few runs of the training, of which one records its operators; then each is executed again and again in a fresh process, flags off and on, alone and beside other work.
+  spec SPEC?
+  --known  no training: about 40 calls that torch documents as nondeterministic or as raising
+  --op MODULE:FUNCTION*  no training: your own operator; may be given often
+  --compare OLD  what changed since an older file of --json, or a report.json with operators; nothing in it is believed
+  --seconds N  about how long is measured (default: `operators.seconds` of the spec, else 60)
+  --python PYTHON  for --known and --op: the interpreter that you train in (default: `python` on PATH)
+  --set KEY=VALUE*
+  --scratch FOLDER
+  --json FILE  write what was measured as JSON
+  -v --verbose  every row of the table
   --quiet
 
 comment  post a report.json, or those of a matrix as one table, as the comment of its pull request
@@ -178,9 +158,8 @@ init  write a commented repro.yml for this checkout
   --script PATH  the script that trains; without it, the likeliest is taken
   --force  write it anew where there is one
 
-schema  print the JSON Schema of repro.yml (or, with --report, of report.json)
-  --report  the schema of report.json
-  --ops  the schema of the catalog that `repro-gate ops --json` writes
+schema  print the JSON Schema of repro.yml or of report.json
+  format |spec|report?  repro.yml (the default), or report.json
 """
 
 
@@ -198,7 +177,7 @@ def _path(value: str) -> Path:
     return Path(_text(value))
 
 
-_PATHS = ("CATALOG", "FILE", "FOLDER", "OLD", "PATH", "REPORT")
+_PATHS = ("FILE", "FOLDER", "OLD", "PATH", "REPORT")
 _TYPES: dict[str, Any] = {"N": int, **dict.fromkeys(_PATHS, _path)}  # else _text
 _MARKS: dict[str, dict[str, Any]] = {
     "?": {"nargs": "?"},
@@ -209,7 +188,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "SPEC": {"default": "repro.yml"},
     "FAULT": {"choices": FAULTS},
     "KEY=VALUE": {"dest": "overrides"},
-    "A,B": {"metavar": ("A", "B"), "nargs": 2},
+    "|spec|report": {"default": "spec"},
     "|always|on-failure|on-change": {"default": "always"},
 }
 

@@ -16,13 +16,15 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from repro_gate.commands import output
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_log
 from repro_gate.github.activity import NothingToDo, decide_comment
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted, post
-from repro_gate.github.marker import Marker, is_news, key_for, state_of
+from repro_gate.github.marker import is_news, key_for, marker_of
 from repro_gate.github.publish_phase import load_gated, post_report, view_of
 from repro_gate.github.redact import known_secrets
 from repro_gate.github.settings import (
@@ -34,8 +36,9 @@ from repro_gate.github.settings import (
 )
 from repro_gate.github.workflow_run import check, find_pull, see_again
 from repro_gate.report import markdown, matrix
-from repro_gate.report.model import PLAIN, Origin, Report, View
+from repro_gate.report.model import Origin, Report, View
 
+_VIEW = View(by_training=True)  # of reports that a person names
 _TOKENS = ("INPUT_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
 
 
@@ -43,12 +46,16 @@ def comment_command(options: Namespace) -> int:
     """Post what the command line asks for, and print the outcome on one line. Exit code 3 if it
     could not be posted; raises GateError for what cannot be used."""
     secrets = known_secrets(os.environ)
-    reports = [load_gated(output.report_at(path), secrets) for path in options.report]
+    loaded = [load_gated(output.report_at(path), secrets) for path in options.report]
+    # The training may have written each of them.
+    reports = [replace(report, reproduce=see_again(report)) for report in loaded]
     if options.dry_run:
         _require_one_run(reports)
         alone = _alone(options)
         output.print_guarded(
-            markdown.comment(reports[0]) if alone else matrix.render(reports)
+            markdown.comment(reports[0], _VIEW)
+            if alone
+            else matrix.render(reports, _VIEW)
         )
         return 0
     token = next((os.environ[name] for name in _TOKENS if os.environ.get(name)), None)
@@ -85,10 +92,8 @@ def _for_event(options: Namespace, reports: Sequence[Report], token: Secret) -> 
         pull = find_pull(api, run, job.repository)
     except NothingToDo as error:
         return Posted("skipped", error.message)
-    reports = [replace(report, reproduce=see_again(report)) for report in reports]
-    return _post(
-        api, pull.number, reports, options, view_of(job, reports[0], foreign=True)
-    )
+    view = view_of(job, reports[0], by_training=True)
+    return _post(api, pull.number, reports, options, view)
 
 
 def _for_person(options: Namespace, reports: Sequence[Report], token: Secret) -> Posted:
@@ -113,7 +118,7 @@ def _for_person(options: Namespace, reports: Sequence[Report], token: Secret) ->
                 f"{path}: names no commit, so nothing shows that it is of this pull request's head"
             )
     api = Api(token, read_variables(Server, variables))
-    return _post(api, options.pull_request, placed, options, PLAIN)
+    return _post(api, options.pull_request, placed, options, _VIEW)
 
 
 def _alone(options: Namespace) -> bool:
@@ -146,23 +151,20 @@ def _post(
     key = key_for(
         os.environ.get("GITHUB_WORKFLOW", ""),
         os.environ.get("GITHUB_JOB", ""),
-        "foreign" if view.foreign else "chosen",
+        "chosen" if view is _VIEW else "foreign",
         str(options.report[0]) if alone else f"matrix {options.matrix or ''}",
     )
     if alone:
         return post_report(api, number, reports[0], key, when=options.when, view=view)
     _require_one_run(reports)
-    # all have one, as the callers made sure of; a job that was started again has a later attempt
-    origins = [report.origin for report in reports if report.origin is not None]
-    newest = max(origins, key=lambda origin: origin.run_attempt)
-    states = "".join(sorted(map(state_of, reports)))
-    marker = Marker(
-        key,
-        newest.head_sha,
-        newest.run_id,
-        newest.run_attempt,
-        hashlib.sha256(states.encode()).hexdigest()[:16],
-        matrix.verdict(reports),
+    markers = [marker_of(report, key) for report in reports]
+    states = "".join(sorted(marker.state for marker in markers))
+    marker = structs.replace(
+        # a job that was started again has a later attempt
+        max(markers, key=lambda marker: marker.run_attempt),
+        state=hashlib.sha256(states.encode()).hexdigest()[:16],
+        verdict=matrix.verdict(reports),
+        cost=None,
     )
     return post(
         api,

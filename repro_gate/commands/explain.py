@@ -36,8 +36,7 @@ def explain_command(options: Namespace) -> int:
 
 
 def schema_command(options: Namespace) -> int:
-    """Print the JSON Schema of the spec, of a report or of a catalog."""
-    room = "report" if options.report else "ops" if options.ops else "spec"
-    path = files("repro_gate") / room / "schema.json"
+    """Print the JSON Schema of the spec or of a report."""
+    path = files("repro_gate") / options.format / "schema.json"
     print(path.read_text(encoding="utf-8"), end="")
     return 0

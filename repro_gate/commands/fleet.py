@@ -60,9 +60,10 @@ def fleet_command(options: Namespace) -> int:
     files = output.files_of(options, paths, _FORMATS)
     output.remove(files)
     answer = fleet([*_records(paths)], _locate, options.nodes or 0)
-    written = [output.write(to, output.rendered(answer, form)) for form, to in files]
+    names = output.written(answer, files)
     output.print_guarded(on_terminal(answer, output.view()))
-    return EXIT_CODES[answer.verdict] if all(written) else UsageError.exit_code
+    is_whole = len(names) == len(files)
+    return EXIT_CODES[answer.verdict] if is_whole else UsageError.exit_code
 
 
 def _records(paths: Sequence[Path]) -> Iterator[Record]:
@@ -94,17 +95,19 @@ def _records(paths: Sequence[Path]) -> Iterator[Record]:
 def _bits(fingerprint: Fingerprint) -> str:
     """Return what stands for all that a run recorded. Generator states are left out: where all else
     is equal, nothing depends on them."""
-    kinds = (item for item in sorted(fingerprint.by_kind.items()) if item[0] != "rng")
-    return intern(" ".join(digest for _, digest in kinds))
+    by_kind = fingerprint.by_kind
+    return intern(" ".join(by_kind[kind] for kind in sorted(by_kind) if kind != "rng"))
 
 
 def _require_comparable(one: _Result, other: _Result) -> None:
     """Raise UsageError for two recipes or other steps, and Inconclusive for two ways to digest
     tensors."""
-    what = f"{one[0]} and {other[0]}"
+    path, inputs, first = one
+    other_path, other_inputs, second = other
+    what = f"{path} and {other_path}"
     moves = [
         clip(plain_text(comparisons.move(item)), 4 * _TEXT)
-        for item in changed_inputs(one[1], other[1])
+        for item in changed_inputs(inputs, other_inputs)
         if item.root == RECIPE
     ]
     if moves:
@@ -113,11 +116,11 @@ def _require_comparable(one: _Result, other: _Result) -> None:
             remedy="compare nodes at one commit, with the same data, lockfile, seed and options",
         )
     # one may be longer
-    steps = zip(one[2].by_step, other[2].by_step, strict=False)
+    steps = zip(first.by_step, second.by_step, strict=False)
     if any(ours[0] != theirs[0] for ours, theirs in steps):
         raise UsageError(f"{what} recorded other steps: is `capture.every` the same?")
-    if one[2].digest != other[2].digest:
-        raise other_digest(what, one[2].digest, other[2].digest)
+    if first.digest != second.digest:
+        raise other_digest(what, first.digest, second.digest)
 
 
 def _facts(report: Report) -> dict[str, str]:
@@ -135,9 +138,10 @@ def _facts(report: Report) -> dict[str, str]:
 def _locate(*sides: Sequence[Record]) -> Divergence | None:
     """Return where two groups first differ: by the traces that one of each kept, else by their
     fingerprints."""
-    one, other = (
-        next(filter(Path.is_dir, map(_trace_folder, side)), None) for side in sides
+    folders = (
+        (Path(record.path).with_suffix("") / _RUN for record in side) for side in sides
     )
+    one, other = (next(filter(Path.is_dir, side), None) for side in folders)
     found = None
     if one and other:
         found = compare_traces(one, other).first_divergence
@@ -146,10 +150,6 @@ def _locate(*sides: Sequence[Record]) -> Divergence | None:
         assert first and second  # they have bits
         found = compare_fingerprints(first, second).first_divergence
     return found
-
-
-def _trace_folder(record: Record) -> Path:
-    return Path(record.path).with_suffix("") / _RUN
 
 
 def compare_traces(a: Path, b: Path) -> Comparison:

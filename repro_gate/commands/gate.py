@@ -1,4 +1,5 @@
-"""The commands that gate, check or show one training: `run`, `baseline`, `check` and `show`."""
+"""The commands that gate one training or show what a gate run found: `run`, `baseline` and
+`show`."""
 
 from __future__ import annotations
 
@@ -13,27 +14,35 @@ from typing import Any
 from repro_gate.baseline.file import dump_baseline, read_baseline
 from repro_gate.baseline.model import FILE_NAME
 from repro_gate.commands import output
+from repro_gate.commands.arguments import FORMATS
+from repro_gate.commands.diagnosis import diagnose
 from repro_gate.errors import UsageError
-from repro_gate.escape import for_log
-from repro_gate.files import replace_file
-from repro_gate.gate.evidence import NEED_TRAINING, check
 from repro_gate.gate.options import Options
 from repro_gate.gate.run import gate, run_gate
 from repro_gate.report.document import load
 from repro_gate.report.model import EXIT_CODES
-from repro_gate.report.terminal import checklist_json, render_checklist
 from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import CostBudget, Spec
 
+# options that a diagnosis alone would have to ignore
+_OF_A_REPORT = (
+    *FORMATS,
+    "against",
+    "base",
+    "policy",
+    "fail_fast",
+    "operators",
+    "keep_traces",
+    "verbose",
+)
+
 
 def run_command(options: Namespace) -> int:
-    """Gate the training of a spec, and print and write its report."""
-    if options.record and (options.against or options.only or options.fail_fast):
-        raise UsageError(
-            "--record does one run and compares nothing",
-            remedy="leave out --against, --only and --fail-fast",
-        )
+    """Gate the training of a spec, and print and write its report; or only diagnose it."""
+    _require_compatible(options)
+    if options.only == "diagnosis":
+        return diagnose(*requested(options, policy="head"), options)
     files = output.files_of(options)
     output.remove(files)
     spec, gate_options = requested(
@@ -44,8 +53,8 @@ def run_command(options: Namespace) -> int:
         fail_fast=options.fail_fast,
         only=options.only or "",
         record=options.record,
+        operators=options.operators,
         keep_traces=options.keep_traces,
-        cache=not options.no_cache,
     )
     if options.keep_traces:
         output.make_empty(options.keep_traces)
@@ -55,48 +64,56 @@ def run_command(options: Namespace) -> int:
     return EXIT_CODES[report.verdict]
 
 
-def requested(options: Namespace, **more: Any) -> tuple[Spec, Options]:
-    """Return the spec of a command that trains, and what the command line says besides."""
-    scratch = (
-        options.scratch and f"scratch={json.dumps(os.path.abspath(options.scratch))}"
-    )
-    laid_over = {
-        "overrides": (*options.overrides, *filter(None, [scratch])),
-        "seed": options.seed,
-        "steps": options.steps,
+def _require_compatible(options: Namespace) -> None:
+    """Raise UsageError for options of which one would have to be ignored."""
+    alone = options.only == "diagnosis"
+    compared = ("against", "only", "fail_fast")
+    for applies, what, excluded in (
+        (options.record, "--record does one run and compares nothing", compared),
+        (alone, "--only diagnosis makes no report", _OF_A_REPORT),
+        (not alone, "--json-lines needs --only diagnosis", ("json_lines",)),
+    ):
+        named = [name for name in excluded if getattr(options, name)]
+        if applies and named:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in named)
+            raise UsageError(what, remedy=f"leave out {names}")
+
+
+def requested(options: Namespace, *overrides: str, **more: Any) -> tuple[Spec, Options]:
+    """Return the spec of a command that trains, with `overrides` after those of the command line,
+    and what the command line says besides."""
+    given = vars(options)
+    if scratch := given.get("scratch"):
+        overrides += (f"scratch={json.dumps(os.path.abspath(scratch))}",)
+    laid_over: dict[str, Any] = {
+        "overrides": (*given.get("overrides", ()), *overrides),
+        "seed": given.get("seed"),
+        "steps": given.get("steps"),
     }
-    spec = load_spec(Path(options.spec), **laid_over)
-    return spec, Options(
-        spec_as_given=options.spec, **laid_over, sandbox=choose(os.environ), **more
+    return load_spec(Path(options.spec), **laid_over), Options(
+        spec_as_given=options.spec,
+        cache=not given.get("no_cache"),
+        sandbox=choose(os.environ),
+        **laid_over,
+        **more,
     )
 
 
 def baseline_command(options: Namespace) -> int:
     """Gate the training without measuring costs; if it passes, record its config hash and its
     results in `repro.baseline.yml` beside the other platforms'."""
-    spec = load_spec(Path(options.spec))
+    spec, gate_options = requested(options, record_baseline=True)
     path = spec.path.parent / FILE_NAME
     before = read_baseline(path)
-    gate_options = Options(
-        spec_as_given=options.spec,
-        record_baseline=True,
-        cache=not options.no_cache,
-        sandbox=choose(os.environ),
-    )
+    narrowed = replace(spec, cost=CostBudget(measure=False), operators=None)
     with output.watch(options) as watch:
-        report, entry = gate(
-            replace(spec, cost=CostBudget(measure=False)), gate_options, watch
-        )
+        report, entry = gate(narrowed, gate_options, watch)
     verdict = report.verdict
     output.show(report, (), verbose=options.verbose)
     if verdict == "pass" and entry is not None:
-        try:
-            # other platforms' entries stay, also of an older recipe: the gate says so there
-            text = dump_baseline({**before, entry.platform: entry})
-            replace_file(path, text.encode(), 0o644)
-        except OSError as error:
-            raise output.unwritable(path, error) from None
-        print(for_log(f"wrote {path}: review it and commit it"))
+        # other platforms' entries stay, also of an older recipe: the gate says so there
+        output.replace(path, dump_baseline({**before, entry.platform: entry}))
+        output.say(f"wrote {path}: review it and commit it")
         return 0
     why = f"the verdict is {verdict}"
     if verdict == "pass":
@@ -105,26 +122,11 @@ def baseline_command(options: Namespace) -> int:
     return EXIT_CODES[verdict] or EXIT_CODES["inconclusive"]
 
 
-def check_command(options: Namespace) -> int:
-    """Make the checks that need no training."""
-    output.writable(options.json)
-    spec = load_spec(Path(options.spec))
-    with output.watch(options) as watch:
-        results = check(spec, watch.verifying, cached=not options.no_cache)
-    if options.json is not None:
-        output.write(options.json, checklist_json(results, options.spec, NEED_TRAINING))
-    output.print_guarded(render_checklist(results, NEED_TRAINING, output.view()))
-    return 1 if any(item.status == "fail" for item in results) else 0
-
-
 def show_command(options: Namespace) -> int:
     """Print a report.json again, or write it in another format. What is read is untrusted."""
     path = output.report_at(options.report)
     files = output.files_of(options, [path])
     report = load(path)
     output.remove(files)
-    return (
-        0
-        if output.show(report, files, verbose=options.verbose)
-        else UsageError.exit_code
-    )
+    is_written = output.show(report, files, verbose=options.verbose)
+    return 0 if is_written else UsageError.exit_code

@@ -1,5 +1,6 @@
 """`repro-gate init`: takes the script that trains, by its name and its imports, and writes a
-commented `repro.yml` for it. Nothing of the checkout is run."""
+commented `repro.yml` for it: how it is started, and the data that git ignores. Nothing of the
+checkout is run."""
 
 from __future__ import annotations
 
@@ -11,15 +12,19 @@ import shlex
 import warnings
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from repro_gate._version import DOCS_URL, SCHEMAS_URL
 from repro_gate.commands import output
+from repro_gate.commands.starting import checkout_at, data_section, start_of
 from repro_gate.errors import UsageError
-from repro_gate.escape import listed
+from repro_gate.escape import for_terminal, listed
 from repro_gate.files import Unreadable, is_inside, read_text, walk
+from repro_gate.spec.document import written
+from repro_gate.spec.model import Spec, Train
 from repro_gate.trace import notebook
 
 _MOST = {"scripts": 1_000, "folders": 20_000}  # that are looked at
@@ -37,7 +42,10 @@ _NOT_ENTERED = re.compile(
 )
 # a line of a notebook that is no Python
 _MAGIC = re.compile(r"^([ \t]*)[%!].*", re.MULTILINE)
-_PLAIN = re.compile(r"[\w./{} -]+", re.ASCII)  # in YAML, after the command's first word
+_PATH = re.compile(r"[\w.~-]*/[\w./-]{1,200}|\.\.", re.ASCII)
+_SEED = re.compile(r"(--seed[ =])\d+")
+# in YAML, after the command's first word
+_PLAIN = re.compile(r"[\w./{}= -]+", re.ASCII)
 _LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
 
 _TEXT = """\
@@ -54,7 +62,7 @@ train:
 {comments}
   run: {run}
   # The folder in which it starts, relative to this file.
-  working-directory: .
+  working-directory: {directory}
   # Stop after this many optimizer steps; without this key it runs to the end.
   steps: 50
   # Steps at the start that are left out of the timing.
@@ -102,10 +110,9 @@ cost:
   # The gate fails if a step is slower by more than this many percent.
   # max-percent: 30
 
-# The files that training reads: verified, and linked read-only into the workspace of every run. Name each, with the
-# checksum from `sha256sum`.
-# data:
-#   - {{path: data/train.bin, sha256: …}}
+# The files that training reads: verified, and linked read-only into the workspace of every run. What git ignores and is not
+# named here no run has. Name each, with the checksum that the first run shows.
+{data}
 
 # The lockfile that the environment you train in was built from, with every package pinned (`uv lock` or `pip-compile
 # --generate-hashes` makes one), and the container image that training runs in, by its digest.
@@ -133,7 +140,8 @@ class Script:
     """A script or a notebook, as its syntax tree describes it."""
 
     path: PurePosixPath  # in the checkout
-    imports: frozenset[str]  # the packages' names
+    modules: Set[str]  # that it imports
+    literals: Set[str]  # that look like paths
     has_relative_import: bool
     has_seed_option: bool
     does_something: bool  # when it is started; other files only define
@@ -149,6 +157,11 @@ class Script:
         name = self.path.stem.lower()
         word = re.search(rf"(^|[-_. ])({_NAMES})($|[-_. ])", name)
         return bool(word) + bool(re.fullmatch(_NAMES, name))
+
+    @property
+    def imports(self) -> frozenset[str]:
+        """Return the packages' names."""
+        return frozenset(name.partition(".")[0] for name in self.modules)
 
     @property
     def frameworks(self) -> list[str]:
@@ -168,16 +181,15 @@ class Script:
             reasons.append(f"imports {', '.join(self.frameworks)}")
         return f"{self.path} ({', '.join(reasons) or 'named by --script'})"
 
-    @property
-    def command(self) -> str:
-        """Return the command that runs it from the top of the checkout."""
-        path = f"./{self.path}" if str(self.path).startswith("-") else str(self.path)
+    def command(self, place: PurePosixPath) -> str:
+        """Return the command that runs it from a folder of the checkout."""
+        path = os.path.relpath(self.path, place)
+        words = ["python", f"./{path}" if path.startswith("-") else path]
         if self.is_notebook:
-            return shlex.join(["jupyter", "execute", path])
-        words = ["python", path]
-        if self.has_relative_import:
-            words[1:] = ["-m", ".".join(self.path.with_suffix("").parts)]
-        return shlex.join(words) + " --seed {seed}" * self.has_seed_option
+            words[:1] = ["jupyter", "execute"]
+        elif self.has_relative_import:
+            words[1:] = ["-m", ".".join(PurePosixPath(path).with_suffix("").parts)]
+        return shlex.join(words)
 
 
 def init_command(options: Namespace) -> int:
@@ -190,7 +202,7 @@ def init_command(options: Namespace) -> int:
             f"{folder}: is not a folder", remedy="name the folder of the checkout"
         )
     target = folder / "repro.yml"
-    if not options.stdout and not options.force and target.exists():
+    if not (options.stdout or options.force) and os.path.lexists(target):
         raise UsageError(
             f"{target}: already exists",
             remedy="write it anew with --force, or see a draft with `repro-gate init --stdout`",
@@ -209,12 +221,12 @@ def init_command(options: Namespace) -> int:
     if options.stdout:
         print(text, end="")
         return 0
-    try:
-        with target.open("w" if options.force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise output.unwritable(target, error) from None
-    print(f"wrote {target} for {best[0]}; next: repro-gate run {folder}")
+    output.replace(target, text)
+    spec = "" if folder == Path() else f" {shlex.quote(str(folder))}"
+    print(
+        f"wrote {target} for {best[0]}: check `train.run`, it must be the command that you type"
+    )
+    print(f"first try: repro-gate run{spec} --steps 2 --set cost.measure=false")
     return 0
 
 
@@ -287,55 +299,92 @@ def _read(folder: Path, path: str) -> Script:
         ):
             warnings.simplefilter("ignore")  # of the code that is read
             top += ast.parse(code).body
-    nodes = [node for statement in top for node in ast.walk(statement)]
-    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
-    modules = [node.module or "" for node in froms]
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            modules += [alias.name for alias in node.names]
-    arguments = (
-        getattr(argument, "value", None)
-        for node in nodes
-        if isinstance(node, ast.Call)
-        for argument in node.args
-    )
+    modules = set[str]()
+    literals = set[str]()
+    arguments = set[object]()
+    is_relative = False
+    for node in ast.walk(ast.Module(top, [])):
+        match node:
+            case ast.Import():
+                modules.update(alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(module), level=0):
+                modules.add(module)
+            case ast.ImportFrom():
+                is_relative = True
+            case ast.Call():
+                arguments.update(getattr(it, "value", None) for it in node.args)
+            case ast.Constant(value=str(text)) if _PATH.fullmatch(text):
+                literals.add(text)
     return Script(
         path=PurePosixPath(path),
-        imports=frozenset(name.partition(".")[0] for name in modules),
-        has_relative_import=any(node.level for node in froms),
+        modules=modules,
+        literals=literals,
+        has_relative_import=is_relative,
         has_seed_option="--seed" in arguments,
         does_something=is_notebook or any(map(_does_something, top)),
     )
 
 
 def _does_something(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.If):
-        return "__name__" in ast.unparse(statement.test)
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Call)
-    return isinstance(statement, (ast.For, ast.While, ast.With))
+    match statement:
+        case ast.If():
+            names = (getattr(node, "id", "") for node in ast.walk(statement.test))
+            return "__name__" in names
+        case ast.Expr(value=ast.Call()) | ast.For() | ast.While() | ast.With():
+            return True
+    return False
 
 
 def _draft(folder: Path, script: Script, others: list[Script]) -> str:
     """Return the text of a `repro.yml` that runs `script`."""
     paths = listed([str(other.path) for other in others], 20)
+    real = Path(os.path.realpath(folder))
+    checkout = checkout_at(real)
+    start = start_of(
+        real / script.path,
+        real,
+        checkout.root,
+        imports=script.modules,
+        literals=script.literals,
+        as_module=script.is_notebook or script.has_relative_import,
+    )
+    directory = os.path.relpath(start.folder, real)
+    own = script.command(PurePosixPath(directory))
+    command, *also = start.commands or [own]
+    run = _seeded(command, script)
     notes = {
         f"Taken: {script}.": True,
         f"Also possible, with `repro-gate init --script PATH`: {paths}.": others,
+        f"README has it too as: {listed(also, 5)}": also,
         "Where you train, it needs nbclient and ipykernel.": script.is_notebook,
         "No option --seed was found: the gate seeds Python, NumPy and torch itself.": (
             not script.has_seed_option
         ),
     }
-    run = script.command
-    if not _PLAIN.fullmatch(run):
-        run = json.dumps(run, ensure_ascii=False)
+    spec = Spec(
+        path=real / "repro.yml", train=Train(run=run, working_directory=directory)
+    )
     locks = (name for name in _LOCKFILES if (folder / name).is_file())
+    variables = ["WANDB_MODE: disabled"] if "wandb" in script.imports else []
+    if start.python_path:
+        variables.append(f"PYTHONPATH: {written(start.python_path)}")
     return _TEXT.format(
         schemas=SCHEMAS_URL,
         docs=DOCS_URL,
-        comments="\n".join(f"  # {note}" for note, applies in notes.items() if applies),
-        run=run,
-        variables="{WANDB_MODE: disabled}" if "wandb" in script.imports else "{}",
+        comments="\n".join(
+            f"  # {for_terminal(note)}" for note, applies in notes.items() if applies
+        ),
+        run=run if _PLAIN.fullmatch(run) else json.dumps(run, ensure_ascii=False),
+        directory=written(directory),
+        variables=f"{{{', '.join(variables)}}}",
+        data=data_section(spec, checkout, start.modules),
         lockfile=next(locks, "uv.lock"),
     )
+
+
+def _seeded(run: str, script: Script) -> str:
+    """Return the command with the gate's seed, in place of one that it names."""
+    if not script.has_seed_option or script.is_notebook:
+        return run
+    known = _SEED.sub(r"\1{seed}", run)
+    return known if known != run else f"{run} --seed {{seed}}"

@@ -15,11 +15,19 @@ from pathlib import Path
 from repro_gate.commands.arguments import FORMATS
 from repro_gate.compare.fleet import Fleet
 from repro_gate.errors import UsageError
-from repro_gate.escape import for_encoding, for_log, log_guard, on_github
+from repro_gate.escape import (
+    for_encoding,
+    for_log,
+    for_terminal,
+    log_guard,
+    on_github,
+)
+from repro_gate.files import leads_out, replace_file
 from repro_gate.report import terminal
 from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.progress import Lines
 from repro_gate.runs.progress import Watch
+from repro_gate.spec.loader import checkout_of
 
 Files = Sequence[tuple[str, Path]]  # what renders it, and where it goes
 
@@ -54,18 +62,28 @@ def remove(files: Files) -> None:
             path.unlink(missing_ok=True)
 
 
-def rendered(report: Report | Fleet, render: str) -> str:
-    """Return the report, or the answer of a fleet check, in one format."""
-    return str(pkgutil.resolve_name(f"repro_gate.report.{render}")(report))
+def written(report: Report | Fleet, files: Files) -> list[str]:
+    """Write a report, or the answer of a fleet check, in these formats. Return the names of the
+    files that could be written."""
+    names = []
+    for form, path in files:
+        render = pkgutil.resolve_name(f"repro_gate.report.{form}")
+        if write(path, render(report)):
+            names.append(str(path))
+    return names
 
 
 def show(report: Report, files: Files, *, verbose: bool) -> bool:
     """Print a report, its files first: a closed pipe must not lose them. Return whether all of them
     could be written."""
-    written = [path for render, path in files if write(path, rendered(report, render))]
-    names = [str(path) for path in written]
+    names = written(report, files)
     print_guarded(terminal.render(report, view(verbose), names))
-    return len(written) == len(files)
+    return len(names) == len(files)
+
+
+def say(line: str, limit: int | None = None) -> None:
+    """Print one line, in at most `limit` characters."""
+    print(for_log(for_terminal(line, limit)), flush=True)
 
 
 def print_guarded(text: str) -> None:
@@ -97,47 +115,68 @@ def view(verbose: bool = False) -> View:
 
 def writable(path: Path | None) -> None:
     """Raise UsageError for a file that cannot be written: before the runs, not after them."""
-    if path and (path.is_dir() or not path.absolute().parent.is_dir()):
-        why = "it is a folder" if path.is_dir() else "its folder does not exist"
+    if path is None:
+        return
+    why = "it is a folder" if path.is_dir() else _led_out(path)
+    if not path.absolute().parent.is_dir():
+        why = "its folder does not exist"
+    if why:
         raise UsageError(
             f"{path}: cannot be written: {why}",
-            remedy="name a file in a folder that exists",
+            remedy="name a file in a folder that exists, by its own path",
         )
 
 
-def unwritable(path: Path, error: OSError) -> UsageError:
-    """Return the error of a file that could not be written."""
-    return UsageError(
-        f"{path}: cannot be written: {error.strerror}",
-        remedy="see that its folder can be written to",
-    )
+def _led_out(path: Path) -> str:
+    """Return why what is written at a path would not stay in the checkout that the path names: its
+    code may have put a link there. Empty where it would, or where it is a device."""
+    if str(path.absolute()).startswith(("/dev/", "/proc/")):
+        return ""
+    why = leads_out(path, checkout_of(path))
+    return why and f"a link leads to where it {why}"
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file of the checkout in the place of what is there, a link too. Raise UsageError if
+    it cannot be written."""
+    try:
+        replace_file(path, text.encode(), 0o644)
+    except OSError as error:
+        raise UsageError(
+            _unwritable(path, error), remedy="see that its folder can be written to"
+        ) from None
+
+
+def _unwritable(path: Path, error: OSError) -> str:
+    return f"{path}: cannot be written: {error.strerror}"
 
 
 def make_empty(folder: Path) -> None:
     """Make the folder of `--keep-traces`. Raise UsageError if it cannot be made or written to, or
     holds something: before the runs."""
-    why = "already exists and is not empty"
+    why = _led_out(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            is_empty = not any(folder.iterdir())
+        if not why:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+            why = "already exists and is not empty" if any(folder.iterdir()) else ""
     except OSError as error:
-        is_empty = False
         why = str(error.strerror)
-    if not is_empty:
+    if why:
         raise UsageError(
             f"--keep-traces {folder}: {why}",
-            remedy="name a new folder that can be written to",
+            remedy="name a new folder that can be written to, by its own path",
         )
 
 
-def write(path: Path, text: str) -> bool:
-    """Write a file, or say on standard error that it cannot be written and return False: what is
-    printed besides is still worth having."""
+def write(path: Path | None, text: str) -> bool:
+    """Write a file if one was asked for, or say on standard error that it cannot be written and
+    return False: what is printed besides is still worth having."""
+    if path is None:
+        return True
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        line = f"repro-gate: {unwritable(path, error).message}"
-        print(for_log(line), file=sys.stderr)
+        print(for_log(f"repro-gate: {_unwritable(path, error)}"), file=sys.stderr)
         return False
     return True

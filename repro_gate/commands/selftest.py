@@ -44,8 +44,7 @@ def selftest_command(options: Namespace) -> int:
     spec, gate_options = requested(options, policy="head")
     with output.watch(options) as watch:
         result = selftest(spec, gate_options, watch, options.only, steps)
-    if options.json is not None:
-        output.write(options.json, as_json(result, options.spec))
+    output.write(options.json, as_json(result, options.spec))
     output.print_guarded(table(result, output.view()))
     return result.exit_code
 
@@ -111,9 +110,7 @@ def _sentence(result: SelfTest) -> str:
     others = excluded and f"; not applicable: {excluded}"
     if result.exit_code == 0:
         count = sum(row.outcome == "caught" for row in result.rows)
-        return (
-            f"all {count} faults that apply were caught where they were put in{others}"
-        )
+        return f"all faults that apply ({count}) were caught where they were put in{others}"
     if result.exit_code == 1:
         return (
             f"not caught: {faults['not caught']}: do not trust a pass of this gate on this "

@@ -3,9 +3,10 @@ reads the files."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from repro_gate.compare.distances import distance_of_values
 from repro_gate.compare.model import Distance, Divergence, Value
@@ -39,7 +40,7 @@ _MISSING = Leaf(kind="missing", dtype=None, shape=None, digest="")
 class Artifact:
     """A file's leaves by name, in its order. `format` is `torch`, `safetensors`, `distributed` (a
     folder), `npz`, `npy`, `json`, `jsonl`, `csv`, `tsv` or `opaque` (compared by its bytes).
-    `digest` is the SHA-256 of its bytes, `structure` a digest over container types and types of
+    `digest` is one of its bytes, `structure` a digest over container types and types of
     keys, `note` what a person should know."""
 
     format: str
@@ -47,6 +48,38 @@ class Artifact:
     leaves: Mapping[str, Leaf] = field(default_factory=dict)
     structure: str = ""
     note: str = ""
+
+
+class Pair(NamedTuple):
+    """What is compared as `name`: the name that it has in each run, empty where it is not there."""
+
+    name: str
+    first: str
+    second: str
+
+
+def paired(a: Mapping[str, str], b: Mapping[str, str]) -> list[Pair]:
+    """Return which artifacts of two runs are compared, in order; each run's are given by name, with
+    the glob that matched them.
+
+    Those of one name belong together. A glob may match as many others in each run, as where a
+    folder is named by the time: these go by the glob, in the order of what its wildcards matched.
+    """
+    pairs = [Pair(name, name, name) for name in a.keys() & b.keys()]
+    others = defaultdict[str, tuple[list[str], list[str]]](lambda: ([], []))
+    for side, (ours, theirs) in enumerate(((a, b), (b, a))):
+        for name in sorted(ours.keys() - theirs, key=lambda name: name.split("/")):
+            others[ours[name]][side].append(name)
+    for glob, (first, second) in others.items():
+        if len(first) == len(second):
+            for number, both in enumerate(zip(first, second, strict=True), 1):
+                pairs.append(
+                    Pair(f"{glob} ({number})" if len(first) > 1 else glob, *both)
+                )
+        else:
+            pairs += [Pair(name, name, "") for name in first]
+            pairs += [Pair(name, "", name) for name in second]
+    return sorted(pairs)
 
 
 def compare_artifacts(

@@ -28,10 +28,7 @@ _PACKING = {
 }  # of `struct`
 
 
-def with_distance(
-    divergence: Divergence,
-    measured: Figures,
-) -> Divergence:
+def with_distance(divergence: Divergence, measured: Figures) -> Divergence:
     """Return the divergence with the distance of its two values if it has them, else with the
     measured distance, if there is one. An artifact's distance is known from reading it."""
     if divergence.measured or divergence.kind == "artifact":
@@ -79,10 +76,7 @@ def losses_of(trace: Trace) -> dict[int, float]:
     }
 
 
-def loss_gaps(
-    first: Processes,
-    second: Processes,
-) -> tuple[tuple[int, float], ...]:
+def loss_gaps(first: Processes, second: Processes) -> tuple[tuple[int, float], ...]:
     """Return step and the largest gap of its losses, over all processes and backward passes."""
     gaps: defaultdict[int, float] = defaultdict(float)
     for label in first.keys() & second.keys():
@@ -96,19 +90,14 @@ def loss_gaps(
     return tuple(sorted(gaps.items()))
 
 
-def gap(
-    a: float,
-    b: float,
-) -> float:
+def gap(a: float, b: float) -> float:
     """Return |a - b|: zero for two NaNs or equal infinities, infinite if only one is NaN."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
     return abs(a - b) if not math.isnan(a - b) else math.inf
 
 
-def measurements(
-    second: Processes,
-) -> Iterator[tuple[str, Measured, bool]]:
+def measurements(second: Processes) -> Iterator[tuple[str, Measured, bool]]:
     """Yield the measurements of the second run's probe: the process, the distance of one tensor,
     and whether it was measured at the end of the run."""
     for label, trace in second.items():
@@ -116,9 +105,7 @@ def measurements(
             yield label, item, item.step == len(trace.steps) - 1
 
 
-def measured_differences(
-    second: Processes,
-) -> Iterator[tuple[Divergence, bool]]:
+def measured_differences(second: Processes) -> Iterator[tuple[Divergence, bool]]:
     """Yield each measured tensor that differs, and whether it was measured at the end of the
     run."""
     for label, item, at_end in measurements(second):
@@ -178,11 +165,7 @@ def norm(parts: Iterable[float | None]) -> float | None:
     return finite(math.hypot(*known)) if len(every) == len(known) > 0 else None
 
 
-def distance_of_values(
-    a: Value,
-    b: Value,
-    dtype: str | None,
-) -> Distance | None:
+def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None:
     """Return |a - b| and the ULP of two finite numbers of one dtype; None for texts, truth values,
     NaN and infinities."""
     if isinstance(a, str | bool) or isinstance(b, str | bool):
@@ -204,10 +187,7 @@ def distance_of_values(
     return Distance(finite(far), ulp, finite(far), relative)
 
 
-def _place(
-    value: float,
-    packing: str,
-) -> int:
+def _place(value: float, packing: str) -> int:
     """Return the index of the value among the representable values of its type: neighbours differ
     by 1. Raises OverflowError outside of the type's range."""
     content = struct.pack("<" + packing, value)

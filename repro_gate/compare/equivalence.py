@@ -21,7 +21,7 @@ from typing import NamedTuple
 from repro_gate.compare.distances import MANTISSA, gap, measurements
 from repro_gate.compare.equivalence_reason import reason_of
 from repro_gate.compare.model import Apart, Equivalence
-from repro_gate.compare.resume import Digests, unequal
+from repro_gate.compare.restored import Digests, unequal
 from repro_gate.compare.traces import processes
 from repro_gate.trace.fields import Measured, Row
 from repro_gate.trace.format import unwrapped
@@ -33,9 +33,8 @@ KINDS = ("gradient", "parameter")  # the kinds that the probe measures in anothe
 _FIRST = (0, "gradient")  # its step and kind
 # The largest difference is left out for each so many elements of a parameter.
 _LEFT_OUT = 8
-_MOST = (
-    1 << 62
-)  # No tensor has more elements, whatever shape an untrusted trace states.
+# No tensor has more elements, whatever shape an untrusted trace states.
+_MOST = 1 << 62
 _EARLY = 32  # In these first steps every difference counts.
 # A difference that begins with so many roundings is no drift.
 _JUMP = 300.0
@@ -145,11 +144,7 @@ def equivalence_of(
     )
 
 
-def _unequal(
-    ours: Traces,
-    theirs: Traces,
-    end: float = math.inf,
-) -> Iterator[Apart]:
+def _unequal(ours: Traces, theirs: Traces, end: float = math.inf) -> Iterator[Apart]:
     """Yield what differs in any bit before a step: parameters, the first gradient and losses.
     Losses are left out if the number of microbatches differs, since then they cannot be bitwise
     identical. A process of the other way is compared with that of its rank, else with the first."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from repro_gate.compare.model import Apart
-from repro_gate.compare.resume import batches, blocks_at
+from repro_gate.compare.restored import batches, blocks_at
 from repro_gate.trace.model import Trace
 
 _SAME = 0.01  # Two scales of a gradient that differ by less count as equal.

@@ -29,11 +29,7 @@ from repro_gate.trace.model import Trace
 ANY = "(any)"  # the name of a divergence of which the step and the kind alone are known
 
 
-def fingerprint(
-    traces: Sequence[Trace],
-    seed: int,
-    leave_out: str = "",
-) -> Fingerprint:
+def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fingerprint:
     """Return digests over everything that all processes of a run recorded, in this order, without
     the kind `leave_out`."""
     by_step: defaultdict[int, Any] = defaultdict(hashlib.sha256)

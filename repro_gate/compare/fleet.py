@@ -3,12 +3,14 @@ compute other bits than most, and which differ from themselves. Pure."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import Annotated
 
 from repro_gate.compare.model import Count, Divergence, about, described, one_of
+from repro_gate.escape import counted
 
 AGREES = "agrees"
 DIFFERS = "differs"
@@ -60,7 +62,7 @@ class Apart:
 class Group:
     """Nodes of which the same is to be said. Their names are untrusted.
 
-    nodes: Their names.
+    nodes: Their names, with the report's file where one name is in several groups.
     reports: The paths of their reports.
     first_divergence: Where they first differ from the largest group, or from themselves; null where
         that is not known.
@@ -88,11 +90,14 @@ class Fleet:
     agreeing: How many are in the largest group; 0 if no group is larger than each other: then none
         is to blame.
     groups: The largest first, then nodes that differ from themselves, then those without a result.
+    shared_names: Names of nodes whose reports hold different bits: such a node differs from itself,
+        or a report of another node has its name.
     """
 
     nodes: Count
     agreeing: Count
     groups: tuple[Group, ...]
+    shared_names: tuple[str, ...]
 
     @property
     def verdict(self) -> str:
@@ -107,18 +112,23 @@ class Fleet:
 def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet:
     """Return the answer. `locate` says where two lists of records first differ; `expected` is how
     many nodes there should be, if that is known."""
-    bits = defaultdict[str, set[str]](set)
-    for item in records:
-        if item.bits:
-            bits[item.node] |= {item.bits, "" if item.own else item.bits}
     divided = defaultdict[tuple[str, str], list[Record]](list)
     for item in records:
         key = DIFFERS, item.bits
         if not item.bits:
             key = NOTHING, item.why
-        elif len(bits[item.node]) > 1:
+        elif item.own:
             key = UNSTEADY, item.node
         divided[key].append(item)
+    # A report may claim any name, so one name in two rows is told apart by file.
+    rows = Counter(name for part in divided.values() for name in _nodes(part))
+    folder = commonprefix([item.path for item in records])  # noqa: RUF071  cut at a slash
+    folder = folder.rpartition("/")[0]
+
+    def label(item: Record) -> str:
+        file = item.path.removeprefix(folder).lstrip("/")
+        return item.node if rows[item.node] == 1 else f"{item.node} ({file})"
+
     # in the order of the kinds' names
     ordered = sorted(
         divided.items(),
@@ -137,7 +147,7 @@ def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet
         groups.append(
             Group(
                 kind=AGREES if part is most and is_largest else kind,
-                nodes=_nodes(part),
+                nodes=tuple(dict.fromkeys(map(label, part))),
                 reports=tuple(item.path for item in part),
                 first_divergence=found,
                 set_apart=_facts_apart(part, most) if most else (),
@@ -146,13 +156,18 @@ def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet
         )
     names = _nodes(records)
     if expected > len(names):
-        lost = f"{expected - len(names)} of {expected} nodes left no report"
+        lost = f"{expected - len(names)} of {counted(expected, 'node')} left no report"
         groups.append(Group(kind=NOTHING, nodes=(), reports=(), why=lost))
-    silent = {item.node for item in records if not item.bits}
+    shared = defaultdict[str, set[str]](set)
+    for item in records:
+        if item.bits:
+            shared[item.node].add(item.bits)
+    steady = [name for name in _nodes(most) if rows[name] == 1]
     return Fleet(
         nodes=max(len(names), expected),
-        agreeing=len({*_nodes(most)} - silent) if is_largest else 0,
+        agreeing=len(steady) if is_largest else 0,
         groups=tuple(groups),
+        shared_names=tuple(name for name in shared if len(shared[name]) > 1),
     )
 
 

@@ -33,7 +33,7 @@ ABSENT = " "
 SAME = "."
 UNKNOWN = "?"
 _FARTHEST_LAST = ABSENT + SAME + UNKNOWN + LEVELS  # of cells
-COLUMNS, ROWS = 100, 200  # at most, beside the column of the initial state
+COLUMNS, ROWS = 100, 40  # at most, beside the column of the initial state
 PARTS = 16  # of a module's path: names are untrusted
 # in the order in which a step records them
 ORDER = (
@@ -64,10 +64,7 @@ class Marks:
     """Counts what was recorded and what differed, without visiting each row of equal blocks. Each
     column of the map is a bit."""
 
-    def __init__(
-        self,
-        steps: int,
-    ) -> None:
+    def __init__(self, steps: int) -> None:
         # as few steps for each column as give at most COLUMNS columns
         self.steps = steps
         self.width = max(1, -(-steps // COLUMNS))
@@ -81,11 +78,7 @@ class Marks:
         self.parameters_at_end: set[tuple[str, str]] = set()
         self.unmatched: Divergence | None = None
 
-    def saw(
-        self,
-        label: str,
-        block: Block,
-    ) -> None:
+    def saw(self, label: str, block: Block) -> None:
         """Count a block of the first run."""
         key = (label, block.kind, id(block.rows))
         _, columns = self._tables.get(key, ((), 0))
@@ -94,10 +87,7 @@ class Marks:
         if self.parameters_at_end and block.kind == "parameter":
             self.parameters_at_end -= {(label, row[0]) for row in block.rows}
 
-    def differs(
-        self,
-        item: Divergence,
-    ) -> None:
+    def differs(self, item: Divergence) -> None:
         """Count a row that differs."""
         key = (item.process, item.kind, item.name)
         column = column_of(item.step, self)
@@ -131,10 +121,7 @@ class Marks:
         }
 
 
-def column_of(
-    step: int,
-    columns: Marks | HeatMap,
-) -> int:
+def column_of(step: int, columns: Marks | HeatMap) -> int:
     """Return the column of a step: 0 is the state before the first step; a state after the last
     step belongs to its column."""
     last = max(columns.steps - 1, 0)
@@ -147,19 +134,6 @@ def worst(cells: str) -> str:
     return max(cells, key=_FARTHEST_LAST.index)
 
 
-def deepest_fitting(
-    modules: Collection[tuple[str, ...]],
-    most: int,
-) -> int:
-    """Return to how many parts module paths are cut so that at most so many rows are left; 0 if
-    there are more rows even without module paths."""
-    deepest = max(map(len, modules), default=2) - 2
-    for parts in range(deepest, -1, -1):
-        if len({module[: parts + 2] for module in modules}) <= most:
-            return parts
-    return 0
-
-
 def heat_map(marks: Marks) -> HeatMap:
     """Return the map: rows in order of execution, with module paths cut so that there are at most
     ROWS rows. A difference in generators alone counts neither as different nor as identical."""
@@ -167,7 +141,13 @@ def heat_map(marks: Marks) -> HeatMap:
     if marks.differing and not marks.by_step:
         recorded = {key: recorded[key] for key in recorded if key[1] != "rng"}
     modules = {(label, kind, *_module(kind, name)) for label, kind, name in recorded}
-    depth = deepest_fitting(modules, ROWS)
+    deepest = max(map(len, modules), default=2) - 2
+    fitting = (
+        parts
+        for parts in range(deepest, 0, -1)
+        if len({module[: parts + 2] for module in modules}) <= ROWS
+    )
+    depth = next(fitting, 0)
     counts: Counter[Place] = Counter()
     any_recorded: Counter[Place] = Counter()  # columns in which one was recorded
     any_differs: Counter[Place] = Counter()
@@ -198,18 +178,12 @@ def heat_map(marks: Marks) -> HeatMap:
     return _with_levels(drawn, marks.numbers.values())
 
 
-def coloured(
-    drawn: HeatMap,
-    second: Processes,
-) -> HeatMap:
+def coloured(drawn: HeatMap, second: Processes) -> HeatMap:
     """Return the map with the distances that its second run measured."""
     return _with_levels(drawn, (item for item, _ in measured_differences(second)))
 
 
-def _with_levels(
-    drawn: HeatMap,
-    items: Iterable[Divergence],
-) -> HeatMap:
+def _with_levels(drawn: HeatMap, items: Iterable[Divergence]) -> HeatMap:
     """Return the map with the largest of these ULP in each cell that differs; other cells are
     unchanged."""
     cells = {(row.process, row.kind, row.module): list(row.cells) for row in drawn.rows}
@@ -228,10 +202,7 @@ def _with_levels(
     return replace(drawn, rows=tuple(rows))
 
 
-def state_size(
-    traces: Iterable[Trace],
-    kinds: Collection[str],
-) -> tuple[int, int]:
+def state_size(traces: Iterable[Trace], kinds: Collection[str]) -> tuple[int, int]:
     """Return the largest number of tensors of these kinds that a step records, and their bytes."""
     sizes: dict[tuple[int, str, str], int] = {}
     for number, trace in enumerate(traces):
@@ -243,19 +214,13 @@ def state_size(
     return len(sizes), sum(sizes.values())
 
 
-def place_of(
-    key: Key,
-    depth: int,
-) -> Place:
+def place_of(key: Key, depth: int) -> Place:
     """Return the row of a quantity if module paths have at most `depth` parts."""
     label, kind, name = key
     return label, kind, ".".join(_module(kind, name)[:depth])
 
 
-def _module(
-    kind: str,
-    name: str,
-) -> list[str]:
+def _module(kind: str, name: str) -> list[str]:
     if kind not in _PARTS_BEHIND:
         return []
     parts = name.split(".")

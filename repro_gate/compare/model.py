@@ -439,10 +439,27 @@ class SpeedChange:
 
 @dataclass(frozen=True, kw_only=True)
 @described
-class Cost:
-    """What the flags cost, from interleaved runs.
+class Estimate:
+    """How much slower a step is with all flags than without them, or without one of them.
 
-    determinism_cost_pct: How much slower a step is with the flags, in percent; negative is faster.
+    cost_pct: In percent; negative is faster.
+    ci95: 95 % interval of `cost_pct`: low, high.
+    flag: The one flag that was off; empty: all were.
+    """
+
+    cost_pct: Number
+    ci95: Interval
+    flag: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+@described
+class Cost:
+    """What the flags cost, from runs in which they alternate from step to step; if these cannot
+    tell, from whole runs.
+
+    determinism_cost_pct: How much slower a step is with the flags, in percent; negative is faster;
+        null if runs scatter too much for a figure.
     ci95: 95 % interval of `determinism_cost_pct`, in percent: low, high.
     deterministic_step_ms: Step time with the flags on, in milliseconds.
     default_step_ms: Step time with the flags off, in milliseconds.
@@ -452,11 +469,16 @@ class Cost:
     default_peak_bytes: Peak memory with the flags off, in bytes.
     suspicious: Why the figure is more likely a mistake of measurement (outside -50 % … +300 %).
     memory_ci95: 95 % interval of `memory_cost_pct`, in percent.
-    pairs: Runs of each arm that entered the figure.
     max_percent: The budget, `cost.max-percent` of the spec, in percent.
+    deterministic_scatter_pct: How much slower the slowest run with the flags is than the fastest.
+    default_scatter_pct: The same of the runs without the flags.
+    flags: Of the cost, what each flag takes that shows a cost of its own.
+    other: The cost measured in the other way, of whole runs or, if these decide, of alternating
+        steps; null if that was not measured.
+    why: Why whole runs decide; empty if alternating steps do.
     """
 
-    determinism_cost_pct: Number
+    determinism_cost_pct: Number | None
     ci95: Interval
     deterministic_step_ms: Amount
     default_step_ms: Amount
@@ -466,5 +488,9 @@ class Cost:
     default_peak_bytes: Count | None = None
     suspicious: str | None = None
     memory_ci95: Interval | None = None
-    pairs: Count = 2
     max_percent: Number | None = None
+    deterministic_scatter_pct: Number = 0.0
+    default_scatter_pct: Number = 0.0
+    flags: tuple[Estimate, ...] = ()
+    other: Estimate | None = None
+    why: str = ""

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from repro_gate.compare.traces import processes
-from repro_gate.escape import listed
+from repro_gate.escape import counted, listed
 from repro_gate.trace.model import Trace
 
 # A loss that becomes infinite later is a diverging training, which is no fault of determinism.
@@ -69,7 +69,7 @@ def _losses(
         return
     sentence = (
         f"no loss is finite from step {first} to the last "
-        f"of {len(trace.steps)} steps{inside}"
+        f"of {counted(len(trace.steps), 'step')}{inside}"
     )
     if filled and other is not None and _finite_losses(other)[first]:
         sentence += f"; without the flags the loss of that step is finite: {_CAUSE}, and {_FILL}"

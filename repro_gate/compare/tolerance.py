@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from repro_gate.compare.distances import finite, measurements, norm
 from repro_gate.compare.model import Comparison, NoiseFloor
 from repro_gate.compare.traces import compare_runs, processes, with_valid_distances
+from repro_gate.escape import counted
 from repro_gate.spec.model import Tolerance
 from repro_gate.trace.model import Trace
 
@@ -38,7 +39,8 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
         )
     if comparison.unmeasured:
         found.append(
-            f"{comparison.unmeasured} parameters differ at the end, how far could not be measured"
+            f"{counted(comparison.unmeasured, 'parameter', 'differ')} at the end, how far could "
+            "not be measured"
         )
     for item in comparison.weights:
         far = item.max_abs
@@ -53,7 +55,7 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
     artifact = comparison.by_kind.get("artifact")
     if artifact and artifact.differing:
         found.append(
-            f"{artifact.differing} of {artifact.tensors} leaves of artifacts differ"
+            f"{artifact.differing} of {counted(artifact.tensors, 'value')} of artifacts differ"
         )
     return tuple(found)
 

@@ -112,10 +112,7 @@ def hosts(traces: Iterable[Trace]) -> list[str]:
     return sorted({trace.facts.get("host", "") for trace in traces})
 
 
-def with_replay(
-    comparison: Comparison,
-    second: Sequence[Trace],
-) -> Comparison:
+def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
     """Return the comparison with what was measured when the same training was run twice again,
     `second` beside the first."""
     again = processes(second)
@@ -150,17 +147,14 @@ def by_label(traces: Iterable[Trace]) -> dict[str, Trace]:
     return labelled
 
 
-def alone(traces: Sequence[Trace]) -> dict[str, Trace]:
+def with_own_key(traces: Sequence[Trace]) -> dict[str, Trace]:
     """Return the processes that trained and whose key is theirs alone."""
     trained = [trace for trace in traces if trace.trained]
     counts = Counter(trace.key for trace in trained)
     return {trace.key: trace for trace in trained if counts[trace.key] == 1}
 
 
-def with_valid_distances(
-    first: Processes,
-    second: Processes,
-) -> dict[str, Trace]:
+def with_valid_distances(first: Processes, second: Processes) -> dict[str, Trace]:
     """Return the second run's processes, without the distances of those that took more or fewer
     steps than their counterparts: a probe measures what its run ends with, which is then the state
     of another step."""
@@ -178,11 +172,7 @@ def named_digest(traces: Iterable[Trace]) -> str:
     return "+".join(sorted(name if name in DIGESTS else "unknown" for name in names))
 
 
-def other_digest(
-    what: str,
-    first: str,
-    second: str,
-) -> Inconclusive:
+def other_digest(what: str, first: str, second: str) -> Inconclusive:
     """Return the error for what was digested by two algorithms, which tells nothing about bits."""
     return Inconclusive(
         f"{what}: tensors were digested by {first} in the first run and by {second} in the second",
@@ -192,11 +182,7 @@ def other_digest(
     )
 
 
-def _divergences(
-    first: Processes,
-    second: Processes,
-    marks: Marks,
-) -> list[Difference]:
+def _divergences(first: Processes, second: Processes, marks: Marks) -> list[Difference]:
     """Return the first differences of each process, and mark all."""
     differences: list[Difference] = []
     for label in dict.fromkeys([*first, *second]):
@@ -228,12 +214,7 @@ def _divergences(
     return differences
 
 
-def _of_process(
-    label: str,
-    a: Trace,
-    b: Trace,
-    marks: Marks,
-) -> list[Difference]:
+def _of_process(label: str, a: Trace, b: Trace, marks: Marks) -> list[Difference]:
     """Return the first row that differs and the first that only the second run has, and mark all.
     Raises Inconclusive if the runs digested tensors in two ways.
 
@@ -274,10 +255,7 @@ def _emptied(block: Block) -> Block:
     return replace(block, rows=(), content=b"")
 
 
-def blocks_of_common_steps(
-    a: Trace,
-    b: Trace,
-) -> tuple[list[Block], list[Block]]:
+def blocks_of_common_steps(a: Trace, b: Trace) -> tuple[list[Block], list[Block]]:
     """Return the blocks of the steps that both processes took; of the step after them, what both
     had recorded before its optimizer's step."""
     common = min(len(a.steps), len(b.steps))
@@ -292,11 +270,7 @@ def blocks_of_common_steps(
     return list(filter(counts, a.blocks)), list(filter(counts, b.blocks))
 
 
-def unequal_length(
-    first: int,
-    second: int,
-    label: str = "main",
-) -> Divergence:
+def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
     """Return the divergence of two processes that took different numbers of steps."""
     detail = f"{first} optimizer steps in the first run, {second} in the second"
     return Divergence(
@@ -308,10 +282,7 @@ def unequal_length(
     )
 
 
-def _read_before(
-    item: Divergence,
-    first: Divergence,
-) -> bool:
+def _read_before(item: Divergence, first: Divergence) -> bool:
     """Return whether `item` is a hyperparameter and `first` a parameter that the same step wrote. A
     hyperparameter is recorded later and was read first, so it is the earlier divergence."""
     is_rate = item.values is not None and item.name.startswith(GROUPS)
@@ -330,11 +301,7 @@ def first_difference(
     return next(_differences(label, twin, block), None) if twin else None
 
 
-def _differences(
-    label: str,
-    a: Block,
-    b: Block,
-) -> Iterator[Divergence]:
+def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
     """Yield each row in which two blocks differ."""
     if a.digests == b.digests and a.rows == b.rows:
         return  # nearly always: without a look at each row
@@ -372,12 +339,7 @@ def _contents(block: Block) -> Iterator[_Content]:
         yield row, digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES], value
 
 
-def _divergence(
-    label: str,
-    block: Block,
-    row: Row,
-    **more: Any,
-) -> Divergence:
+def _divergence(label: str, block: Block, row: Row, **more: Any) -> Divergence:
     name, dtype, shape = row
     return Divergence(
         step=block.step,

@@ -2,8 +2,8 @@
 declared, modules that no optimizer updates. A difference found here is a notice, never a failure.
 Pure. What was printed and written is untrusted: each regular expression is linear in it.
 
-Files differ by more than times, ids and the like. Printed numbers are `name: number` or
-`name=number` at a line's end; a name with a word for a time, a speed, memory or an id is left out.
+One grammar (`_PAIR`) finds numbers with a name, in printed lines and in files; a name with a word
+for a time, a speed, memory or an id is left out. `tests/compare/test_unrecorded.py` has the cases.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import translate
 
 from repro_gate.compare.traces import processes
-from repro_gate.escape import for_terminal, listed
+from repro_gate.escape import counted, for_terminal, listed
 from repro_gate.spec.errors import few, shortened
 from repro_gate.trace.model import Trace
 
@@ -23,41 +24,53 @@ _PAIRS = 3  # printed numbers in a notice
 _FILES = 4  # files in a notice
 # bytes of a text file that are kept for a look inside
 MAX_TEXT = 64 * 1024
-_TABLES = {
-    ".csv": ",",
-    ".tsv": "\t",
-}
+_TABLES = {".csv": ",", ".tsv": "\t"}
 TEXTS = {*_TABLES, ".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml"}
 TEXTS |= {".ini", ".md", ".html", ".xml", ".svg"}
-_IGNORED = re.compile(
-    r"""(?:^|/)(?:
-    (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
-      |\.(?:git|cache|triton|ipynb_checkpoints|(?:pytest|mypy|ruff)_cache|aim|neptune|comet))/
-    |(?:[^/]*\.(?:pyc|pyo|lock|pid|log|out|err|nbi|nbc|trace\.json(?:\.gz)?)
-      |events\.out\.tfevents\.[^/]*|\.nfs[^/]*|_repro_gate_[^/]*)\Z)""",
-    re.VERBOSE,
-)
-# In a name: digits, hexadecimal ones too, and what stands between them in dates, times and ids.
+# files and folders (`/`) that cannot matter, or differ by nature
+_IGNORED = """
+    __pycache__/ .git/ .cache/ .triton/ .ipynb_checkpoints/ .pytest_cache/ .mypy_cache/ .ruff_cache/
+    torchinductor_*/ wandb/ mlruns/ mlartifacts/ .aim/ .neptune/ .comet/ _repro_gate_* .nfs*
+    events.out.tfevents.* *.trace.json *.trace.json.gz *.pyc *.pyo *.nbi *.nbc *.lock *.pid *.log
+    *.out *.err
+"""
+_IGNORE = re.compile("|".join(map(translate, _IGNORED.split())))
+# In a file's name: digits, hexadecimal ones too, and what stands between them in dates, times, ids.
 _MOVING_NAME = re.compile(r"[\dA-Fa-f_.:T-]{6,}|\btmp\w{6,}")
 # In a text: dates, times of day, UUIDs, addresses and absolute paths.
 _MOVING_TEXT = re.compile(
     r"\b\d{2,4}[-/]\d\d[-/]\d{2,4}T?|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?"
     r"|\b[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b|\b0x[\da-f]+|(?<![\w.)\]/~])/[A-Za-z_.][^\s'\",;:)\]]*"
 )
-NAMED = r"""([^\W\d][\w.@/-]{0,39})["']?\s?[:=]\s{0,9}["']?([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|[+-]?(?:nan|inf)\b)"""  # noqa: E501
-_NAMED = re.compile(NAMED, re.IGNORECASE)
-_AT_THE_END = re.compile(rf"(?<!\w){NAMED}%?\Z", re.IGNORECASE)
-_MAX_LINE = 2_000  # characters of one printed line, from its end
 # a log line's beginning, up to the time of day
-_STAMP = re.compile(r".*\d:\d\d\S*(?: \d{4}\b)?")
-_FRACTION = re.compile(r"\b\d+\.\d+")
+_STAMP = re.compile(r"\A.*\d:\d\d\S*(?: \d{4}\b)?")
+_FRACTION = re.compile(r"\b\d+\.\d+(?:e[+-]?\d+)?")
+# The grammar of a named number: `name: 0.5`, `name=0.5`, `name 0.5`, `"name": tensor(0.5)`.
+_PAIR = re.compile(
+    r"""(?<!\w)(?P<quote>["'])?(?P<name>[^\W\d](?:[\w.@/-]|(?(quote)\ |(?!))){0,39})
+    (?(quote)(?P=quote)\s?:\s{0,9}|(?:\s?[:=]\s{0,9}|(?P<bare>\s{1,9})))["']?
+    (?P<in>[\w.]{1,20}\()?
+    (?P<number>[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|(?:nan|inf(?:inity)?)\b))
+    (?(in)[^()]{0,60}\))(?P<unit>[a-zµ/]{1,9})?%?["']?(?![\w.])""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_BETWEEN = " \t,;|"  # two pairs of a line
+# words before a number that are no name of it
+_NO_NAME = re.compile(
+    r"a|after|and|are|at|by|for|from|in|is|of|on|or|than|the|to|took|until|was|with",
+    re.IGNORECASE,
+)
+_COUNTER = re.compile(
+    r"(?:^|[_/ ])(?:step|epoch|iter(?:ation)?|batch)s?\Z", re.IGNORECASE
+)
 _MOVING = re.compile(
     r"""(?<![^\W_])(?:time|timestamp|date|created|clock|dt|elapsed|remaining|eta|duration|runtime
     |wall|latency|s|secs?|seconds?|ms|us|ns|mins?|minutes?|hours?|speed|throughput|[fst]ps|mfu
     |t?flops|bandwidth|memory|mem|v?ram|rss|allocated|reserved|utilization|[cg]pu|[gm]i?b|pid|port
-    |host|hostname|address|uuid|id)(?![^\W_])""",
+    |process|thread|host|hostname|address|uuid|id)(?![^\W_])""",
     re.IGNORECASE | re.VERBOSE,
 )
+_MAX_LINE = 2_000  # characters of one printed line, from its end
 
 
 def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
@@ -67,7 +80,7 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     names = differing_files(a, b)
     if names:
         message = (
-            f"{len(names):,} undeclared files that the runs wrote differ: "
+            f"{counted(len(names), 'undeclared file', 'differ')} between the runs: "
             f"{few(names, _FILES)}"
         )
         message += f" (looked at: {cut})" if cut else ""
@@ -136,7 +149,8 @@ class Left:
 def ignored(name: str) -> bool:
     """Return whether a file in the workspace cannot matter, or differs by nature: byte code,
     caches, logs, what experiment trackers write."""
-    return _IGNORED.search(name) is not None
+    *folders, file = name.split("/")
+    return any(map(_IGNORE.match, [file, *(f"{folder}/" for folder in folders)]))
 
 
 def differing_files(a: Left, b: Left) -> list[str]:
@@ -174,13 +188,10 @@ def _steady(name: str, item: Written) -> str:
     text = _MOVING_TEXT.sub("§", item.text.decode("utf-8", "backslashreplace"))
     separator = _TABLES.get(os.path.splitext(name)[1].lower())
     if separator is None:
-        return _NAMED.sub(lambda match: match[1] if moves(match[1]) else match[0], text)
+        return _PAIR.sub(lambda pair: pair["name" if moves(pair["name"]) else 0], text)
     rows = [line.split(separator) for line in text.splitlines()]
-    moving = [at for at, cell in enumerate(rows[0] if rows else ()) if moves(cell)]
-    for row in rows:
-        for at in reversed(moving):
-            del row[at : at + 1]
-    return "\n".join(map(separator.join, rows))
+    moving = {at for at, cell in enumerate(rows[0] if rows else ()) if moves(cell)}
+    return repr([[c for at, c in enumerate(row) if at not in moving] for row in rows])
 
 
 def moves(name: str) -> bool:
@@ -191,9 +202,9 @@ def moves(name: str) -> bool:
 def differing_numbers(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str, str]]:
     """Return (name, first run's number, second run's) of what differs, each name once.
 
-    Numbers belong together if their lines are the same up to the name, but for a time stamp at the
-    beginning and fractions. Their order does not count, and numbers that only one run printed do
-    not: logs are cut at their beginning, and some log by the clock.
+    Numbers belong together if their lines are the same but for named numbers (counters such as
+    `step` stay), fractions, and times and the like. Their order does not count, and numbers that
+    only one run printed do not: logs are cut at their beginning, and some log by the clock.
     """
     left = _numbers(a)
     right = _numbers(b)
@@ -207,15 +218,46 @@ def differing_numbers(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str
     return list(differing.values())
 
 
+def named_numbers(line: str) -> list[tuple[str, str]]:
+    """Return (name, number) of each number that a printed line names, in their order.
+
+    The entries of a dictionary or of a JSON object: `{'loss': 0.41, "epoch": 1.0}`. And at the
+    line's end pairs beside each other: `name: number`, `name=number`, `name number` as `print`
+    writes it; before the last pair, a number without `:` or `=` has a fraction. A number may be
+    wrapped, `tensor(0.5)`, and a percentage; one with another unit is none.
+    """
+    return [(pair["name"], pair["number"]) for pair in _pairs(line) if not pair["unit"]]
+
+
+def _pairs(line: str) -> list[re.Match[str]]:
+    """Return where a line names its numbers, those with a unit too."""
+    pairs: list[re.Match[str]] = []
+    end = len(line)
+    for pair in reversed([*_PAIR.finditer(line)]):
+        is_last = not line[pair.end() : end].strip(_BETWEEN)
+        bare = pair["bare"] and (
+            _NO_NAME.fullmatch(pair["name"]) or (pairs and pair["number"].isdigit())
+        )
+        if pair["quote"] or (is_last and not bare):
+            pairs.append(pair)
+            end = pair.start()
+    return pairs[::-1]
+
+
 def _numbers(lines: Iterable[str]) -> defaultdict[tuple[str, str], Counter[str]]:
-    """Return how often each number stands behind (what its line begins with, its name)."""
+    """Return how often each number is printed, by what its line is without it, and its name.
+    Counters, such as `step`, are a part of the line."""
     counts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for line in lines:
-        text = line.strip()[-_MAX_LINE:]
-        last = _AT_THE_END.search(text)
-        if last and not moves(last[1]):
-            before = text[: last.start()]
-            stamp = _STAMP.match(before)
-            place = _FRACTION.sub("", before[stamp.end() if stamp else 0 :])
-            counts[place, last[1]][last[2]] += 1
+        text = place = line.strip()[-_MAX_LINE:]
+        named = _pairs(text)
+        pairs = [item for item in named if not _COUNTER.search(item["name"])]
+        for pair in reversed(pairs):
+            place = place[: pair.start("number")] + place[pair.end("number") :]
+        head = named[0].start() if named else 0
+        place = _STAMP.sub("", place[:head]) + place[head:]
+        place = _FRACTION.sub("", _MOVING_TEXT.sub("", place))
+        for pair in pairs:
+            if not pair["unit"] and not moves(pair["name"]):
+                counts[place, pair["name"]][pair["number"]] += 1
     return counts

@@ -28,7 +28,7 @@ _NAMED_FILES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class DataFinding:
-    """One declared item compared with its digests and size. `actual` is None, and `problem` says
+    """One declared item compared with its digests. `actual` is None, and `problem` says
     why, where it could not be read.
 
     `expected` and `actual` are sha256; an md5 is read only where one is declared. `source` is where
@@ -42,26 +42,20 @@ class DataFinding:
     problem: str = ""
     md5_expected: str | None = None
     md5_actual: str | None = None
-    size_expected: int | None = None
     source: Location | None = None
 
     @property
     def declared(self) -> bool:
-        """Return whether any digest is declared; a size alone proves nothing."""
+        """Return whether any digest is declared."""
         return self.expected is not None or self.md5_expected is not None
 
     @property
     def mismatches(self) -> tuple[str, ...]:
         """Return what is not as declared, or cannot be read, a sentence each."""
-        size = self.size_expected
-        # The size of DVC's folder is without what DVC leaves out; its md5 is of all that counts.
-        if self.actual is None or (self.md5_expected or "").endswith(".dir"):
-            size = None
         wrong = [self.problem]
         for what, expected, actual in (
             ("sha256", self.expected, self.actual),
             ("md5", self.md5_expected, self.md5_actual),
-            ("size in bytes", size, self.size),
         ):
             if None not in (expected, actual) and expected != actual:
                 wrong.append(f"{self.path}: {what} expected {expected}, found {actual}")
@@ -146,7 +140,6 @@ def _finding(item: DataItem, reading: Reading) -> DataFinding:
         problem=reading.problem and f"{file} {reading.problem}",
         md5_expected=item.md5,
         md5_actual=reading.digests.get("md5"),
-        size_expected=item.size,
         source=item.source and Location(*item.source),
     )
 

@@ -1,22 +1,16 @@
-"""The types of a diagnosis: how a pair of runs is done, what it showed, and the result. And
-`smallest`, the search for a cause, which asks for pairs of runs but starts none itself.
-
-A set of units is *sufficient* if two runs with all of it pinned no longer diverge at the place
-where they did. The search looks for a smallest sufficient set, so it excludes what cannot be a
-cause, such as a library's draws for its own temporary names. It leaves out halves as in Zeller's
-and Hildebrandt's "Simplifying and Isolating Failure-Inducing Input" (2002).
-"""
+"""The types of a diagnosis: how a pair of runs is done, what it showed, what a search saw, and the
+result."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Meta
 
-from repro_gate.compare.model import KINDS, STEPS, Count, Divergence, described
+from repro_gate.compare.model import Count, Divergence, described
 from repro_gate.factors import Cause, Site
 from repro_gate.trace.model import OperatorLine, Used
 
@@ -24,7 +18,7 @@ Item = TypeVar("Item")
 _Uses = tuple[Used, ...]  # of one run
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Unit:
     """What is pinned as one: a factor at one line, or (`site` None) in the whole run."""
 
@@ -46,12 +40,18 @@ class Setting:
     step: int = 0
     stress: bool = False
 
+    @property
+    def only_watches(self) -> bool:
+        """Return whether the runs differ from the gate's own only in being watched."""
+        return not (self.pinned or self.operators or self.lines or self.stress)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
     """The result of a pair of runs: where it diverged (None if it did not), and what was watched in
     each run. `steps` is how many they made, `finite` whether their numbers were finite, `failed`
-    why they could not be compared. A line is a use whose `source` digests the order of the sets
+    why they could not be compared, `slow` whether that is because watching takes too long. A line
+    is a use whose `source` digests the order of the sets
     among its values."""
 
     first: Divergence | None = None
@@ -61,6 +61,7 @@ class Pair:
     lines: tuple[_Uses, _Uses] = ((), ())
     operators: tuple[tuple[OperatorLine, ...], tuple[OperatorLine, ...]] = ((), ())
     failed: str = ""
+    slow: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Diagnosis:
     sentences may hold untrusted text.
 
     cause: The cause; each has a page in `docs/causes/`.
-    factor: The factor that was held fixed: `entropy`, `clock`, …; null if it is none.
+    factor: The factor that was held fixed: `entropy`, `clock`, …; null if it is none, or several.
     op: The operator that gave other bits: `aten.index_put_`; null if it is none.
     call: Source text of the call, or the flag; may be empty.
     file: File of the cause, relative to the checkout; `a.ipynb#cell 2` is a notebook's cell; empty
@@ -133,13 +134,14 @@ class Diagnosis:
     line: Its line, in a notebook that of its cell, from 1; 0 where none is known.
     confirmed: Whether runs proved it: they agree with the factor held fixed, or the operator gave
         several outputs for one input.
-    observed: Whether the line was seen to receive other bytes from outside in each of two runs
-        before they diverged. Nothing was held fixed to prove that it decides.
+    observed: Whether the line was seen to receive other bytes from outside, or from native code, in
+        each of two runs before they diverged. Nothing was held fixed to prove that it decides.
     message: One sentence.
     evidence: What was seen, in order.
     remedy: What to do; may be empty.
     ruled_out: What was shown not to be the cause.
-    also: Further causes: the runs agree only with these held fixed too.
+    also: Further causes: the runs agree only with these held fixed too. Of several factors that
+        decide together, these are the parts, and `file` is the line where they meet.
     one_of: Where the search ended before it was known which of several decides: these and the cause
         itself, likeliest first.
     rate: How often equal runs diverge; null if every pair did.
@@ -172,6 +174,44 @@ class Diagnosis:
     seconds: Annotated[float, Meta(ge=0)] = 0.0
 
 
+EvidenceKind: TypeAlias = Literal[
+    # what was seen
+    "slow",
+    "under-load",
+    "rare",
+    "moved",
+    "not-reduced",
+    "used-up",
+    # what did not change the divergence, or did not differ
+    "factors",
+    "every-factor",
+    "operators",
+]
+
+
+class Evidence(NamedTuple):
+    """One thing that a search saw or ruled out. `report/` words it; `name` is untrusted text."""
+
+    kind: EvidenceKind
+    number: int = 0  # of pairs, units or operators
+    step: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What a search found: the causes, the first one first, and what it saw and ruled out, in
+    order. With all of `pinned` held fixed, two runs agree in their first `agreed_steps`; -1: not
+    even before the first step."""
+
+    causes: tuple[Diagnosis, ...]
+    evidence: tuple[Evidence, ...]
+    ruled_out: tuple[Evidence, ...]
+    pinned: tuple[str, ...]  # factors, in alphabetical order
+    agreed_steps: int
+    rate: Rate
+
+
 def use_of(cause: Diagnosis) -> ShownUse:
     """Return the line of a cause as an entry of `one_of`."""
     return ShownUse(
@@ -184,86 +224,11 @@ def numbered(
 ) -> dict[tuple[object, ...], Item]:
     """Return the items by key and occurrence: the n-th item with a key gets (*key, n). This pairs
     the items of two runs."""
-    counts: Counter[tuple[object, ...]] = Counter()
-    by_key: dict[tuple[object, ...], Item] = {}
+    counts = Counter[tuple[object, ...]]()
+    by_key = dict[tuple[object, ...], Item]()
     for item in items:
         name = key(item)
         counts[name] += 1
         place = (*name, counts[name])
         by_key[place] = item
     return by_key
-
-
-class Exhausted(Exception):
-    """The diagnosis has used up its runs or its time."""
-
-
-@dataclass
-class Experiments:
-    """Does each pair of runs when it is first asked for, and remembers it. `left` is how many more
-    pairs may be done."""
-
-    run: Callable[[Setting], Pair]
-    left: int
-    known: dict[Setting, Pair] = field(default_factory=dict)
-
-    def pair(self, setting: Setting, again: bool = False) -> Pair:
-        """Return the pair of runs with this setting. Raises Exhausted if no more may be done."""
-        if again or setting not in self.known:
-            if self.left < 1:
-                raise Exhausted
-            self.left -= 1
-            self.known[setting] = self.run(setting)
-        return self.known[setting]
-
-
-def gone(pair: Pair, target: Divergence) -> bool:
-    """Return whether the divergence has disappeared in a pinned pair: the pair agrees beyond its
-    step, or diverges only later. If the divergence is in the number of steps, agreement after any
-    number is enough."""
-    if pair.failed:
-        return False
-    if pair.first is None:
-        return (
-            pair.steps > target.step
-            or target.kind == "artifact"
-            or target.name == STEPS
-        )
-    return _place(pair.first) > _place(target)
-
-
-def _place(item: Divergence) -> tuple[int, int]:
-    return item.step, KINDS.index(item.kind)
-
-
-def smallest(
-    units: Sequence[Item], sufficient: Callable[[frozenset[Item]], bool], alone: int = 1
-) -> tuple[tuple[Item, ...], bool]:
-    """Return a smallest sufficient set of `units`, from which no unit can be left out; empty if not
-    even all together are sufficient. Return also whether it is known to be smallest: False if the
-    runs were used up first. Raises Exhausted if they were used up before any set was sufficient.
-
-    The likeliest units come first in `units`. The first `alone` of them are tried one by one, then
-    all together, then the second. Then halves are left out, the less likely first, then quarters,
-    down to single units.
-    """
-    for unit in units[:alone]:
-        if sufficient(frozenset({unit})):
-            return (unit,), True
-    if not units or not sufficient(frozenset(units)):
-        return (), True
-    current = list(units)
-    try:
-        for unit in units[alone:2]:
-            if sufficient(frozenset({unit})):
-                return (unit,), True
-        size = len(current)
-        while size > 1:
-            size = -(-size // 2)
-            for at in reversed(range(0, len(current), size)):
-                rest = current[:at] + current[at + size :]
-                if rest and sufficient(frozenset(rest)):
-                    current = rest
-    except Exhausted:
-        return tuple(current), len(current) == 1
-    return tuple(current), True

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from repro_gate.diagnosis.model import (
-    Diagnosis,
-    Exhausted,
-    Experiments,
-    Setting,
-    Unit,
-    smallest,
-)
+from repro_gate.diagnosis.experiments import Exhausted, Experiments, smallest
+from repro_gate.diagnosis.model import Diagnosis, Pair, Setting, Unit
 from repro_gate.diagnosis.suspects import located
 from repro_gate.factors import MEMORY
 from repro_gate.trace.model import Used
 
 
-def diagnose_nan(experiments: Experiments, steps: int) -> Diagnosis | None:
+def diagnose_nan(
+    experiments: Experiments[Setting, Pair], steps: int
+) -> Diagnosis | None:
     """Return the line that reads unwritten memory if two equal runs have no finite numbers. Torch
     fills such memory with NaN; if that is the cause, the numbers are finite with another fill. None
     if they are not."""
 
     def is_finite(pinned: frozenset[Unit]) -> bool:
-        pair = experiments.pair(Setting(steps=steps, pinned=pinned))
+        pair = experiments.result(Setting(steps=steps, pinned=pinned))
         return pair.finite and not pair.failed
 
     try:
-        uses = experiments.pair(Setting(steps=steps)).uses[0]
+        uses = experiments.result(Setting(steps=steps)).uses[0]
         lines = dict[Unit, Used]()
         for use in sorted(uses, key=lambda use: not use.direct):
             if use.factor == MEMORY.name and use.site[0]:

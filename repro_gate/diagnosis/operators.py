@@ -1,4 +1,5 @@
-"""Finds the first operator that got the same bits in both runs and returned different bits.
+"""Finds the first operator that got the same bits in the same form in both runs and returned
+different bits.
 
 Records are paired by process, phase, line, operator and how often it was called before, never by
 position, so that an extra operator in one run shifts nothing.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from repro_gate.diagnosis.model import Diagnosis, ShownOperator, numbered
 from repro_gate.trace.model import OperatorLine
@@ -19,6 +21,10 @@ _COLLECTIVES = (
     "c10d.",
     "_c10d_functional.",
     "c10d_functional.",
+)
+# what to do if native code gives something else in each run
+NATIVE = (
+    "seed the library that this line calls, or take its random part out of the training"
 )
 REPLAYS = 30
 _AROUND = 5
@@ -33,7 +39,7 @@ _WAYS = {
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
     """The first explanation in the records. If `after` names the operator before it, code that
-    torch does not dispatch wrote what this operator reads."""
+    torch does not dispatch made what this operator reads."""
 
     operator: OperatorLine
     equal_before: int
@@ -48,13 +54,13 @@ def culprit(first: Operators, second: Operators) -> Culprit | None:
     for record, twin in _paired(first, second):
         if record.op.startswith(_COLLECTIVES):
             continue
-        if record.inputs != twin.inputs or (
-            record.outputs != twin.outputs and record.simple
-        ):
-            return Culprit(operator=record, equal_before=equal, after=previous)
-        if record.outputs != twin.outputs:
-            return Culprit(operator=record, equal_before=equal)
-        equal = equal + 1
+        is_other = record.outputs != twin.outputs
+        is_innocent = record.simple or record.form != twin.form
+        was_made = record.inputs != twin.inputs or (is_other and is_innocent)
+        if was_made or is_other:
+            after = previous if was_made else ""
+            return Culprit(operator=record, equal_before=equal, after=after)
+        equal += 1
         previous = record.op
     return None
 
@@ -76,24 +82,23 @@ def around(first: Operators, second: Operators) -> tuple[ShownOperator, ...]:
             phase=one.phase,
             file=one.site[0],
             line=one.site[1],
-            same_inputs=one.inputs == other.inputs,
+            same_inputs=(one.inputs, one.form) == (other.inputs, other.form),
             same_outputs=one.outputs == other.outputs,
         )
         for one, other in shown
     )
 
 
-def nondeterministic(
-    record: OperatorLine, equal_before: int, distinct: Mapping[str, int]
-) -> Diagnosis:
+def nondeterministic(found: Culprit, distinct: Mapping[str, int]) -> Diagnosis:
     """Return the diagnosis of an operator. `distinct` is how many different outputs its replays
     returned, by how they were run (0: it raised)."""
+    record = found.operator
     where = f", the {record.phase} of {place(*record.site)}," if record.site[0] else ""
     replayed = ", ".join(
         f"{_WAYS.get(name, name)} {count or 'it raises'}"
         for name, count in distinct.items()
     )
-    evidence = [f"{equal_before:,} operators before it agree in both runs"]
+    evidence = [f"{found.equal_before:,} operators before it agree in both runs"]
     if replayed:
         evidence.append(
             f"different outputs in {REPLAYS} replays on its own inputs: {replayed}"
@@ -113,21 +118,28 @@ def nondeterministic(
 
 
 def undispatched(found: Culprit) -> Diagnosis:
-    """Return the diagnosis that code which torch does not dispatch wrote what an operator reads:
-    the likeliest cause if nothing else explains the divergence."""
+    """Return the diagnosis that code which torch does not dispatch made what an operator reads: the
+    likeliest cause if nothing else explains the divergence. On a device only a kernel writes; what
+    lies in the memory of the CPU may come from anywhere, so that its cause is unknown."""
     reader = found.operator
     where = f" in {place(*reader.site)}" if reader.site[0] else ""
+    is_kernel = reader.device != "cpu"
+    code = (
+        "Triton or CUDA kernel, an extension" if is_kernel else "library, an extension"
+    )
     return Diagnosis(
-        cause="nondeterministic-op",
+        cause="nondeterministic-op" if is_kernel else "unknown",
         file=reader.site[0],
         line=reader.site[1],
         call=reader.op,
-        message="code that torch does not dispatch (a Triton or CUDA kernel, an extension, a "
-        f"library that loads data) wrote different bits to what {reader.op} reads{where}",
+        message=f"code that torch does not dispatch (a {code}) made what {reader.op} reads{where}, "
+        "and something else in each run",
         evidence=(
             f"between {found.after} and {reader.op}, behind {found.equal_before:,} that agree",
         ),
-        remedy="in a kernel, add in a fixed order: no atomic addition of floating-point numbers",
+        remedy="in a kernel, add in a fixed order: no atomic addition of floating-point numbers"
+        if is_kernel
+        else NATIVE,
     )
 
 
@@ -136,8 +148,6 @@ def _paired(
 ) -> list[tuple[OperatorLine, OperatorLine]]:
     """Return the records of the first run, each with its twin in the second. Records without a twin
     are left out."""
-    one, other = (
-        numbered(records, lambda it: (it.process, it.phase, it.node, it.site, it.op))
-        for records in (first, second)
-    )
+    identity = attrgetter("process", "phase", "node", "site", "op")
+    one, other = (numbered(records, identity) for records in (first, second))
     return [(record, other[key]) for key, record in one.items() if key in other]

@@ -8,14 +8,14 @@ of the training different answers are tried first, names that nobody read last.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter
 
-from repro_gate.diagnosis.model import Diagnosis, Exhausted, smallest, use_of
+from repro_gate.diagnosis.experiments import Exhausted, smallest
+from repro_gate.diagnosis.model import Diagnosis, use_of
 from repro_gate.diagnosis.suspects import remoteness
-from repro_gate.escape import listed
+from repro_gate.escape import listed, quoted
 from repro_gate.factors import BY_NAME, Cause
 from repro_gate.trace.model import Used
 from repro_gate.trace.notebook import place
@@ -24,11 +24,13 @@ from repro_gate.trace.notebook import place
 @dataclass(frozen=True)
 class Surrounding:
     """What one name of `robustness.vary` varies: its cause, the words after "depends on", and the
-    remedy."""
+    remedy. `condition` is what must stay the same, if it differs between two shells of one user; it
+    is empty if it differs only between users or machines."""
 
     cause: Cause
     what: str
     remedy: str
+    condition: str = ""
 
 
 _RELATIVE = "use paths relative to the checkout, and make no number of one"
@@ -38,24 +40,35 @@ SURROUNDINGS = {
         "file-order",
         "the order in which a directory is listed",
         BY_NAME["listing"].remedy,
+        "the same order of listings",
     ),
     "hash-seed": Surrounding(
         "hash-order",
         "the order of a set, which PYTHONHASHSEED decides",
         "sort what comes out of the set; or make the seed part of the recipe: `train.env: "
         '{PYTHONHASHSEED: "0"}`',
+        "PYTHONHASHSEED={message}",
     ),
-    "path": Surrounding("process-identity", "the path of the checkout", _RELATIVE),
+    "path": Surrounding(
+        "process-identity",
+        "the path of the checkout",
+        _RELATIVE,
+        "the same path of the checkout",
+    ),
     "hostname": Surrounding(
         "process-identity", "the host's name", BY_NAME["identity"].remedy
     ),
     "clock": Surrounding(
-        "wall-clock", "the time of day and durations", BY_NAME["clock"].remedy
+        "wall-clock",
+        "the time of day and durations",
+        BY_NAME["clock"].remedy,
+        "the same time of day and durations",
     ),
     "file-times": Surrounding(
         "wall-clock",
         "the times of files",
         "make no number of a file's time; use its content",
+        "the same times of files",
     ),
     "tmpdir": Surrounding(
         "process-identity", "the path of the folder for temporary files", _RELATIVE
@@ -70,6 +83,7 @@ SURROUNDINGS = {
         "uninitialized-memory",
         "what memory holds before it is written",
         BY_NAME["memory"].remedy,
+        "the same bytes in memory that nothing has written",
     ),
     "timezone": Surrounding("wall-clock", "the time zone", "read times in UTC"),
     "locale": Surrounding(
@@ -93,11 +107,12 @@ _CALLED = {"hostname": "identity", "hash-seed": ""}
 _UNWATCHED = ("hash-seed", "path", "threads", "memory")
 _NOT_ROBUST = "repeatable, but not robust:"
 _HOST = ("os.uname", "socket.gethostname", "platform.node")
+_PLACE = attrgetter("process", "factor", "source", "site", "step")
 _NAMED = 3  # names that a message holds
 _USED_UP = "the search used up its runs or its time before it knew which"
 _VARY_LESS = (
     "vary less under `robustness.vary` to find out, or "
-    "let `repro-gate diagnose` take its time"
+    "let `repro-gate run --only diagnosis` take its time"
 )
 
 
@@ -116,30 +131,40 @@ def called(name: str) -> str:
     return _CALLED.get(name, name)
 
 
+def conditions_of(dependence: Diagnosis) -> list[str]:
+    """Return what must stay the same for two runs to agree; empty if two shells of one user do not
+    differ in all of it. If the search ended early, any of it may be enough."""
+    proven = (dependence, *dependence.also)
+    names = [item.factor or "" for item in dependence.one_of or proven]
+    words = [SURROUNDINGS[name].condition for name in names if name in SURROUNDINGS]
+    is_needed = dependence.one_of or all(words)
+    return [*filter(None, words)] if is_needed else []
+
+
 def diagnose(
     names: Sequence[str],
     until: int,
     where: str,
-    run: Callable[[frozenset[str]], Outcome],
+    outcome: Callable[[frozenset[str]], Outcome],
 ) -> Diagnosis | None:
     """Return which of `names` made the varied run diverge, up to step `until`. None if it was
-    chance: another run that varies all of them does not differ. `where` is the place of the
-    divergence. `run` does one experiment; it raises Exhausted if no more may be done, but never in
-    the first two."""
-    outcome = functools.cache(run)
+    chance: a run that varies nothing differs too, or another that varies all of them does not.
+    `where` is the place of the divergence. `outcome` does an experiment once; it raises Exhausted
+    if no more may be done, but never in the first two."""
     unvaried = outcome(frozenset())
     if unvaried.differs:
-        return _unknown(
-            "a run in which nothing is varied differs too: the training is not repeatable"
-        )
+        return None
     all_varied = outcome(frozenset(names))
     if not all_varied.differs:
         return None
 
+    def readers(name: str, varied: Outcome) -> list[Used]:
+        return differing(unvaried.uses, varied.uses, called(name), until)
+
     def rank(name: str) -> tuple[int, int]:
         """Return a rank: names that the training's own calls read come first, then those that a
         library read or that need no call, last those that nobody read."""
-        uses = differing(unvaried.uses, all_varied.uses, called(name), until)
+        uses = readers(name, all_varied)
         nobody = 1 if name in _UNWATCHED else 3
         return min(map(remoteness, uses), default=nobody), _ORDER.index(name)
 
@@ -163,8 +188,8 @@ def diagnose(
             evidence=(proof,),
             remedy=surrounding.remedy,
         )
-        lines = differing(unvaried.uses, varied.uses, called(name), until)
-        causes.append(at_line(cause, name, next(iter(lines), None)))
+        line = next(iter(readers(name, varied)), None)
+        causes.append(at_line(cause, line))
     if not is_smallest:
         return _one_of(causes)
     others = "".join(f", and on {SURROUNDINGS[name].what}" for name in found[1:])
@@ -178,9 +203,13 @@ def _one_of(causes: Sequence[Diagnosis]) -> Diagnosis:
     lines = tuple(map(use_of, causes))
     names = []
     for item in lines:
-        at = f" ({item.call} in {place(item.file, item.line)})" if item.file else ""
+        at = (
+            f" ({quoted(item.call)} in {place(item.file, item.line)})"
+            if item.file
+            else ""
+        )
         names.append(item.factor + at)
-    first = causes[0] if causes[0].file else replace(_unknown(_USED_UP), remedy="")
+    first = causes[0] if causes[0].file else Diagnosis(cause="unknown")
     return replace(
         first,
         message=f"{_NOT_ROBUST} it is one of these {len(lines)}, or several of them, likeliest "
@@ -192,15 +221,15 @@ def _one_of(causes: Sequence[Diagnosis]) -> Diagnosis:
     )
 
 
-def at_line(cause: Diagnosis, name: str, line: Used | None) -> Diagnosis:
-    """Return the cause at `line`, the first line whose values differ when `name` is varied;
+def at_line(cause: Diagnosis, line: Used | None) -> Diagnosis:
+    """Return the cause at `line`, the first line whose values differ when its factor is varied;
     unchanged if there is no line."""
     if line is None:
         return cause
     call = line.call or line.source
     file, number = line.site
-    depends = f"{call} in {place(file, number)} depends on {SURROUNDINGS[name].what}"
-    message = f"{_NOT_ROBUST} {depends}"
+    what = SURROUNDINGS[cause.factor or ""].what
+    message = f"{_NOT_ROBUST} {quoted(call)} in {place(file, number)} depends on {what}"
     return replace(cause, call=call, file=file, line=number, message=message)
 
 
@@ -210,24 +239,20 @@ def differing(
     """Return the uses of a factor whose answers differ in the varied run. Direct uses by lines of
     the training come first, among these the ones that were called a different number of times (a
     loop that waits for a time); then in order of execution."""
-    known = {_place(use): use for use in unvaried}
+    twins = {_PLACE(use): use for use in unvaried}
     found = []
     for use in varied:
-        twin = known.get(_place(use))
+        twin = twins.get(_PLACE(use))
         if use.factor != factor or use.step > until or not use.site[0]:
             continue
         # A process number differs in every run.
         if factor == "identity" and use.source not in _HOST:
             continue
         if twin is None or twin.digest != use.digest:
-            same_count = twin is None or twin.count == use.count
-            found.append(((remoteness(use), same_count, use.step), use))
-    return [use for _, use in sorted(found, key=itemgetter(0))]
+            found.append(use)
 
+    def rank(use: Used) -> tuple[object, ...]:
+        same_count = twins.get(_PLACE(use), use).count == use.count
+        return remoteness(use), same_count, use.step
 
-def _place(use: Used) -> tuple[object, ...]:
-    return use.process, use.factor, use.source, use.site, use.step
-
-
-def _unknown(why: str) -> Diagnosis:
-    return Diagnosis(cause="unknown", message=f"{_NOT_ROBUST} {why}", remedy=_VARY_LESS)
+    return sorted(found, key=rank)

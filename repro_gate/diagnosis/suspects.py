@@ -1,21 +1,32 @@
 """Finds the uses of factors that differed between two watched runs before they diverged, likeliest
-first, and the first line whose values differed."""
+first, and the lines whose values differed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from repro_gate.diagnosis.model import Diagnosis, ShownUse, Unit, numbered
-from repro_gate.factors import BY_NAME, FACTORS, Factor, Site
-from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
+from repro_gate.escape import quoted
+from repro_gate.factors import BY_NAME, FACTORS, LEFTOVERS, Factor, Site
+from repro_gate.trace.format import (
+    ANY_ORDER,
+    ASKED,
+    HANDED,
+    OF_MACHINE,
+    SET_OF_TENSORS,
+    SHARED,
+    TIMED,
+)
 from repro_gate.trace.model import Used
 from repro_gate.trace.notebook import place
 
 Uses = Sequence[Used]  # of one run
 _MOST = 200  # uses that a report shows
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
+_PLACE = attrgetter("process", "factor", "source", "site", "direct", "step")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +39,7 @@ class Suspect:
     other: Used | None
 
 
-def suspects(
-    first: Uses,
-    second: Uses,
-    until: int,
-) -> list[Suspect]:
+def suspects(first: Uses, second: Uses, until: int) -> list[Suspect]:
     """Return the lines whose answers differed at or before step `until`: first calls by the
     training's own code, then calls by libraries on its behalf, then calls during an import; within
     these by factor and time. A line that only asked whether a file exists is dropped if another
@@ -47,8 +54,10 @@ def suspects(
         for uses in (first, second)
     ]
     reordered = {item[:3] for item in printed[0] & printed[1]}
-    twins = _by_place(second)
-    pairs = [(use, twins.pop(key, None)) for key, use in _by_place(first).items()]
+    twins = numbered(second, _PLACE)
+    pairs = [
+        (use, twins.pop(key, None)) for key, use in numbered(first, _PLACE).items()
+    ]
     pairs += [(use, None) for use in twins.values()]
     suspected: dict[object, Suspect] = {}
     for use, twin in sorted(pairs, key=lambda pair: _later(pair[0])):
@@ -61,7 +70,9 @@ def suspects(
 
     def rank(item: Suspect) -> tuple[object, ...]:
         use = item.use
-        factor = _RANK[item.unit.factor]
+        factor: float = _RANK[item.unit.factor]
+        if use.source.startswith(OF_MACHINE):  # psutil reads both, one for the other
+            factor = _RANK["process"] + 0.5 * (use.factor == "files")
         has_no_line = not use.site[0]
         return has_no_line, remoteness(use), factor, use.step, use.site
 
@@ -69,10 +80,7 @@ def suspects(
     return sorted(found, key=rank)
 
 
-def line_uses(
-    first: Uses,
-    second: Uses,
-) -> tuple[ShownUse, ...]:
+def line_uses(first: Uses, second: Uses) -> tuple[ShownUse, ...]:
     """Return each line's uses of each factor, over all steps. Those whose answers differed come
     first, then those with a line of the training."""
     differing = {_line_of(item.use) for item in suspects(first, second, until=1 << 62)}
@@ -101,14 +109,12 @@ def _line_of(use: Used) -> ShownUse:
     return ShownUse(factor=use.factor, call=call, file=file, line=line)
 
 
-def started(
-    uses: Uses,
-    factor: str,
-) -> list[Used]:
+def started(uses: Uses, factor: str) -> list[Used]:
     """Return the lines that used a factor, whether or not answers differed: first lines that take
     results in the order of their arrival, then calls by the training's own code; the latest
     first."""
-    own = [use for use in uses if use.factor == factor and use.site[0]]
+    named = [use for use in uses if use.factor == factor and use.site[0]]
+    own = [use for use in named if not use.source.endswith(SHARED)]
     return sorted(
         own,
         key=lambda use: (not use.source.endswith(HANDED), not use.direct, -use.step),
@@ -116,11 +122,15 @@ def started(
 
 
 def answers(suspect: Suspect) -> str:
-    """Return how the answers of the two runs differed, in a sentence with both digests."""
+    """Return how the answers of the two runs differed, in a clause with both digests."""
     use = suspect.use
     other = suspect.other
     when = "before the first step" if use.step < 0 else f"in step {use.step}"
     called = f"{when} {use.source} was called"
+    if other is None and use.factor == LEFTOVERS.name:
+        return f"{use.source}, which an earlier run wrote"
+    if use.source.endswith(TIMED):
+        return f"{when} {use.source}"
     if other is None:
         return f"{called} in one run only"
     if other.count != use.count:
@@ -145,7 +155,7 @@ def located(
         file=site[0],
         line=site[1],
         confirmed=True,
-        message=f"{call or 'the training'}{where} {did}",
+        message=f"{quoted(call) or 'the training'}{where} {did}",
         evidence=evidence,
         remedy=factor.remedy,
     )
@@ -161,15 +171,29 @@ def outside(suspected: Sequence[Suspect]) -> list[Suspect]:
     ]
 
 
-def first_difference(
-    first: Uses,
-    second: Uses,
-) -> Used | None:
-    """Return the first line after which two runs had different values or took different branches;
-    None if there is none.
+def shared(suspected: Sequence[Suspect]) -> list[Suspect]:
+    """Return the lines that read other values of what processes share: turns pin only when
+    processes that wait for each other run."""
+    return [item for item in suspected if item.use.source.endswith(SHARED)]
 
-    Each process is compared with its twin by position: up to the first difference both ran the same
-    lines. A process that trains comes before its workers.
+
+def left_over(uses: Uses) -> list[Suspect]:
+    """Return the lines of an agreeing run that read what an earlier run left behind. The gate's
+    first run found nothing there, and no later run can start like it."""
+    read = [
+        Suspect(unit=Unit(use.factor, use.site), use=use, other=None)
+        for use in uses
+        if use.factor == LEFTOVERS.name and not use.source.endswith(ASKED)
+    ]
+    return outside(read)
+
+
+def differing_lines(first: Uses, second: Uses) -> Iterator[Used]:
+    """Yield the lines after which two runs had different values, in order; where they took
+    different branches, the line before, as the last.
+
+    Each process is compared with its twin by position: as long as both ran the same lines. A
+    process that trains comes before its workers.
     """
     names = {item.process for item in first}
     for process in sorted(names, key=lambda name: (name != "main", name)):
@@ -180,29 +204,13 @@ def first_difference(
         pairs = [*zip(ours, theirs, strict=False)]
         for index, (one, other) in enumerate(pairs):
             if one.site != other.site:
-                return ours[max(index - 1, 0)]  # the line before branched differently
-            if one.digest == other.digest:
-                continue
-            if one.source == other.source:
-                return one
-            # A set is in a different order: return the line that made it.
-            made = one.source, other.source
-            return next(x for x, y in pairs if (x.source, y.source) == made)
-    return None
+                yield ours[max(index - 1, 0)]
+                break
+            if one.digest != other.digest:
+                yield one
 
 
-def _by_place(uses: Uses) -> dict[tuple[object, ...], Used]:
-    """Return the uses by process, factor, source, line and step."""
-    return numbered(
-        uses,
-        lambda it: (it.process, it.factor, it.source, it.site, it.direct, it.step),
-    )
-
-
-def _unit(
-    use: Used,
-    reordered: Collection[tuple[object, ...]],
-) -> Unit:
+def _unit(use: Used, reordered: Collection[tuple[object, ...]]) -> Unit:
     """Return the unit that pins a use. If a command printed the same lines in a different order,
     its programs ran in parallel."""
     printed = (use.process, use.site, use.source)
@@ -214,5 +222,5 @@ def _unit(
 
 def _later(use: Used) -> tuple[bool, int, bool]:
     """Return a sort key that puts the most telling use of a unit first: one that takes results in
-    the order of their arrival, an early one, a direct one."""
-    return not use.source.endswith(HANDED), use.step, not use.direct
+    the order of their arrival or reads what is shared, an early one, a direct one."""
+    return not use.source.endswith((HANDED, SHARED)), use.step, not use.direct

@@ -49,8 +49,12 @@ class Factor(NamedTuple):
     fixed_addresses: bool = False
 
 
-# In the order in which they are tried: what explains most divergences, and is pinned at the least
-# risk, comes first; last what nothing can pin.
+_OF_THE_RANK = (
+    "make seeds and names of the rank or of a number that the configuration declares, not of the "
+    "process, host or path"
+)
+# In the order in which they are tried within one of `diagnosis.diagnose.stages`: what explains most
+# divergences, and is pinned at the least risk, comes first; last what nothing can pin.
 FACTORS = (
     # Determinism flags that the training switches off itself.
     Factor(
@@ -91,8 +95,7 @@ FACTORS = (
         "identity",
         "process-identity",
         "asked who the process is",
-        "make seeds and names of the rank or of a number that the configuration "
-        "declares, not of the process, host or path",
+        _OF_THE_RANK,
         proof="with that answer held fixed",
     ),
     # The hash seed of strings in child processes that drop `PYTHONHASHSEED`, or ignore it
@@ -104,9 +107,8 @@ FACTORS = (
         "sort what comes out of a set, or hand PYTHONHASHSEED on to the child",
         proof="with the hash seed of children held fixed",
     ),
-    # Where objects lie in memory: `id()`, the default `hash()` and `repr()`, and the order of
-    # sets and
-    # dictionaries keyed by objects.
+    # Where objects lie in memory: `id()`, the default `hash()` and `repr()`, and the order of sets
+    # and dictionaries keyed by objects.
     Factor(
         "addresses",
         "process-identity",
@@ -144,15 +146,21 @@ FACTORS = (
         "write below the working directory, or clear that place before the run; "
         "declare under `data` what every run shall begin with",
     ),
-    # Files outside the workspace that nobody declared and that something else changes; what
-    # the machine
-    # says of itself (`/proc`, `/sys`).
+    # Files outside the workspace that nobody declared and that something else changes; what the
+    # machine says of itself (`/proc`, `/sys`).
     Factor(
         "files",
         "external-input",
         "read a file outside the checkout that changed between the runs",
         "copy the file into the checkout or declare it under `data` with its sha256; "
         "keep the state of the machine out of the numbers",
+    ),
+    # What the system says of the process itself: `/proc/self`.
+    Factor(
+        "process",
+        "process-identity",
+        "read what the system says of the process itself",
+        _OF_THE_RANK,
     ),
     # What a socket receives from outside the training's own processes.
     Factor(
@@ -185,3 +193,11 @@ LEFTOVERS = BY_NAME["leftovers"]
 MEMORY = BY_NAME["memory"]
 # What a line of threads did that starts none.
 HANDED_OVER = "took results in the order in which they came"
+# What it did if it read what processes share.
+READ_SHARED = "read shared state at another moment in each run"
+# What a line of the clock did that reads none: a timer, a wait with a time limit.
+TIMED_OUT = "ended work after a time"
+# What a line of a child did that started without the hash seed.
+RANDOM_ORDER = (
+    "depends on string hashes, which are random in a child without PYTHONHASHSEED"
+)

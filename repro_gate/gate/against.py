@@ -24,7 +24,7 @@ from repro_gate.compare.cost import speed_changes
 from repro_gate.compare.tolerance import beside_noise
 from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.errors import GateError
-from repro_gate.escape import listed
+from repro_gate.escape import counted, listed
 from repro_gate.gate.evidence import config_hash_of_runs, first_unsound
 from repro_gate.gate.prepare import Job
 from repro_gate.gate.resolve import OtherRef
@@ -173,9 +173,8 @@ def _finding(
     shared = imported_from_elsewhere(evidence, there.runs).get(IGNORED, ())
     if shared:
         module = shortened(shared[0].module)
-        message += (
-            f"; both ran the same {module} ({len(shared)} modules that git ignores)"
-        )
+        ignored = counted(len(shared), "module")
+        message += f"; both ran the same {module} ({ignored} that git ignores)"
     return AgainstFinding(
         ref=ref,
         commit=other.commit,

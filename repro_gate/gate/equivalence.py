@@ -19,7 +19,7 @@ from repro_gate.compare.traces import processes
 from repro_gate.escape import listed
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of, roundings
-from repro_gate.runs.launch import RunRequest, RunResult, stems
+from repro_gate.runs.launch import Recording, RunRequest, RunResult, stems
 from repro_gate.runs.order import most_steps
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import EARLY_ENDS, Results
@@ -76,10 +76,9 @@ def next_way(
     ways = spec.equivalent
     first = replace(
         reference.request,
-        keep_final=False,
-        observe=False,
+        recording=Recording(),
         collect=False,
-        auxiliary=True,
+        counts="never",
     )
     most = most_steps(reference, KINDS)
     steps = steps_to_keep(reference.steps, spec.capture.every, most)
@@ -129,7 +128,7 @@ def _lost_bits(results: Results) -> int:
     recorded."""
     control = results.control
     traces = control.traces if control else ()
-    used = {row[1] for trace in traces for row in trace.dispatched}
+    used = {call.dtype for trace in traces for call in trace.calls}
     return max((_LOST.get(dtype, 0) for dtype in used), default=0)
 
 
@@ -153,8 +152,9 @@ def _judged(
         result = next((item for item in done.values() if not item.good), None)
     if result is None or not result.good:
         if result is not None:
-            raised = result.raised or ""
-            problem = f"{result.name}: {result.problem}{raised and f': {raised}'}"
+            problem = ": ".join(
+                filter(None, (result.name, result.problem, result.last_words))
+            )
         return Reason(
             "equivalent/crashed",
             f"{way.name} could not be trained and compared: {problem}",

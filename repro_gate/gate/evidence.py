@@ -29,6 +29,7 @@ from repro_gate.gate.prepare import Job
 from repro_gate.gate.resolve import Resolved, resolve
 from repro_gate.machine import read_machine
 from repro_gate.runs.environment import thread_count
+from repro_gate.runs.reading import pairs
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Spec
 
@@ -190,11 +191,16 @@ def entry_of_runs(
         return None
     recorded = []
     for seed in seeds:
-        run = results.pair(seed)[0]
+        run, other = results.pair(seed)
+        shared = pairs(run.artifacts, other.artifacts)
+        names = {pair.first: pair.name for pair in shared}
         files = [item for item in run.artifacts.values() if item.readable]
-        names = [item.name for item in files]
-        contents = zip(names, results.reader.contents(files), strict=True)
-        recorded.append(result_of(run, dict(contents)))
+        contents = results.reader.contents(files)
+        by_name = {
+            names[item.name]: content
+            for item, content in zip(files, contents, strict=True)
+        }
+        recorded.append(result_of(run, by_name))
     return entry_of(
         hashed,
         recorded,

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from repro_gate.checks.random_state import ALGORITHMS
 from repro_gate.compare.traces import processes
 from repro_gate.runs.artifacts import with_digest
+from repro_gate.runs.flags import ALGORITHMS
 from repro_gate.runs.launch import RunResult
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Row
@@ -101,11 +101,7 @@ def place_of_fault(fault: str, clean: RunResult) -> Place | str:
     return why_not
 
 
-def _place_in(
-    trace: Trace,
-    fault: str,
-    kind: str,
-) -> tuple[int, str] | None:
+def _place_in(trace: Trace, fault: str, kind: str) -> tuple[int, str] | None:
     """Return the step and the tensor's name; None if the process recorded no such tensor."""
     blocks = [
         block

@@ -27,6 +27,7 @@ class Options:
     fail_fast: bool = False
     only: str = ""  # the only section of the spec to run, after one pair of runs
     record: bool = False  # one deterministic run alone: nothing is compared
+    operators: bool = False  # measure them, even if the spec does not ask for it
     keep_traces: Path | None = None
     # reuse the digests of data files that have not changed
     cache: bool = True

@@ -1,12 +1,14 @@
-"""Checks two things before any long work: that the required GPUs are visible, and that /dev/shm is
-large enough. Each problem has a remedy.
-
-Only `look` reads the machine.
+"""Checks three things before any long work: that the scripts to run are in the checkout, that the
+required GPUs are visible, and that /dev/shm is large enough. Each problem has a remedy. `look`
+reads the machine, `require_scripts` the checkout.
 """
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +18,10 @@ from pathlib import Path
 import psutil
 
 from repro_gate._version import DOCS_URL
-from repro_gate.errors import Inconclusive
+from repro_gate.checkout.inspection import Checkout, listed_files
+from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_terminal
+from repro_gate.files import walk
 from repro_gate.machine import gpu_devices
 from repro_gate.report.model import Reason
 from repro_gate.spec.model import Spec
@@ -36,6 +40,8 @@ _SHM_CRASH = re.compile(
     r"|Error while creating shared memory segment",
     re.IGNORECASE,
 )
+_SCRIPTS = (".py", ".ipynb")
+_RELATIVE = re.compile(r"(?![/~-])[^$`*?{}=]+")
 _GPU = re.compile("(?!-|NoDevFiles$).")  # an entry of CUDA_VISIBLE_DEVICES
 _PAGE = f"{DOCS_URL}/preflight.md"
 
@@ -68,6 +74,50 @@ def preflight(
     if spec.hardware.device == "cuda":
         _require_gpus(spec, {**environment, **spec.train.env}, facts)
     return _shared_memory(facts) if facts.devices else ()
+
+
+def require_scripts(spec: Spec, checkout: Checkout) -> None:
+    """Raise UsageError if a command of the spec starts with a script that is not in the checkout,
+    with the name that is nearest."""
+    start = spec.path.parent / spec.train.working_directory
+    commands = {
+        "train.run": spec.train.run,
+        "resume.run": spec.resume and spec.resume.run,
+    }
+    commands |= {f"equivalent {way.name}": way.run for way in spec.equivalent}
+    for key, run in commands.items():
+        name = script_of(run or "")
+        if not name or not start.is_dir() or (start / name).exists():
+            continue
+        folder = os.path.realpath(start)
+        there = listed_files(checkout.root) if checkout.is_git else walk(checkout.root)
+        scripts = [
+            os.path.relpath(checkout.root / path, folder)
+            for path in there
+            if path.endswith(_SCRIPTS)
+        ]
+        own = os.path.basename(name)
+        same = [path for path in scripts if os.path.basename(path) == own]
+        near = [*same, *difflib.get_close_matches(name, scripts, 1)]
+        remedy = "name one relative to train.working-directory"
+        raise UsageError(
+            f"{key}: there is no {name} in {start}",
+            remedy=f"did you mean `{near[0]}`?" if near else remedy,
+            reason_id="workspace/no-script",
+        )
+
+
+def script_of(run: str) -> str:
+    """Return the script that a command starts with, relative to its folder; empty if that is not
+    plain: a shell may make or fetch it first."""
+    with suppress(ValueError):
+        first = re.split(r"[|&;<>\n]", run.strip(), maxsplit=1)[0]
+        words = shlex.split(first)
+        plain = takewhile(lambda word: word != "-c", words)
+        script = next((word for word in plain if word.endswith(_SCRIPTS)), "")
+        if _RELATIVE.fullmatch(script):
+            return script
+    return ""
 
 
 def explains(tail: Sequence[str], facts: Facts) -> tuple[Reason, ...]:

@@ -14,14 +14,20 @@ from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.errors import UsageError, obeyed
 from repro_gate.gate.base_policy import EffectivePolicy, effective_policy
 from repro_gate.gate.options import Options
-from repro_gate.gate.preflight import Facts, look, preflight
+from repro_gate.gate.preflight import Facts, look, preflight, require_scripts
 from repro_gate.gate.resolve import OtherRef, other_ref
 from repro_gate.install.install import environments_root, installed
 from repro_gate.report.model import Reason
 from repro_gate.runs.gate_folder import open_gate_folder
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.workspaces import GateFolder
-from repro_gate.spec.model import CostBudget, RandomState, Robustness, Spec
+from repro_gate.spec.model import (
+    CostBudget,
+    OperatorsBudget,
+    RandomState,
+    Robustness,
+    Spec,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +58,10 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
     policy = effective_policy(written, checkout, options)
     if options.only or options.record:
         policy = replace(policy, spec=narrowed(policy.spec, options.only))
+    if options.operators and policy.spec.operators is None:
+        policy = replace(policy, spec=replace(policy.spec, operators=OperatorsBudget()))
     facts = look()
-    return Job(
+    job = Job(
         options=options,
         watch=watch,
         checkout=checkout,
@@ -64,6 +72,8 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
         started=started,
         clock=clock,
     )
+    require_scripts(policy.spec, checkout)
+    return job
 
 
 def narrowed(spec: Spec, section: str) -> Spec:
@@ -83,6 +93,7 @@ def narrowed(spec: Spec, section: str) -> Spec:
         cost=CostBudget(measure=False),
         resume=spec.resume if section == "resume" else None,
         equivalent=spec.equivalent if section == "equivalent" else (),
+        operators=None,
     )
 
 

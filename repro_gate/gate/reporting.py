@@ -16,12 +16,12 @@ from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.baseline.model import Entry
 from repro_gate.baseline.status import compare_entry
 from repro_gate.checks import run_checks
-from repro_gate.checks.ignored import ignored_data
+from repro_gate.checks.ignored import undeclared_data
 from repro_gate.checks.interface import Evidence
-from repro_gate.compare.cost import measure_cost
 from repro_gate.compare.distances import losses_of
 from repro_gate.compare.fingerprint import fingerprint
 from repro_gate.compare.model import Fingerprint
+from repro_gate.compare.operators import Operators
 from repro_gate.compare.traces import processes
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import explains
@@ -50,21 +50,22 @@ def report_of(
     findings: Findings,
     entry: Entry | None,
     hashed: ConfigHash | None,
+    operators: Operators | None,
     notes: tuple[Reason, ...],
 ) -> Report:
     """Return the report of one gate run. `findings` hold the results of the runs, `entry` is the
-    baseline entry, `notes` come from this machine's operator catalog."""
+    baseline entry, `notes` say why operators were not measured."""
     options = job.options
     results = findings.results
     recorded = job.policy.baseline
     baseline = compare_entry(recorded, entry) if recorded and entry else None
     is_judged = bool(recorded) and not (options.record_baseline or options.record)
-    cost = measure_cost(*results.timed_runs(), results.spec.train.warmup)
+    cost = results.cost()
     findings = replace(
         findings,
         checklist=run_checks(evidence, date.today()),
         cost=cost and replace(cost, max_percent=results.spec.cost.max_percent),
-        ignored=ignored_data(evidence),
+        undeclared=undeclared_data(evidence),
         baseline=baseline if is_judged else None,
         not_compared=is_judged and entry is None,
         remarks=(*job.policy.notes, *evidence.notes, *results.notes),
@@ -90,10 +91,12 @@ def report_of(
         ),
         determinism=_determinism(results),
         diagnosis=findings.diagnosis,
+        robust=findings.robust,
         noise_floor=results.floor,
         cost=findings.cost,
+        operators=operators,
         checklist=findings.checklist,
-        runs=tuple(map(_summary, results.runs)),
+        runs=tuple(map(_summary, (*results.runs, *results.alternating))),
         fingerprint=_fingerprint(results),
         config_hash=hashed,
         baseline=baseline,

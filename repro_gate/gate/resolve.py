@@ -12,7 +12,7 @@ from repro_gate.baseline.file import parse_baseline
 from repro_gate.baseline.model import FILE_NAME, Baseline
 from repro_gate.checkout.inspection import Checkout
 from repro_gate.checkout.refs import commit_of, file_at
-from repro_gate.data.formats import DVC, MAX_DVC, DataProblem, expand_items
+from repro_gate.data.dvc import DVC, MAX_DVC, DataProblem, expand_items
 from repro_gate.errors import UsageError
 from repro_gate.files import scratch_folder
 from repro_gate.gate.options import Options
@@ -102,12 +102,11 @@ class CommitFiles:
             committed=(self.raw, f"{self.commit[:12]}:{self.name}"),
         )
         folder = os.path.dirname(self.name)
-        names = (name for item in spec.data for name in (item.path, f"{item.path}.dvc"))
         with scratch_folder() as scratch:
             (scratch / folder).mkdir(parents=True, exist_ok=True)
-            for name in names:
-                path = os.path.normpath(os.path.join(folder, name))
-                if not name.endswith(DVC) or path.startswith(("..", "/")):
+            for item in spec.data:
+                path = os.path.normpath(os.path.join(folder, item.path))
+                if not path.endswith(DVC) or path.startswith(("..", "/")):
                     continue
                 raw = file_at(self.root, self.commit, path, MAX_DVC)
                 if raw is not None:

@@ -15,11 +15,12 @@ from repro_gate.compare.model import Divergence, Leg, NotRestored, Resumption
 from repro_gate.compare.resume import beginnings, leg_of
 from repro_gate.compare.traces import processes
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.escape import for_terminal, listed
+from repro_gate.escape import counted, for_terminal, listed
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of
 from repro_gate.runs.ending import PREEMPTED
-from repro_gate.runs.launch import RunRequest, RunResult
+from repro_gate.runs.launch import Recording, RunRequest, RunResult
+from repro_gate.runs.legs import LegStart
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.reading import differences
 from repro_gate.runs.results import EARLY_ENDS, Results
@@ -28,7 +29,7 @@ from repro_gate.trace.model import Trace
 
 LEGS = 3
 # components of a leg that began with a state that the reference never had
-_OF_NO_STEP = ("parameters", "unrecorded", "scratch")
+_OF_NO_STEP = {"parameters", "unrecorded", "scratch"}
 # seconds between SIGTERM and SIGKILL, the default of Slurm and Kubernetes
 _GRACE = 30.0
 _PAGE = f"({DOCS_URL}/resume.md)"
@@ -44,11 +45,17 @@ class Resumed:
     legs: tuple[Leg, ...] = ()
     broken: RunResult | None = None
     problem: str = ""  # why not every leg could be run or compared
+    cut_off: str = ""  # a checkpoint that was gone while another was written over it
+
+    @property
+    def was_never_stopped(self) -> bool:
+        """Return whether the training ended before it was stopped at a checkpoint."""
+        return len(self.legs) == 1 and self.legs[0].identical
 
     def resumption(self) -> Resumption | None:
         """Return the result for the report; None if it is unknown whether the training resumes."""
-        alone = len(self.legs) == 1 and self.legs[0].identical
-        if not self.legs or alone or self.broken or self.problem:
+        unknown = self.was_never_stopped or self.broken or self.problem
+        if unknown or not self.legs:
             return None
         names = [item.component for leg in self.legs for item in leg.not_restored]
         return Resumption(
@@ -68,7 +75,8 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
         return None
     if wanted.after >= reference.steps:
         raise UsageError(
-            f"resume.after is {wanted.after}, but the training takes {reference.steps} steps",
+            f"resume.after is {wanted.after}, but the training takes "
+            f"{counted(reference.steps, 'step')}",
             remedy="lower resume.after, or train more steps",
             reason_id="usage/resume",
         )
@@ -78,28 +86,14 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
         while request := next_leg(results, reference, found.legs, last):
             watch.said(for_terminal(request.announcement))
             stop = _Stop(reference, is_first=not found.legs)
-            before = last
+            is_torn = last is not None and last.leg.half_written
             last = run(results.spec, results.folder, request, stop.tick)
-            is_torn = before is not None and before.half_written
-            if last.good or last.outcome == PREEMPTED:
-                leg = _judged(results, reference, last, found.legs)
-                lost = leg.not_restored
-                is_of_no_step = any(it.component in _OF_NO_STEP for it in lost)
-                if is_torn and is_of_no_step and not leg.identical:
-                    lost = (_torn(last), *lost)
-                    leg = msgspec.structs.replace(leg, not_restored=lost)
-            elif is_torn and last.outcome == "crashed":
-                end = found.legs[-1].ends
-                leg = Leg(
-                    number=len(found.legs) + 1,
-                    begins=end,
-                    ends=end,
-                    identical=False,
-                    not_restored=(_torn(last),),
-                )
-            else:
+            leg = _leg(results, reference, last, found.legs, is_torn=is_torn)
+            if leg is None:
                 return replace(found, broken=last)
             found = replace(found, legs=(*found.legs, leg))
+            if last.leg.cut_off:
+                found = replace(found, cut_off=last.leg.resumed_from)
             for note in notes(found.legs, last, reference.steps):
                 results.warn(f"resume: {note}")
     except EARLY_ENDS as error:
@@ -119,39 +113,39 @@ def next_leg(
     at which the leg before was stopped. None after the last leg, after a leg that ran to the end,
     and after a leg that differs from the reference. Pure."""
     spec = results.spec
-    number = len(legs) + 1
     wanted = spec.resume
-    seed = str(reference.arm.seed)
     assert wanted is not None  # the caller asked
+    number = len(legs) + 1
     is_stopped = number < LEGS
-    stops = {"preempt": asdict(wanted)} if is_stopped else {}
-    first = replace(
+    after = counted(wanted.after, "step")
+    announcement = f"a run that is stopped at a checkpoint after {after}"
+    command = checkpoint = ""
+    if last is not None:
+        before = legs[-1]
+        checkpoint = last.leg.checkpoint
+        stopped = last.outcome == PREEMPTED and checkpoint
+        ended = not stopped or before.ends >= reference.steps
+        if ended or number > LEGS or not before.identical:
+            return None
+        blanks = {"seed": reference.arm.seed, "checkpoint": shlex.quote(checkpoint)}
+        command = wanted.run or spec.train.run or ""
+        for name, value in blanks.items():
+            command = command.replace(f"{{{name}}}", str(value))
+        stop = f"the last stop was after step {before.ends - 1}"
+        announcement = f"a run from {checkpoint}; {stop}"
+    return replace(
         reference.request,
         name=f"leg-{number}",
-        probe={"boundary": True, **stops},
-        keep_final=False,
-        observe=False,
-        auxiliary=True,
-        grace=_GRACE if is_stopped and wanted.stop == "term" else 0.0,
-        announcement=f"resume: a run that is stopped at a checkpoint after {wanted.after} steps",
-    )
-    if last is None:
-        return first
-    stopped = last.outcome == PREEMPTED and last.checkpoint
-    ended = not stopped or legs[-1].ends >= reference.steps
-    if ended or number > LEGS or not legs[-1].identical:
-        return None
-    step = legs[-1].ends - 1
-    command = wanted.run or spec.train.run or ""
-    blanks = {"seed": seed, "checkpoint": shlex.quote(last.checkpoint)}
-    for name, value in blanks.items():
-        command = command.replace(f"{{{name}}}", value)
-    return replace(
-        first,
         command=command,
-        goes_on=True,
-        checkpoint=last.checkpoint,
-        announcement=f"resume: a run from {last.checkpoint}; the last stop was after step {step}",
+        recording=Recording(),
+        probe={"boundary": True, **({"preempt": asdict(wanted)} if is_stopped else {})},
+        counts="never",
+        announcement=f"resume: {announcement}",
+        leg=LegStart(
+            pattern=wanted.checkpoint,
+            checkpoint=checkpoint,
+            grace=_GRACE if is_stopped and wanted.stop == "term" else 0.0,
+        ),
     )
 
 
@@ -159,14 +153,15 @@ def notes(legs: Sequence[Leg], last: RunResult, steps: int) -> Iterator[str]:
     """Yield notes about the newest leg of a training of so many steps, which do not change the
     verdict. Pure."""
     leg = legs[-1]
-    if last.in_place:
+    end = last.leg
+    if end.in_place and not end.cut_off:
         yield (
-            f"{last.request.checkpoint} was overwritten in place: a job that is killed meanwhile "
-            "loses it; write to another file, then rename that"
+            f"{end.resumed_from} was overwritten in place: a job that is killed meanwhile loses "
+            "it; write to another file, then rename that"
         )
-    if last.read_beside:
+    if end.read_beside:
         yield (
-            f"the resumed training also reads {listed(last.read_beside, 3)}: a job that has only "
+            f"the resumed training also reads {listed(end.read_beside, 3)}: a job that has only "
             "the checkpoint would lack it"
         )
     if len(legs) > 1 and leg.begins < legs[-2].begins:
@@ -182,13 +177,34 @@ def notes(legs: Sequence[Leg], last: RunResult, steps: int) -> Iterator[str]:
         )
 
 
-def _torn(leg: RunResult) -> NotRestored:
-    """Return what a leg lacks that resumed from half a checkpoint."""
+def _leg(
+    results: Results,
+    reference: RunResult,
+    last: RunResult,
+    legs: Sequence[Leg],
+    *,
+    is_torn: bool,
+) -> Leg | None:
+    """Return the leg that a run became; None if it ended badly. `is_torn`: the checkpoint from
+    which it resumed was being written when the leg before was ended, which explains a crash, and a
+    state that the reference never had."""
+    if last.good or last.outcome == PREEMPTED:
+        leg = _judged(results, reference, last, legs)
+        lost = {item.component for item in leg.not_restored}
+        if not is_torn or leg.identical or not lost & _OF_NO_STEP:
+            return leg
+    elif is_torn and last.outcome == "crashed":
+        end = legs[-1].ends
+        leg = Leg(number=len(legs) + 1, begins=end, ends=end, identical=False)
+    else:
+        return None
     sentence = (
-        f"{leg.request.checkpoint} was being written when the training was stopped"
+        f"{last.leg.resumed_from} was being written when the training was stopped"
     )
-    raised = None if leg.outcome == PREEMPTED else leg.raised
-    return NotRestored("checkpoint", sentence + (f": {raised}" if raised else ""))
+    if last.raised and last.outcome != PREEMPTED:
+        sentence += f": {last.raised}"
+    torn = NotRestored("checkpoint", sentence)
+    return msgspec.structs.replace(leg, not_restored=(torn, *leg.not_restored))
 
 
 def _judged(
@@ -203,7 +219,7 @@ def _judged(
             reference.artifacts, last.artifacts, results.reader, reference.steps - 1
         )
         for item in uncompared:
-            if not item.same:
+            if not item.no_file:
                 raise Inconclusive(f"{item.name} could not be compared: {item.why}")
     repeats = results.pair(reference.arm.seed)[1:]
     return leg_of(
@@ -224,7 +240,7 @@ class _Stop:
     def __init__(self, reference: RunResult, *, is_first: bool) -> None:
         self.reference = processes(reference.traces)
         self.limit = reference.steps if reference.outcome == "stopped" else None
-        # the step of the reference at which the leg begins; None: not known yet
+        # the step of the reference at which the leg begins; None: it is unknown yet
         self.begins = 0 if is_first else None
 
     def tick(self, traces: Sequence[Trace]) -> str | None:
@@ -244,6 +260,13 @@ class _Stop:
 def failures(found: Resumed | None) -> Iterator[Reason]:
     """Yield the reasons why a resumed training differs."""
     legs = found.legs if found else ()
+    if found and found.cut_off:
+        yield Reason(
+            "resume/in-place",
+            f"{found.cut_off} was written over in place, and for a while held neither the old "
+            "checkpoint nor the new one: a job that is killed meanwhile loses both",
+            f"write the checkpoint to another file, then rename it {_PAGE}",
+        )
     for before, leg in pairwise(legs):
         if leg.number > 2 and leg.begins == before.begins:
             yield Reason(
@@ -281,10 +304,9 @@ def unanswered(found: Resumed, checkpoint: str) -> Iterator[Reason]:
     """Yield the reasons why it is unknown whether the training resumes correctly."""
     if found.broken is not None:
         run = found.broken
-        raised = run.raised
         yield Reason(
             "resume/crashed",
-            f"{run.name}: {run.problem}" + (f": {raised}" if raised else ""),
+            ": ".join(filter(None, (run.name, run.problem, run.last_words))),
             f"check that {checkpoint} is complete, and that the command reads it {_PAGE}",
         )
     elif found.problem:
@@ -293,7 +315,7 @@ def unanswered(found: Resumed, checkpoint: str) -> Iterator[Reason]:
             f"not every leg could be run and compared: {found.problem}",
             f"fix that, and run the gate again {_PAGE}",
         )
-    elif len(found.legs) == 1 and found.legs[0].identical:
+    elif found.was_never_stopped:
         yield Reason(
             "resume/no-checkpoint",
             f"the training ended before it was stopped at a new match of {checkpoint}",

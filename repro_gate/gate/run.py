@@ -21,13 +21,13 @@ from repro_gate.gate.evidence import (
     gather_ahead,
     with_runs,
 )
+from repro_gate.gate.operators import cited, operators_of
 from repro_gate.gate.options import Options
 from repro_gate.gate.prepare import Job, gate_folder, prepare
 from repro_gate.gate.reporting import report_of
 from repro_gate.gate.resume import resumed
-from repro_gate.gate.robustness import not_robust, robustness_of
+from repro_gate.gate.robustness import is_robust, not_robust, robustness_of
 from repro_gate.gate.verdict import Findings
-from repro_gate.ops.lookup import cited, look_up
 from repro_gate.report.model import Report
 from repro_gate.runs.gate_folder import remove_copies
 from repro_gate.runs.order import gate_runs
@@ -56,28 +56,29 @@ def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry |
         refused = refused_operators(results, watch)
         bare = bare_run(results, watch)
         gathered = ahead.evidence()
-        traces = results.control.traces if results.control else ()
-        catalog = look_up(traces, gathered.machine, options.environment)
         evidence = replace(
             with_runs(gathered, results),
-            not_robust=not_robust(dependence),
+            not_robust=not_robust(dependence, results.spec.robustness.on_dependence),
             blamed=blamed_lines(cause),
             refused=refused,
-            operators=catalog.lines,
         )
         hashed = config_hash_of_runs(evidence, results)
         entry = entry_of_runs(job, evidence, results, hashed)
         against = compare_with_ref(job, evidence, results, hashed)
+        operators, notes = operators_of(results, watch)
         remove_copies(folder)
         findings = Findings(
             results=results,
             bare=bare,
-            diagnosis=cited(cause or dependence, catalog),
+            diagnosis=cited(cause or dependence, results),
+            robust=is_robust(results, dependence),
             against=against,
             resumed=resumption,
             equivalences=equivalences,
         )
-        return report_of(job, evidence, findings, entry, hashed, catalog.notes), entry
+        return report_of(
+            job, evidence, findings, entry, hashed, operators, notes
+        ), entry
 
 
 def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:

@@ -27,6 +27,7 @@ from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
+from repro_gate.runs.reading import pairs
 from repro_gate.runs.results import INTERRUPTED, Results, compare_pair
 from repro_gate.runs.series import do_runs, run
 from repro_gate.runs.workspaces import GateFolder
@@ -179,9 +180,7 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     if comparison and comparison.first_divergence:
         place = sentence(comparison.first_divergence)
         why = f"two clean runs diverge {place}, so no fault could be recognized"
-        remedy = (
-            "make the gate pass first: `repro-gate diagnose` says why the runs diverge"
-        )
+        remedy = "make the gate pass first: `repro-gate run --only diagnosis` says why they diverge"
     elif bad is not None:
         why = f"the clean runs: {for_terminal(bad.problem, 1_000)}"
         remedy = bad.remedy
@@ -248,6 +247,10 @@ class _Trial:
         faulty = self._run(spec, "selftest-checkpoint", {})
         if not faulty.good:
             return _useless(faulty, put)
+        for pair in pairs(clean.artifacts, faulty.artifacts):
+            if pair.first == name:
+                put = replace(put, name=pair.name)
+                name = pair.second
         try:
             return self._judged(put, clean, damaged(faulty, name))
         except (OSError, ValueError) as error:

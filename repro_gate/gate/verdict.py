@@ -7,18 +7,19 @@ verdict is `fail` and both reasons are reported.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from repro_gate._version import DOCS_URL, ISSUES_URL
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
+from repro_gate.checks.ignored import MOST_COUNTED, Undeclared
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import is_same, outside_tolerance
 from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.escape import counted, listed
 from repro_gate.gate import equivalence, resume
 from repro_gate.gate.equivalence import Equivalences
 from repro_gate.gate.resume import Resumed
@@ -30,10 +31,13 @@ from repro_gate.runs.flags import FILL
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
 from repro_gate.runs.results import Results
+from repro_gate.spec.document import written
 
 Reasons = Iterator[Reason]
 # The probe writes these notes for every run, so they do not name one.
 _OF_ALL_RUNS = ("steps", "whole-run")
+STEPS_OF_INIT = 50  # what `repro-gate init` writes, which nobody asked for
+_NAMED = 5  # undeclared files or folders in a message; its remedy has all
 _SHOWN = 3  # lines of a check's evidence in its reason
 _CAUSES = f"({DOCS_URL}/causes/README.md)"
 _NOT_COMPARED = Reason(
@@ -41,6 +45,11 @@ _NOT_COMPARED = Reason(
     "cannot compare this gate run with the baseline: its runs were not compared, are not bitwise "
     "identical, or did not train the checkout's code",
     "make the runs bitwise identical first, or leave `baseline.on-change` at `notice`",
+)
+_ONE_STEP = Reason(
+    "run/one-step",
+    "one step was compared: it shows neither that the training trains nor that later steps repeat",
+    "raise train.steps",
 )
 _NONFINITE = (
     "initialize the named tensors (torch.empty only reserves memory), or allow it: `determinism: "
@@ -58,9 +67,10 @@ class Findings:
     checklist: tuple[CheckResult, ...] = ()
     cost: Cost | None = None
     bare: RunResult | None = None  # the run without the gate, if the training crashed
-    # git-ignored data -> the place at which a crashed training names it
-    ignored: Mapping[str, str] = field(default_factory=dict)
+    # git-ignored files that no data declares and that the runs lacked
+    undeclared: tuple[Undeclared, ...] = ()
     diagnosis: Diagnosis | None = None  # of the first seed that diverged
+    robust: bool | None = None  # as `Report.robust`
     # None also if the gate run records a new baseline
     baseline: BaselineFinding | None = None
     # there is a baseline, but this gate run cannot be compared with it
@@ -78,7 +88,7 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
     checklist = findings.checklist
     failed = [_of_check(item) for item in checklist if item.status == "fail"]
     diverged = [*_diverged(findings)]
-    proofs = [
+    failing = [
         *diverged,
         *(
             Reason("determinism/nonfinite", text, _NONFINITE)
@@ -98,9 +108,9 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
     unknown += (item for item in failed if item.id == REQUIRED_DEVICE)
     good = "recorded" if results.is_recording else "pass"
     if good == "pass" and results.runs and not unknown and not results.stopped_early:
-        proofs += _uncovered(checklist)
-    verdict = "fail" if proofs else "inconclusive" if unknown else good
-    return verdict, (*proofs, *unknown), tuple(dict.fromkeys(_notes(findings)))
+        failing += _uncovered(checklist)
+    verdict = "fail" if failing else "inconclusive" if unknown else good
+    return verdict, (*failing, *unknown), tuple(dict.fromkeys(_notes(findings)))
 
 
 def _of_check(item: CheckResult) -> Reason:
@@ -172,10 +182,11 @@ def _too_slow(findings: Findings) -> Reasons:
     measured = []
     if cost is not None:
         remedy = (
-            "find the flag that costs most (often fill_uninitialized_memory) and allow it with a "
-            "reason, or raise cost.max-percent"
+            "leave the flag that costs most off, with a reason (`determinism.allow`), or raise "
+            "cost.max-percent"
         )
-        what = f"determinism costs {cost.determinism_cost_pct:+.1f} %"
+        figure = cost.determinism_cost_pct
+        what = "determinism costs " + ("more" if figure is None else f"{figure:+.1f} %")
         measured.append(
             ("cost/over-budget", what, cost.ci95, limits.max_percent, remedy)
         )
@@ -227,14 +238,14 @@ def _unanswered(findings: Findings) -> Reasons:
         )
 
 
-def _not_run(findings: Findings, known: Sequence[Reason]) -> Reasons:
-    """Yield a reason for each thing that could not be measured or compared. `known` are the reasons
-    found before."""
+def _not_run(findings: Findings, before: Sequence[Reason]) -> Reasons:
+    """Yield a reason for each thing that could not be measured or compared. `before` are
+    the reasons found until then."""
     results = findings.results
     empty = _recorded_nothing(results)
     badly = _ended_badly(findings)
     yield from badly
-    is_explained = known or badly
+    is_explained = before or badly
     failed = (item for item in findings.checklist if item.status == "fail")
     is_answered = results.comparisons or results.is_recording or any(failed)
     if empty or not (is_explained or is_answered):
@@ -253,7 +264,7 @@ def _not_run(findings: Findings, known: Sequence[Reason]) -> Reasons:
             "at its end",
         )
     yield from (
-        _uncompared(item) for item in results.uncompared if empty or not item.same
+        _uncompared(item) for item in results.uncompared if empty or not item.no_file
     )
 
 
@@ -263,22 +274,25 @@ def _uncompared(item: Uncompared) -> Reason:
         "artifact/not-compared",
         f"capture.artifacts {item.glob!r} matches {item.name}, which was not compared: {item.why}",
         "name files that can be read"
-        if item.same
+        if item.no_file
         else "see why it could not be copied, and run the gate again",
     )
 
 
 def _ended_badly(findings: Findings) -> list[Reason]:
     """Return a reason for each way in which runs ended badly, except the runs that
-    `random-state/robust` reports, and one for git-ignored data that may explain a crash."""
+    `random-state/robust` reports; before them one for git-ignored data that explains a crash."""
     names = defaultdict[tuple[str, str, str], list[str]](list)
-    for run in findings.results.runs:
+    runs = findings.results.runs
+    what = "the training needs files that git ignores"
+    needed = [] if any(run.good for run in runs) else _needed(findings, what)
+    for run in runs:
         if run.log_matters and run.name not in findings.results.fragile:
-            clause, remedy = _without_gate(run, findings.bare)
-            raised = run.raised
+            # the run without the gate lacks these files too
+            clause, remedy = ("", "") if needed else _without_gate(run, findings.bare)
             text = run.problem + clause
-            if raised and run.outcome == "crashed":
-                text += f": {raised}"
+            if run.outcome == "crashed" and (said := run.last_words):
+                text += f": {said}"
             names[run.reason_id, text, remedy or run.remedy].append(run.name)
     crashes = [
         Reason(
@@ -288,21 +302,36 @@ def _ended_badly(findings: Findings) -> list[Reason]:
         )
         for (identifier, text, remedy), runs in names.items()
     ]
-    ignored = findings.ignored
+    return [*needed, *crashes]
+
+
+def _needed(findings: Findings, what: str) -> list[Reason]:
+    """Return a reason for the git-ignored files that the runs lacked, if there are any. A training
+    that comes through in such a workspace without the gate does not need them."""
+    undeclared = findings.undeclared
     bare = findings.bare
-    if not ignored or (bare and not _crashes(bare)):
-        return crashes
-    paths = ", ".join(f"{path} (named in {place})" for path, place in ignored.items())
-    items = ", ".join(f"{{path: {json.dumps(path)}}}" for path in ignored)
-    crashes.append(
-        Reason(
-            "run/ignored-data",
-            "workspaces lack files that git ignores; if the training needs these, that is the "
-            f"likeliest cause of the crash: {paths}",
-            f"declare the data in the spec: `data: [{items}]`",
-        )
+    if not undeclared or (bare and not _crashes(bare)):
+        return []
+    names = [_with_count(item) for item in undeclared]
+    block = ", ".join(
+        f"{{path: {written(item.path.rstrip('/'))}}}" for item in undeclared
     )
-    return crashes
+    has_data = bool(findings.results.spec.data)
+    where = f"add to `data:` in `repro.yml`: `{block}`"
+    where = where if has_data else f"paste into `repro.yml`: `data: [{block}]`"
+    places = dict.fromkeys(item.place for item in undeclared if item.place)
+    remedy = f"{where}; leave out what the training only writes"
+    message = f"{what}: {listed(names, _NAMED)}"
+    return [Reason("data/undeclared", message, remedy, tuple(places))]
+
+
+def _with_count(item: Undeclared) -> str:
+    """Return a path with the number of its files if it is a folder's."""
+    if not item.path.endswith("/"):
+        return f"`{item.path}`"
+    most = f"more than {MOST_COUNTED:,} files"
+    files = counted(item.files, "file") if item.files <= MOST_COUNTED else most
+    return f"`{item.path}` ({files})"
 
 
 def _without_gate(run: RunResult, bare: RunResult | None) -> tuple[str, str]:
@@ -385,26 +414,34 @@ def _notes(findings: Findings) -> Reasons:
     spec = results.spec
     yield from (Reason("gate/remark", note) for note in findings.remarks)
     if not _recorded_nothing(results):
-        yield from (_uncompared(item) for item in results.uncompared if item.same)
+        yield from (_uncompared(item) for item in results.uncompared if item.no_file)
     if findings.not_compared and spec.baseline.on_change != "fail":
         yield _NOT_COMPARED
     for name, texts in results.unrecorded.items():
         yield Reason(name, *texts)
+    if any(run.good for run in results.runs):
+        what = "git ignores files where the training looked, so no run had them"
+        yield from _needed(findings, what)
     for run in results.runs:
         if count := run.ended.left_running:
-            message = (
-                f"run {run.name} left {count} processes running; the gate ended them"
-            )
+            left = counted(count, "process")
+            message = f"run {run.name} left {left} running, which the gate ended"
             yield Reason("run/left-running", message)
         for trace in run.traces:
             for identifier, message in trace.notes:
                 about = "" if identifier in _OF_ALL_RUNS else f"run {run.name}: "
                 yield Reason(f"probe/{identifier}", about + message)
-    wanted = spec.train.steps or 0
+    wanted = 0 if spec.train.steps == STEPS_OF_INIT else spec.train.steps or 0
     for run in results.deterministic[:1]:
         if run.outcome == "finished" and 0 < run.steps < wanted:
-            message = f"the training ended after {run.steps} of the {wanted} steps of train.steps"
+            steps = counted(wanted, "step")
+            message = f"the training ended after {run.steps} of {steps} (train.steps)"
             yield Reason("run/fewer-steps", message)
+    noted = {name for run in results.runs for it in run.traces for name, _ in it.notes}
+    if "whole-run" not in noted and any(
+        it.steps == 1 for it in results.comparisons.values()
+    ):
+        yield _ONE_STEP
     tolerance = spec.determinism.tolerance
     for seed, comparison in results.comparisons.items():
         if tolerance and not comparison.identical and is_same(comparison, tolerance):

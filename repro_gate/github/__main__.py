@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         return problem.exit_code
 
 
-def _run(phase: str, environment: Mapping[str, str], known: Collection[str]) -> int:
+def _run(phase: str, environment: Mapping[str, str], secrets: Collection[str]) -> int:
     from repro_gate.github.activity import decide, decide_comment
     from repro_gate.github.publish_phase import (
         publish_problem,
@@ -79,9 +79,9 @@ def _run(phase: str, environment: Mapping[str, str], known: Collection[str]) -> 
     if phase in TRAINING:
         from repro_gate.github.run_phase import gate_phase
 
-        outcome = gate_phase(inputs, job, decision, environment, known)
+        outcome = gate_phase(inputs, job, decision, environment, secrets)
     else:
-        outcome = read_report(inputs, job, decision, known)
+        outcome = read_report(inputs, job, decision, secrets)
     if phase == "gate":
         return (
             0  # the outcome lies in the report folder, and the next step publishes it

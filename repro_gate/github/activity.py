@@ -60,6 +60,12 @@ class Decision:
             self.pull is not None and self.pull.fork
         )
 
+    @property
+    def by_training(self) -> bool:
+        """Return whether the training may have written the report: another job made it, which in
+        `native` trains as the gate's user, or untrusted code did."""
+        return self.only_posts or self.foreign
+
 
 def decide(inputs: Inputs, job: Job) -> Decision:
     """Return what to gate and where to comment. Raises UsageError if that is refused or the payload

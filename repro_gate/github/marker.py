@@ -52,11 +52,11 @@ class Marker(
         return self.run_id, self.run_attempt
 
 
-def key_for(*known: str) -> str:
+def key_for(*parts: str) -> str:
     """Return the marker's key, 32 hex digits, made of facts that the posting job knows: its
     workflow, its own name, its inputs. It never depends on a report's text: a forged report could
     choose which comment it replaces, and create any number of comments."""
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def marker_of(report: Report, key: str) -> Marker:
@@ -120,14 +120,15 @@ _NEWS = {"changed", "no-op", "drift"}
 
 def is_news(report: Report) -> bool:
     """Return whether a pass contains something that a reviewer does not expect: results that differ
-    from the baseline or the other ref, equal results of changed inputs, a changed step time, or
-    weakened checks."""
+    from the baseline or the other ref, equal results of changed inputs, a changed step time,
+    weakened checks, or a condition under which alone it passes."""
     against = report.against
     compared = [item.status for item in (report.baseline, against) if item is not None]
     return bool(
         _NEWS.intersection(compared)
         or (against and any(_sign(item.ci95) for item in against.speed))
         or report.weakened
+        or report.is_conditional
     )
 
 

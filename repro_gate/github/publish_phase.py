@@ -49,18 +49,18 @@ _PLACE = re.compile(r"(?!/)([^:]+):([0-9]{1,7})(?::|\Z)")
 
 
 def read_report(
-    inputs: Inputs, job: Job, decision: Decision, known: Collection[str]
+    inputs: Inputs, job: Job, decision: Decision, secrets: Collection[str]
 ) -> Report | GateError:
     """Return the report that another process left in the report folder, or the error why there is
     none to publish: the recorded error, ReportError if it cannot be read, Inconclusive if there is
-    none, UsageError if it belongs to another run. `known` are the secrets that must not be
+    none, UsageError if it belongs to another run. `secrets` must not be
     published."""
     try:
         path = find_report(job.workspace, inputs.report)
         # another job has shown its own problem
         problem = None if decision.only_posts else read_problem(path.parent)
         if problem is not None:
-            return redact(problem, known)
+            return redact(problem, secrets)
         if not path.exists():
             raise Inconclusive(
                 f"{inputs.report}: there is no report: the gate ended before it wrote one",
@@ -68,7 +68,7 @@ def read_report(
                 "the usual cause",
                 reason_id="action/no-report",
             )
-        report = load_gated(path, known)
+        report = load_gated(path, secrets)
         origin = report.origin
         # a job that only posts may be started again alone
         earliest = 1 if decision.only_posts else job.run_attempt
@@ -86,14 +86,16 @@ def read_report(
                 reason_id="action/foreign-report",
             )
     except GateError as error:
-        return redact(error, known)
-    return replace(report, reproduce=see_again(report)) if decision.foreign else report
+        return redact(error, secrets)
+    if decision.by_training:
+        return replace(report, reproduce=see_again(report))
+    return report
 
 
-def load_gated(path: Path, known: Collection[str]) -> Report:
-    """Return the report of a gate run, without the secrets in `known`. Raises GateError, also for a
+def load_gated(path: Path, secrets: Collection[str]) -> Report:
+    """Return the report of a gate run, without these secrets. Raises GateError, also for a
     report that says itself that nothing was compared: that must never stand for a pass."""
-    report = redact(load(path), known)
+    report = redact(load(path), secrets)
     if report.verdict == "recorded":
         raise Inconclusive(
             f"{path}: the report is of `repro-gate run --record`, which compares nothing",
@@ -106,7 +108,7 @@ def load_gated(path: Path, known: Collection[str]) -> Report:
 def publish_report(report: Report, inputs: Inputs, job: Job, decision: Decision) -> int:
     """Publish a report, log it on standard output, and return the step's exit code. A comment that
     cannot be posted is a warning, never an error."""
-    view = view_of(job, report, decision.foreign)
+    view = view_of(job, report, decision.by_training)
     posted = _comment(report, inputs, job, decision, view)
     # for whoever opens the step's log
     with commands_disabled():
@@ -148,6 +150,7 @@ _OF_THE_REPORT = {
     "baseline": "baseline.status",
     "resume": "resume.identical",
     "equivalent": "equivalent",
+    "robust": "robust",
 }
 
 
@@ -189,8 +192,8 @@ def _comment(
     commit = report.subject.commit
     event = job.event_name
     merges = event.startswith("pull_request") and event != "pull_request_target"
-    known = (tested, job.sha) if merges else (tested,)
-    if run is None and tested and commit and commit not in known:
+    heads = (tested, job.sha) if merges else (tested,)
+    if run is None and tested and commit and commit not in heads:
         return Posted(
             "skipped",
             f"the checkout is at {commit[:7]}, which is not the pull request's head {tested[:7]}: "
@@ -202,17 +205,17 @@ def _comment(
     key = key_for(job.workflow, job.name, whose, inputs.spec, inputs.report)
     api = Api(inputs.token, job)
     pull = decision.pull
-    sha = decision.find_by
+    find_by = decision.find_by
     try:
         if run is not None:
             pull = find_pull(api, run, job.repository)
-        elif isinstance(sha, int):
-            pull = api.pull(sha)
-        elif sha is not None:
+        elif isinstance(find_by, int):
+            pull = api.pull(find_by)
+        elif find_by is not None:
             pulls = [
                 pull
-                for pull in api.pulls_at(sha)
-                if (pull.state, pull.head.sha) == ("open", sha)
+                for pull in api.pulls_at(find_by)
+                if (pull.state, pull.head.sha) == ("open", find_by)
             ]
             pull = pulls[0] if len(pulls) == 1 else None
         if pull is None:
@@ -233,7 +236,8 @@ def post_report(
 
     def body(room: int, earlier: Marker | None) -> str:
         fitting = replace(view, limit=room)
-        if when != "on-change" or report.verdict != "pass":
+        is_plain = report.verdict == "pass" and not report.is_conditional
+        if when != "on-change" or not is_plain:
             return markdown.comment(report, fitting)
         if earlier is None:
             return markdown.line(report, fitting)
@@ -243,12 +247,12 @@ def post_report(
     return post(api, number, marker, body, when=when, news=is_news(report))
 
 
-def view_of(job: Job, report: Report, foreign: bool) -> View:
+def view_of(job: Job, report: Report, by_training: bool) -> View:
     """Return a view with the page of the run that made the report, whose id was compared with the
     run's."""
     assert report.origin is not None  # the caller has checked
     run_url = f"{job.server_url}/{job.repository}/actions/runs/{report.origin.run_id}"
-    return View(server_url=job.server_url, run_url=run_url, foreign=foreign)
+    return View(server_url=job.server_url, run_url=run_url, by_training=by_training)
 
 
 def publish_problem(problem: GateError, inputs: Inputs, job: Job) -> int:

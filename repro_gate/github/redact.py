@@ -59,12 +59,12 @@ _OWN_WORDS = {
 _Value = TypeVar("_Value")
 
 
-def redact(value: _Value, known: Iterable[str] = ()) -> _Value:
-    """Return a text, an error, or a report with all texts in it, with MARK in the place of every
-    known secret (of SHORTEST characters and more, also in base64 or quoted) and of whatever looks
+def redact(value: _Value, secrets: Iterable[str] = ()) -> _Value:
+    """Return a text, an error, or a report with all texts in it, with MARK in the place of each
+    secret (of SHORTEST characters and more, also in base64 or quoted) and of whatever looks
     like a token, also in the names of mappings. A private key is found over several lines of a
     log."""
-    spellings = {text for secret in known for text in _spellings(secret.strip())}
+    spellings = {text for secret in secrets for text in _spellings(secret.strip())}
     longest_first = sorted(spellings, key=len, reverse=True)
     pattern = "|".join(map(re.escape, longest_first))
     redacted: _Value = _redacted(value, re.compile(pattern or r"(?!)"))
@@ -82,34 +82,34 @@ def known_secrets(environment: Mapping[str, str]) -> set[str]:
     }
 
 
-def _redacted(value: Any, known: re.Pattern[str]) -> Any:
+def _redacted(value: Any, secrets: re.Pattern[str]) -> Any:
     if isinstance(value, str):
         if len(value) < SHORTEST or value in _OWN_WORDS:
             return value
-        return _TOKEN.sub(MARK, known.sub(MARK, value))
+        return _TOKEN.sub(MARK, secrets.sub(MARK, value))
     if isinstance(value, tuple | list):
         rows = []
         within = False  # a private key that began in an earlier row
         for row in value:
             is_line = isinstance(row, str)
-            rows.append(MARK if within and is_line else _redacted(row, known))
+            rows.append(MARK if within and is_line else _redacted(row, secrets))
             edges = _KEY_EDGE.findall(row) if is_line else ["END"]
             within = edges[-1] == "BEGIN" if edges else within
         return type(value)(rows)
     if isinstance(value, Mapping):
         return {
-            _redacted(name, known): _redacted(item, known)
+            _redacted(name, secrets): _redacted(item, secrets)
             for name, item in value.items()
         }
     if isinstance(value, GateError):
-        message = _redacted(value.message, known)
-        remedy = _redacted(value.remedy, known)
+        message = _redacted(value.message, secrets)
+        remedy = _redacted(value.remedy, secrets)
         error = GateError(message, remedy=remedy, reason_id=value.reason_id)
         error.exit_code = value.exit_code
         return error
     fields = getattr(value, "__dataclass_fields__", ())
     names = getattr(value, "__struct_fields__", fields)
-    parts = {name: _redacted(getattr(value, name), known) for name in names}
+    parts = {name: _redacted(getattr(value, name), secrets) for name in names}
     return type(value)(**parts) if parts else value
 
 

@@ -33,12 +33,12 @@ def gate_phase(
     job: Job,
     decision: Decision,
     environment: Mapping[str, str],
-    known: Collection[str],
+    secrets: Collection[str],
 ) -> Report | GateError:
     """Gate the checkout, leave the report, or the error that ended the gate, in the report folder,
     and return it. Raises UsageError if that folder cannot be used.
 
-    `known`: the secrets to take out of what is left there; `environment` need not hold them.
+    `secrets` are taken out of what is left there; `environment` need not hold them.
     """
     os.chdir(job.workspace)
     with open_folder(job.workspace, inputs.report) as folder:
@@ -48,11 +48,11 @@ def gate_phase(
             head = decision.tested_sha or report.subject.commit or job.sha
             name = os.path.basename(inputs.report)
             origin = Origin(job.repository, head, job.run_id, job.run_attempt, name)
-            report = redact(replace(report, origin=origin), known)
+            report = redact(replace(report, origin=origin), secrets)
             folder.write_report(report, View(server_url=job.server_url))
             return report
         except (GateError, OSError, MemoryError, KeyboardInterrupt) as error:
-            problem = redact(for_person(error), known)
+            problem = redact(for_person(error), secrets)
             folder.write_problem(problem)
             if isinstance(error, KeyboardInterrupt):
                 raise

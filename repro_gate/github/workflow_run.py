@@ -94,7 +94,7 @@ def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
 
 
 def see_again(report: Report) -> str:
-    """Return the command that shows the finding of a foreign report again, of nothing but spec,
+    """Return the command that shows the finding of another job's report again, of nothing but spec,
     seed and steps: people copy it into a shell. Empty if the spec's name is not a plain path."""
     spec = report.subject.spec
     determinism = report.determinism

@@ -4,6 +4,10 @@ Python that the gate finds.
 uv runs as a user that is neither the gate nor the training, so no training can write to the
 environment or to uv's cache. Only wheels go through the cache that later gate runs use, since
 installing one runs no code of it; what has to be built is built as another user.
+
+No interpreter starts in the environment after a wheel was unpacked: its `.pth` files, or a script
+of it that is called `python`, would run. So the base's interpreter compiles the environment, with
+no site folder in sight, as a user who can write to nothing that a later gate run reads.
 """
 
 from __future__ import annotations
@@ -23,14 +27,13 @@ from uv import find_uv_bin
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.files import cache_folder, make_folder
+from repro_gate.files import cache_folder, make_folder, walk
 from repro_gate.install.lockfiles import (
     REMEDY,
     Lock,
     LockfileError,
     applies,
     read_lock,
-    text_of,
 )
 from repro_gate.runs.interpreter import training_interpreter
 from repro_gate.runs.process import supervise
@@ -41,14 +44,19 @@ from repro_gate.spec.model import Spec
 
 SYSTEM_CACHE = Path("/var/cache/repro-gate")
 SECONDS = 1800.0
-# users above the training's: one writes the cache and runs no code of a distribution, one builds
+# users above the training's: one writes the cache and runs no code of a distribution, one builds,
+# one compiles what was installed
 _INSTALLER = 10
 _BUILDER = 20
+_COMPILER = 30
+# The cache's name: what an earlier version wrote, while it ran code of wheels, is not read.
+_CACHE = "uv-2"
 _PASSED = re.compile(
     r"PATH|LANG|LC_\w+|TZ|LD_LIBRARY_PATH|PYENV_\w+|CC|CXX|CUDA_HOME|SSL_CERT_(?:FILE|DIR)"
     r"|UV_(?:(?:DEFAULT_|EXTRA_)?INDEX(?:_URL)?|FIND_LINKS|OFFLINE|INSECURE_HOST|HTTP_\w+)"
     r"|(?i:https?|all|no)_(?i:proxy)"
 )
+_OF_UV = re.compile(r"UV_|PIP_|\w+_proxy", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?<=//)[^/\s@]+(?=@)")
 # Run in the new environment: the base's site folders go behind its own (what
 # `--system-site-packages` shows of a virtual environment is the one below it). What the base has as
@@ -75,15 +83,17 @@ for item in importlib.metadata.distributions(path=sites):
                 file.write(f"import sys, {entry[1]}\nsys.exit({entry[1]}.{entry[2]}())\n")
 """
 _SCRIPT = r"""
-base=$1 on_top=$2 lock=requirements.txt && shift 2
+base=$1 on_top=$2 && shift 2
 ./uv venv --quiet --clear --python "$base" venv
 venv/bin/python -I -c "$on_top" "$base" < locked.json > work/excluded.txt
-if [ -e uv.lock ]; then
-    lock=work/requirements.txt
-    ./uv export --quiet --frozen --no-build --no-emit-local --output-file "$lock"
-fi
-./uv pip install --quiet --python venv/bin/python --no-deps --require-hashes --compile-bytecode \
-    --index-strategy unsafe-best-match --excludes work/excluded.txt -r "$lock" "$@"
+./uv pip install --quiet --python venv/bin/python --no-deps --require-hashes \
+    --index-strategy unsafe-best-match --excludes work/excluded.txt -r requirements.txt "$@"
+"""
+# Without network where the kernel lets a user do that.
+_COMPILE = r"""
+alone="unshare --map-current-user --net --"
+$alone true 2>&- || alone=
+exec $alone "$1" -I -S -m compileall -q -j 0 venv/lib
 """
 
 
@@ -132,17 +142,13 @@ def installable(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
     root = Path(os.path.realpath(root))
     path = Path(os.path.normpath(folder / (spec.env.lockfile or "")))
     try:
-        lock = read_lock(path, root)
+        lock = read_lock(path, root, everything=False)
         for pin in lock.pins:
-            if not pin.own and not pin.requirement:
+            if not pin.requirement:
                 why = "is no version with hashes; name an index in UV_INDEX"
                 raise LockfileError(pin.described(pin.fault or why))
         text = "".join(f"{pin.requirement}\n" for pin in lock.pins)
-        files = {"requirements.txt": text}
-        if lock.kind == "uv":
-            files["uv.lock"] = text_of(path, root)
-            files["pyproject.toml"] = text_of(path.with_name("pyproject.toml"), root)
-        if "$" in text + files.get("uv.lock", ""):
+        if "$" in text:
             raise LockfileError(
                 f"{lock.path}: has a `$`, and variables are not filled in"
             )
@@ -154,7 +160,7 @@ def installable(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
         # The training's Python may be another.
         if "python" in pin.marker or applies(pin.marker, None):
             versions.setdefault(pin.name, []).append(pin.version)
-    return lock, {**files, "locked.json": json.dumps(versions)}
+    return lock, {"requirements.txt": text, "locked.json": json.dumps(versions)}
 
 
 def environments_root(
@@ -206,7 +212,7 @@ def _install(
         (place / name).write_text(text, encoding="utf-8")
     venv = place / "venv"
     work = place / "work"
-    shared = place.parent / "uv"
+    shared = place.parent / _CACHE
     shared.mkdir(mode=0o700, exist_ok=True)
     environment = {name: outer[name] for name in filter(_PASSED.fullmatch, outer)}
     wheels = ["--only-binary", ":all:"]
@@ -220,9 +226,7 @@ def _install(
     environment |= {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
     message = ""
     for above, cache, flags in attempts:
-        user = sandbox
-        if sandbox.own_user:
-            user = replace(sandbox, uid=sandbox.uid + above)
+        user = _user(sandbox, above)
         make_folder(venv).chmod(0o755)
         new = [venv, make_folder(work)]
         if cache == shared and os.lstat(shared).st_uid != user.uid:
@@ -242,9 +246,35 @@ def _install(
         message = f"uv ended after {ended.seconds:.0f} s: {lines}"
     else:
         raise _failed(message)
+    _compile(place, base, environment, _user(sandbox, _COMPILER))
     # This stops mistakes alone, such as writing into uv's hard links.
     if not sandbox.own_user:
         subprocess.run(["chmod", "-R", "a-w", venv], check=False)
+
+
+def _user(sandbox: Sandbox, above: int) -> Sandbox:
+    """Return the user so many above the training's; the gate's own if the training has none."""
+    uid = sandbox.uid + above if sandbox.own_user else 0
+    return replace(sandbox, uid=uid)
+
+
+def _compile(
+    place: Path, base: str, environment: Mapping[str, str], user: Sandbox
+) -> None:
+    """Compile what is installed, as a user who owns the environment's folders alone: its files are
+    the cache's. A source that does not compile is no error."""
+    venv = place / "venv"
+    if user.own_user:
+        for name in ("", *walk(venv)):
+            if not name or name.endswith("/"):
+                os.lchown(venv / name, user.uid, user.uid)
+    supervise(
+        ["/bin/sh", "-c", _COMPILE, "sh", base],
+        cwd=place,
+        env={name: environment[name] for name in environment if not _OF_UV.match(name)},
+        timeout=SECONDS,
+        sandbox=user,
+    )
 
 
 def _failed(why: str) -> Inconclusive:

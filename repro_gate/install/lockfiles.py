@@ -1,25 +1,35 @@
-"""What a lockfile pins and what it leaves open: a requirements file, `pylock.toml` or `uv.lock`.
-It comes from the checkout and is untrusted: size, count and depth are bounded, and whatever is
-wrong with it is a LockfileError."""
+"""What a lockfile pins and what it leaves open. Everything is read as requirements: a `uv.lock` by
+`uv export`, a `pylock.toml` by packaging, which also reads each requirement.
+
+A lockfile comes from the checkout and is untrusted: size, count and time are bounded, and whatever
+is wrong with it is a LockfileError.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
 
-import msgspec
 from packaging.markers import Marker, UndefinedEnvironmentName
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from uv import find_uv_bin
 
-from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
+from repro_gate.files import (
+    Unreadable,
+    is_inside,
+    parse_toml,
+    read_text,
+    scratch_folder,
+)
 
 MAX_BYTES = 32 * 1024 * 1024
 MAX_PACKAGES = 50_000
@@ -29,15 +39,26 @@ _KINDS = re.compile(
     r"(?P<uv>uv\.lock)|(?P<pylock>pylock(?:\..+)?\.toml)"
     r"|(?P<requirements>(?!(?:poetry|pdm|Pipfile)\.lock).+\.(?:txt|lock))"
 )
-_COMMENT = re.compile(r"(^|\s)#.*$")
+_COMMENT = re.compile(r"(?m)(?:^|[^\S\n])#.*$")
+_LINE = re.compile(r"(?:.*\\\n)*.*\n?")
 _HASH = re.compile(r"--hash(?:=|\s+)(\S+)")
 # MD5 and SHA-1 can be forged, so they pin nothing.
 _STRONG = re.compile(
     r"sha(?:256:[0-9a-f]{64}|384:[0-9a-f]{96}|512:[0-9a-f]{128})", re.IGNORECASE
 )
-_COMMIT = re.compile(r"(?:.*#)?(?:[0-9a-f]{40}|[0-9a-f]{64})", re.IGNORECASE)
-_FOLDERS = ("editable", "virtual", "directory")  # in uv.lock
-_HEADER = re.compile(r"\s*\[\[\s*packages?\s*\]\]")
+_COMMIT = re.compile(r"git\+.+@(?:[0-9a-f]{40}|[0-9a-f]{64})(?:#.*)?", re.IGNORECASE)
+# as `uv export` writes a folder, and the archive of a distribution
+_FOLDER = re.compile(r"(?:-e )?(?:file://)?([./][^;]*)")
+_ARCHIVE = re.compile(
+    r"(?:file://)?[./](?:\S*/)?([^/\s-]+)-([^/\s-]+)(?:-[^/\s]+\.whl|\.tar\.gz|\.zip)"
+)
+_EXPORT = """
+ulimit -t 20 || :  # a lower one holds already
+ulimit -d 2097152 || :
+exec "$0" export --quiet --frozen --offline --no-build --no-header --no-annotate "$@"
+"""
+_EVERYTHING = ("--all-packages", "--all-groups", "--all-extras")
+_SECONDS = 60
 
 
 class LockfileError(Exception):
@@ -48,14 +69,13 @@ class LockfileError(Exception):
 class Pin:
     """One entry of a lock."""
 
-    place: str  # `path:line`
+    place: str  # `path:line` of requirements, else `path`
     name: str = ""  # normalised; empty for an option
     version: str | None = None  # None: a commit or a URL pins it, or nothing
     fault: str = ""  # why it is not pinned
     marker: str = ""
     # with hashes, as one line to install it by; empty: it cannot be
     requirement: str = ""
-    own: bool = False  # its code lies in the checkout
 
     def described(self, why: str) -> str:
         """Return `path:line: name: why`."""
@@ -76,50 +96,33 @@ class Lock:
         return tuple(pin.described(pin.fault) for pin in self.pins if pin.fault)
 
 
-class _File(msgspec.Struct):
-    hash: str = ""  # uv.lock
-    hashes: dict[str, str] = {}  # pylock.toml
-
-
-class _Package(msgspec.Struct):
-    """A package of uv.lock, which has `source`, or of pylock.toml."""
-
-    name: str
-    version: str | None = None
-    marker: str = ""
-    source: dict[str, Any] = {}
-    vcs: dict[str, Any] = {}
-    directory: dict[str, Any] = {}
-    sdist: _File | None = None
-    archive: _File | None = None
-    wheels: tuple[_File, ...] = ()
-
-
-class _Document(msgspec.Struct, rename="kebab"):
-    lock_version: Literal["1.0"] = "1.0"  # of pylock.toml, by PEP 751
-    package: tuple[_Package, ...] = ()  # uv.lock
-    packages: tuple[_Package, ...] = ()  # pylock.toml
-
-
 def kind_of(name: str) -> str | None:
     """Return the format that a file of this name has; None for a name that no format has."""
     match = _KINDS.fullmatch(name)
     return match and match.lastgroup
 
 
-def read_lock(path: Path, root: Path) -> Lock:
-    """Return what the lockfile at `path` pins; it must lie in the checkout at `root`. Raises
-    LockfileError."""
+def read_lock(path: Path, root: Path, *, everything: bool = True) -> Lock:
+    """Return what the lockfile at `path` pins, but for the code of the checkout at `root`, in which
+    it must lie. Of a `uv.lock`, `everything` is each extra and group of each member, else it is
+    what `uv sync` installs. Raises LockfileError."""
     name = os.path.relpath(path, root)
     kind = kind_of(path.name)
     if kind is None:
         raise LockfileError(
             f"{name}: is no requirements, pylock.toml or uv.lock: {REMEDY}"
         )
-    text = text_of(path, root)
     try:
-        is_toml = kind != "requirements"
-        entries = _packages(text, path, root) if is_toml else _requirements(text, name)
+        text = read_text(path, root, MAX_BYTES)
+        entries: Iterator[Pin]
+        if kind == "requirements":
+            lines = _lines(text)
+            entries = (_requirement(line, f"{name}:{at}") for at, line in lines)
+        elif kind == "uv":
+            lines = _lines(_exported(text, path, root, everything))
+            entries = _entries((line for _, line in lines), path, root)
+        else:
+            entries = _entries(_packages(text), path, root)
         pins = tuple(islice(entries, MAX_PACKAGES + 1))
     except (Unreadable, ValueError) as error:
         raise LockfileError(f"{name}: {error}") from None
@@ -130,23 +133,13 @@ def read_lock(path: Path, root: Path) -> Lock:
     return Lock(kind, name, pins)
 
 
-def text_of(path: Path, root: Path) -> str:
-    """Return the text of a file of the checkout at `root`. Raises LockfileError."""
-    try:
-        return read_text(path, root, MAX_BYTES)
-    except Unreadable as error:
-        raise LockfileError(f"{os.path.relpath(path, root)}: {error}") from None
-
-
 def same_version(locked: str, installed: str) -> bool:
     """Return whether two versions are the same release; the local label of the installed one counts
     if the locked one has a label."""
     try:
-        one = Version(locked)
-        other = Version(installed)
+        return SpecifierSet(f"=={locked}").contains(installed, prereleases=True)
     except ValueError:
         return locked.strip().lower() == installed.strip().lower()
-    return one == (other if one.local else Version(other.public))
 
 
 def applies(marker: str, python: str | None) -> bool:
@@ -160,18 +153,13 @@ def applies(marker: str, python: str | None) -> bool:
         return True
 
 
-def _requirements(text: str, name: str) -> Iterator[Pin]:
-    parts = list[str]()
-    start = 1
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        bare = _COMMENT.sub("", line).rstrip()
-        parts.append(bare.removesuffix("\\"))
-        if bare.endswith("\\"):
-            continue
-        if whole := "".join(parts).strip():
-            yield _requirement(whole, f"{name}:{start}")
-        parts = []
-        start = number + 1
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the logical lines of requirements, with the number of the first line of each."""
+    number = 1
+    for match in _LINE.finditer(_COMMENT.sub("", "\n".join(text.splitlines()))):
+        if line := match[0].replace("\\\n", "").strip():
+            yield number, line
+        number += match[0].count("\n")
 
 
 def _requirement(line: str, place: str) -> Pin:
@@ -191,13 +179,20 @@ def _requirement(line: str, place: str) -> Pin:
         problem = f"`{text[:80]}` is no requirement"
         raise LockfileError(f"{place}: {problem}: {REMEDY}") from None
     hashes = _HASH.findall("".join(options))
+    weak = [digest for digest in hashes if not _STRONG.fullmatch(digest)]
     specifier = str(parsed.specifier)
     exact = re.fullmatch(r"===?([^,*]+)", specifier)
-    fault = _unpinned(hashes)
-    if parsed.url is not None and not parsed.url.startswith(("https://", "http://")):
-        fault = f"{parsed.url[:80]} is a path or a repository, which has no hash"
-    elif parsed.url is None and exact is None:
+    url = parsed.url or ""
+    is_commit = _COMMIT.fullmatch(url) is not None
+    fault = ""
+    if url and not is_commit and not url.startswith(("https://", "http://")):
+        fault = f"{url[:80]} is a path, or a repository at no commit"
+    elif not url and exact is None:
         fault = f"`{specifier or 'any version'}` is no one version"
+    elif weak:
+        fault = f"{weak[0][:80]} is not a digest that pins a file"
+    elif not hashes and not is_commit:
+        fault = "no hash"
     line = " ".join([*str(parsed).split(), *(f"--hash={digest}" for digest in hashes)])
     return Pin(
         name=str(canonicalize_name(parsed.name)),
@@ -205,56 +200,80 @@ def _requirement(line: str, place: str) -> Pin:
         place=place,
         fault=fault,
         marker=str(parsed.marker or ""),
-        requirement="" if fault else line,
+        requirement="" if fault or is_commit else line,
     )
 
 
-def _packages(text: str, path: Path, root: Path) -> Iterator[Pin]:
-    document = msgspec.convert(parse_toml(text), _Document)
-    packages = document.package + document.packages
-    # tomllib keeps no lines, so headers are counted; if they do not add up, no place has a line
-    numbered = enumerate(text.split("\n"), 1)
-    lines = [f":{number}" for number, line in numbered if _HEADER.match(line)]
-    lines = lines if len(lines) == len(packages) else [""] * len(packages)
-    for item, line in zip(packages, lines, strict=True):
-        place = os.path.relpath(path, root) + line
-        commit = item.vcs.get("commit-id") or item.source.get("git")
-        folders = (*map(item.source.get, _FOLDERS), item.directory.get("path"))
-        folder = next(filter(None, folders), None)
-        files = filter(None, (item.sdist, item.archive, *item.wheels))
-        digests = [*map(_digest, files)]
-        fault = ""
-        if folder is not None:
-            if not is_inside(path.parent / str(folder), root):
-                fault = "its folder lies outside"
-        elif commit is not None:
-            if not _COMMIT.fullmatch(str(commit)):
-                fault = "a repository at no commit"
-        elif item.version:
-            marker = f" ; {item.marker}" if item.marker else ""
-            hashes = "".join(f" --hash={digest}" for digest in digests)
-            yield _requirement(f"{item.name}=={item.version}{marker}{hashes}", place)
+def _exported(text: str, path: Path, root: Path, everything: bool) -> str:
+    """Return as requirements what the `uv.lock` at `path` says. Raises Unreadable.
+
+    Nothing is built, fetched or started. Memory and time are bounded; what uv prints is not
+    repeated, since it might quote another file that a `pyproject.toml` names. uv looks for one
+    above its folder too, so the next one above is empty.
+    """
+    with scratch_folder() as folder:
+        (folder / "pyproject.toml").touch()
+        project = folder / "project"
+        project.mkdir()
+        (project / path.name).write_text(text, encoding="utf-8")
+        with suppress(Unreadable):  # uv may do without, or fail
+            other = read_text(path.with_name("pyproject.toml"), root, MAX_BYTES)
+            (project / "pyproject.toml").write_text(other, encoding="utf-8")
+        options = _EVERYTHING if everything else ()
+        try:
+            return subprocess.run(
+                ["/bin/sh", "-uc", _EXPORT, find_uv_bin(), *options],
+                cwd=project,
+                env={"UV_NO_CONFIG": "1", "UV_NO_CACHE": "1", "TMPDIR": str(folder)},
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=True,
+            ).stdout
+        except OSError as error:
+            raise Unreadable(f"is read by uv, `pip install uv`: {error}") from None
+        except subprocess.SubprocessError:
+            raise Unreadable(
+                "`uv export --frozen` cannot read it with the pyproject.toml next to it"
+            ) from None
+
+
+def _packages(text: str) -> Iterator[str]:
+    """Yield the packages of a `pylock.toml` as requirements, as `uv export` writes them. Raises
+    Unreadable."""
+    for item in parse_toml(text, "pylock.toml")["packages"]:
+        source = f"=={item['version']}" if "version" in item else ""
+        if "directory" in item:
+            yield os.path.join(".", item["directory"]["path"])
             continue
-        else:
-            fault = _unpinned(digests)
-        yield Pin(
-            name=str(canonicalize_name(item.name)),
-            version=item.version,
-            place=place,
-            fault=fault,
-            own=folder is not None,
-        )
+        if vcs := item.get("vcs"):
+            source = f" @ {vcs['type']}+{vcs.get('url')}@{vcs['commit-id']}"
+        files = [item.get("sdist"), item.get("archive"), *item.get("wheels", ())]
+        digests = (_digest(file["hashes"]) for file in files if file)
+        marker = f" ; {item['marker']}" if "marker" in item else ""
+        yield " ".join([f"{item['name']}{source}{marker}", *digests])
 
 
-def _digest(file: _File) -> str:
-    """Return the first strong digest of a file, else another one."""
-    digests = [file.hash or "none", *(":".join(item) for item in file.hashes.items())]
-    return next(filter(_STRONG.fullmatch, digests), digests[-1])
+def _digest(hashes: dict[str, str]) -> str:
+    """Return the first strong digest of a file, else another one, as an option of requirements."""
+    digests = [":".join(item) for item in hashes.items()]
+    return f"--hash={next(filter(_STRONG.fullmatch, digests), digests[-1])}"
 
 
-def _unpinned(digests: list[str]) -> str:
-    """Return why files with these digests are not pinned; empty if they are."""
-    weak = next((digest for digest in digests if not _STRONG.fullmatch(digest)), None)
-    if weak is None:
-        return "" if digests else "no hash"
-    return f"{weak[:80]} is not a digest that pins a file"
+def _entries(lines: Iterable[str], path: Path, root: Path) -> Iterator[Pin]:
+    """Yield the entries of the lock at `path` that was converted to these requirements. The
+    checkout pins the folders in it."""
+    place = os.path.relpath(path, root)
+    for line in lines:
+        # what is longer is no path, and no requirement either
+        text = line.partition(" --")[0]
+        is_short = len(text) <= MAX_REQUIREMENT
+        archive = _ARCHIVE.match(text) if is_short else None
+        folder = _FOLDER.match(text) if is_short and not archive else None
+        if archive:
+            rest = line[archive.end() :]
+            yield _requirement(f"{archive[1]}=={archive[2]}{rest}", place)
+        elif not folder:
+            yield _requirement(line, place)
+        elif not is_inside(path.parent / folder[1].strip(), root):
+            yield Pin(place=place, name=line[:80], fault="its folder lies outside")

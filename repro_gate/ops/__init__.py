@@ -1,2 +1,2 @@
-"""The operator catalog: which torch operators repeat their bits on this machine. `worker/` measures
-in the training's interpreter; the gate asks `lookup`, the command line `command`."""
+"""The operators of a training, or of a short known list, measured on this machine: `worker/` in the
+training's interpreter, `measure` on the gate's side, `compare` between two measurements."""

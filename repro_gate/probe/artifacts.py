@@ -25,7 +25,7 @@ from .process import printable
 MAX_TEXT = 64 * 2**20  # bytes of a .json or .csv file
 # brackets, braces and commas of a .json file, also those in strings
 MAX_MARKS = 2_000_000
-# bytes of address space beyond the imports, and for each byte of the largest file
+# bytes of address space beyond the imports, and for each byte that the largest file takes on disk
 FREE_MEMORY = 4 * 2**30
 MAX_MEMORY = 8
 METADATA = ".metadata"  # the file that makes a folder a distributed checkpoint
@@ -53,13 +53,17 @@ def main(request: dict[str, Any]) -> None:
     os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
     files = request["files"]
     sizes = []
+    taken = [0]
     for _, path in files:
-        sizes.append(sum(map(os.path.getsize, _files(path))))
+        states = [os.stat(name) for name in _files(path)]
+        sizes.append(sum(state.st_size for state in states))
+        # without holes: one that is nearly all hole would take hours to read
+        taken.append(sum(min(it.st_size, it.st_blocks * 512) for it in states))
         _, library, _ = READERS[kind_of(path)]
         if library:
             with contextlib.suppress(Unreadable):  # each file that needs it says so
                 _required(library)
-    _limit_memory(FREE_MEMORY + MAX_MEMORY * max(sizes, default=0))
+    _limit_memory(FREE_MEMORY + MAX_MEMORY * max(taken))
     left = request["most"]
     first = Contents(0)
     with open(request["answer"], "w", encoding="ascii") as answer:
@@ -83,12 +87,7 @@ def kind_of(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def _text_of(
-    contents: Contents,
-    path: str,
-    first: Contents | None,
-    most: int,
-) -> str:
+def _text_of(contents: Contents, path: str, first: Contents | None, most: int) -> str:
     """Read a file into `contents`, and return its lines of the answer, of `most` bytes."""
     name, _, reader = READERS[kind_of(path)]
     try:
@@ -305,11 +304,7 @@ def _text(path: str) -> str:
     return data.decode("utf-8-sig")
 
 
-def _bytes(
-    path: str,
-    most: int = -1,
-    offset: int = 0,
-) -> bytes:
+def _bytes(path: str, most: int = -1, offset: int = 0) -> bytes:
     with open(path, "rb") as file:
         file.seek(offset)
         return file.read(most)

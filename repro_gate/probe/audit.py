@@ -24,11 +24,7 @@ _DATAGRAM = 2  # SOCK_DGRAM; the module is not imported for it
 Args = tuple[Any, ...]
 
 
-def install(
-    config: dict[str, Any],
-    files: Opened,
-    draws: Draws,
-) -> None:
+def install(config: dict[str, Any], files: Opened, draws: Draws) -> None:
     """Add the audit hook of this process; it cannot be taken off again. `files` and `draws` are
     told what is opened.
 
@@ -91,6 +87,8 @@ def _handlers(
         "open": opening,
         # the file of an extension module
         "import": lambda args: files.read(args[1]) if args[1] else None,
+        "os.listdir": lambda args: files.listed(args[0]),
+        "os.scandir": lambda args: files.listed(args[0]),
         "ctypes.dlopen": loading,
         "sqlite3.connect": loading,
         "os.chdir": lambda args: files.known.clear(),

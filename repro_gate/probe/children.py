@@ -37,11 +37,7 @@ def pass_on(inject: str) -> None:
         own = {"PYTHONPATH": path, CONFIG_VARIABLE: config}
         return {**restored, **more, **own}, command
 
-    def fork_exec(
-        original: Any,
-        argv: Any,
-        *args: Any,
-    ) -> Any:
+    def fork_exec(original: Any, argv: Any, *args: Any) -> Any:
         """Pass on what it is called with. The sixth argument of all, the environment, is None
         (inherit: this process may have changed its own) or a list of b"NAME=value"."""
         pairs: Any = os.environb
@@ -72,10 +68,11 @@ def pass_on(inject: str) -> None:
         subprocess._fork_exec = wrapper
     wrap(os, "system", system)
     wrap(os, "execve", _close_before)
-    for name in ("execve", "posix_spawn", "posix_spawnp"):
+    for name in ("posix_spawn", "posix_spawnp"):
         wrap(os, name, with_mapping)
+    execve = wrap(os, "execve", with_mapping)
     # it may have changed its own
-    os.execv = lambda path, args: os.execve(path, args, os.environ)
+    os.execv = lambda path, args: execve(path, args, os.environ)
 
 
 def _spawned(pid: int) -> int:
@@ -89,12 +86,7 @@ def _spawned(pid: int) -> int:
     return pid
 
 
-def _close_before(
-    original: Any,
-    path: Any,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+def _close_before(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
     """Close the trace before another program takes this process's place, which writes one of its
     own; go on with it if nothing took its place."""
     # `execvp` tries each folder on PATH

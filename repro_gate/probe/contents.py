@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from . import digest
+from .names import decimal, label_of
 from .process import printable
 
 MAX_LEAVES = 250_000  # of one file
@@ -111,10 +112,8 @@ class Contents:
             self.spend(tensor.numel() * tensor.element_size())
         digested = digest.digest_all([tensor]).hex()
         if digest.UNREAD:
-            kind, _ = digest.UNREAD.popitem()
-            raise Unreadable(
-                f"it holds a tensor of a type that cannot be read ({kind})"
-            )
+            what, _ = digest.UNREAD.popitem()
+            raise Unreadable(f"it holds {what}, which cannot be read")
         _, dtype, shape = digest.describe(name, tensor)
         single = strided and tensor.numel() == 1 and not tensor.is_quantized
         value = _single(tensor) if single else None
@@ -137,12 +136,7 @@ class Contents:
         name = self.add(name, "tensor", dtype, shape, state.hexdigest(), value)
         self.tensors[name] = array
 
-    def walk(
-        self,
-        name: str,
-        value: Any,
-        depth: int = 0,
-    ) -> None:
+    def walk(self, name: str, value: Any, depth: int = 0) -> None:
         """Add what a checkpoint holds under `name`. Raises Unreadable for an object of a type that
         is not known here, and for one that holds itself: that is nested too deep."""
         torch = sys.modules.get("torch")
@@ -171,16 +165,11 @@ class Contents:
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
             raise Unreadable(f"it holds an object of type {kind}")
 
-    def _walk_container(
-        self,
-        name: str,
-        value: Any,
-        depth: int,
-    ) -> None:
+    def _walk_container(self, name: str, value: Any, depth: int) -> None:
         kind = type(value).__name__
         if isinstance(value, dict):
-            pairs = [(_key(key), item) for key, item in value.items()]
-            keys = [f"{type(key).__name__}:{_key(key)}" for key in value]
+            pairs = [(label_of(key), item) for key, item in value.items()]
+            keys = [f"{type(key).__name__}:{label_of(key)}" for key in value]
             shape = " ".join(sorted(keys))
         else:
             items = value
@@ -200,14 +189,7 @@ class Contents:
             text = {"dict": "{}", "tuple": "()"}.get(kind, "[]")
             self.text(name, text, kind)
 
-    def _value(
-        self,
-        name: str,
-        kind: str,
-        dtype: str,
-        data: bytes,
-        text: str,
-    ) -> None:
+    def _value(self, name: str, kind: str, dtype: str, data: bytes, text: str) -> None:
         typed = dtype.encode() + b"\0" + data
         digest = hashlib.sha256(typed).hexdigest()
         self.add(name, kind, dtype, None, digest, text)
@@ -222,7 +204,7 @@ def _single(array: Any) -> str | None:
 def _number(value: Any) -> tuple[bytes, str]:
     """Return the bytes that are digested of a number, and its text."""
     if isinstance(value, int):
-        return hex(value).encode(), _decimal(value)
+        return hex(value).encode(), decimal(value)
     if isinstance(value, complex):
         data = struct.pack("<dd", value.real, value.imag)
     else:
@@ -230,26 +212,3 @@ def _number(value: Any) -> tuple[bytes, str]:
     if value == value:
         return data, repr(value)
     return data, f"nan (0x{data[::-1].hex()})"
-
-
-def _decimal(number: int) -> str:
-    """Return an integer as text; a long one, of which the decimal conversion is quadratic, as
-    hexadecimal digits."""
-    if number.bit_length() > 4096:
-        return hex(number)
-    return repr(number)
-
-
-def _key(key: Any) -> str:
-    """Return a key as text: `0`, `weight`, `(1, 2)`."""
-    if isinstance(key, str):
-        return key
-    if isinstance(key, tuple) and len(key) <= 16:
-        return "(" + ", ".join(map(_key, key)) + ")"
-    if isinstance(key, int):
-        return _decimal(key)
-    if isinstance(key, (float, bytes)) or key is None:
-        return repr(key)
-    if type(key).__module__ == "torch":
-        return str(key)
-    return f"<{type(key).__name__}>"

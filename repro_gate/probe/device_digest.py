@@ -8,14 +8,14 @@ probability of at most 2**-31, so all four are with at most 2**-124. A sum is ma
 not matter:
 
 1. NH (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC", 1999): of the words x, y of one column in
-the 4 rows of a tile (16 KiB: 512 columns of 4 pairs), sum((x + k) * (y + l)) with x + k modulo
-2**32. Two different columns agree with at most 2**-32. 2. Multilinear hashing (Carter and Wegman
-1979; Lemire and Kaser, "Strongly universal string hashing is fast", 2014): of the columns in the 8
-tiles of a chunk (128 KiB), sum(m * low + n * high), low and high being the halves of a column's
-sum. As a difference d of 32-bit numbers has at most 31 trailing zero bits, m * d takes any one
-value with at most 2**-33. 3. The same over all columns of all chunks, whose keys come from a
-counter (splitmix64; Steele, Lea and Flood 2014); bytes behind the last whole word are one more
-term.
+   the 4 rows of a tile (16 KiB: 512 columns of 4 pairs), sum((x + k) * (y + l)) with x + k modulo
+   2**32. Two different columns agree with at most 2**-32.
+2. Multilinear hashing (Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing
+   is fast", 2014): of the columns in the 8 tiles of a chunk (128 KiB), sum(m * low + n * high), low
+   and high being the halves of a column's sum. As a difference d of 32-bit numbers has at most 31
+   trailing zero bits, m * d takes any one value with at most 2**-33.
+3. The same over all columns of all chunks, whose keys come from a counter (splitmix64; Steele, Lea
+   and Flood 2014); bytes behind the last whole word are one more term.
 
 The keys are fixed: this finds accidents, not forgers. `torch.hash_tensor` would be an XOR, which no
 permutation changes."""
@@ -110,7 +110,7 @@ def begin(remote: Sequence[tuple[int, bytes, Any]]) -> list[Sums]:
 def fetch(tensor: Any) -> Fetched:
     """Return a copy of a small tensor in host memory, on its way."""
     if tensor.device.type != "cuda":
-        return Fetched(tensor.cpu(), None)
+        return Fetched(torch._C.TensorBase.cpu(tensor), None)
     host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
     host.copy_(tensor, non_blocking=True)
     event = torch.cuda.Event()

@@ -27,12 +27,13 @@ from typing import Any, Callable, NamedTuple
 
 from ..trace.format import DIGEST_BYTES, MAX_NAME
 from ..trace.writer import Later, Row
+from .patch import held
 
-# types of tensors whose elements could not be read, so that their digests do not cover the elements
+# `tensors of type …`, `values of type …`: what could not be read, so that digests cover no more of
+# it than its type
 UNREAD: dict[str, None] = {}
 # XXH3, 128 bits, of an empty text: a loaded extension must return this
 EMPTY = "99aa06d3014798d86001c324468d497f"
-_SHA256 = hashlib.sha256
 _DEPTH = 8  # of wrapper subclasses in one another
 _PARTS = 100  # of one of them
 _MANY, _NEW = 10_000, (0, None)  # headers that are remembered; of one that is not
@@ -73,7 +74,7 @@ def chosen() -> Algorithm:
     files += [os.path.join(path, "xxhash", "_xxhash" + suffix) for path in folders]
     extension = next(filter(None, map(_loaded, files)), None)
     if extension is None:
-        return Algorithm("sha256-128", _SHA256, _sha256)
+        return Algorithm("sha256-128", hashlib.sha256, _sha256)
     return Algorithm("xxh3-128", _seed, extension.xxh3_128_digest)
 
 
@@ -90,7 +91,7 @@ def _loaded(path: str) -> Any:
 
 
 def _seed(header: bytes) -> int:
-    return int.from_bytes(_SHA256(header).digest()[:8], "little")
+    return int.from_bytes(hashlib.sha256(header).digest()[:8], "little")
 
 
 def _sha256(content: Any, header: Any) -> bytes:
@@ -112,16 +113,34 @@ def describe(name: str, tensor: Any) -> Row:
 
 def local(tensor: Any) -> Any:
     """Return the part of a tensor that lives in this process: a DTensor's local shard, else the
-    tensor itself."""
-    shard = getattr(tensor, "_local_tensor", None)
-    return tensor if shard is None else shard
+    tensor itself. One with elements of its own comes without the methods of its class, which may be
+    the training's."""
+    kind = type(tensor)
+    if hasattr(kind, "_local_tensor"):
+        return tensor._local_tensor
+    torch = held("torch")
+    core = torch._C
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return tensor
+    if _wraps(kind) or shapeless(tensor):
+        return tensor
+    # a sparse one has no storage to share
+    with contextlib.suppress(Exception), torch.no_grad(), core.DisableTorchFunction():
+        is_plain = kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        if is_plain or core.TensorBase.data_ptr(tensor):
+            with core._DisableTorchDispatch():
+                return core.TensorBase.as_subclass(tensor, torch.Tensor)
+    return tensor
+
+
+def _wraps(kind: type) -> bool:
+    return hasattr(kind, "__tensor_flatten__") or kind.__name__ == "FakeTensor"
 
 
 def bare() -> Any:
     """Return a context outside torch.func's transforms: inside them a new tensor would be wrapped
     and have no memory to read."""
-    import torch
-
+    torch = held("torch")
     if torch._C._functorch.peek_interpreter_stack() is None:
         return contextlib.nullcontext()
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -133,15 +152,14 @@ def in_memory(tensor: Any) -> bool:
     """Return whether the tensor itself (or the parts of a sparse one) has its elements in memory.
     False for meta and fake tensors, and for wrapper subclasses (torchao's, nested ones), which
     contain other tensors and have a null data pointer."""
-    import torch
-
+    torch = held("torch")
     tensor = local(tensor)
     kind = type(tensor)
-    if hasattr(kind, "__tensor_flatten__") or kind.__name__ == "FakeTensor":
+    if _wraps(kind):
         return False
     if tensor.device.type == "meta" or shapeless(tensor):
         return False
-    if tensor.layout is not torch.strided or not tensor.numel():
+    if tensor.layout is not torch.strided or not torch._C.TensorBase.numel(tensor):
         return True
     if kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
         if _cut(tensor):
@@ -149,7 +167,7 @@ def in_memory(tensor: Any) -> bool:
         if not tensor.is_cpu:
             return True  # some devices have no pointers
     try:
-        return bool(tensor.data_ptr())
+        return bool(torch._C.TensorBase.data_ptr(tensor))
     except Exception:  # torch.func's and other wrappers
         return False
 
@@ -157,12 +175,13 @@ def in_memory(tensor: Any) -> bool:
 def _cut(tensor: Any) -> bool:
     """Return whether the storage ends before the last element, as after
     `untyped_storage().resize_(…)`."""
+    of = held("torch")._C.TensorBase
     try:
-        last = tensor.storage_offset()
-        for size, stride in zip(tensor.shape, tensor.stride()):
+        last = of.storage_offset(tensor)
+        for size, stride in zip(tensor.shape, of.stride(tensor)):
             last += (size - 1) * stride
-        end = (last + 1) * tensor.element_size()
-        return bool(end > tensor.untyped_storage().nbytes())
+        end = (last + 1) * of.element_size(tensor)
+        return bool(end > of.untyped_storage(tensor).nbytes())
     except Exception:  # it has no storage
         return False
 
@@ -179,9 +198,9 @@ def _composed(tensor: Any, depth: int) -> bytes:
     other tensor, the digest of its type alone."""
     kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
     if shapeless(tensor):
-        return _sha256(b"", _SHA256(kind.encode()))
+        return _sha256(b"", hashlib.sha256(kind.encode()))
     fields = ("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))
-    state = _SHA256(repr(fields).encode())
+    state = hashlib.sha256(repr(fields).encode())
     try:
         names, parts = _parts(tensor)
         if depth >= _DEPTH or len(parts) > _PARTS:
@@ -189,16 +208,20 @@ def _composed(tensor: Any, depth: int) -> bytes:
         content = repr(names).encode() + digest_all(parts, depth + 1)
     except Exception:
         content = b""
-        if len(UNREAD) < _PARTS:
-            UNREAD[kind + " (meta)" * (tensor.device.type == "meta")] = None
+        unread("tensors", kind + " (meta)" * (tensor.device.type == "meta"))
     return _sha256(content, state)
+
+
+def unread(what: str, kind: str) -> None:
+    """Note that elements of a type could not be read."""
+    if len(UNREAD) < _PARTS:
+        UNREAD[f"{what} of type {kind[:200]}"] = None
 
 
 def _parts(tensor: Any) -> tuple[list[str], list[Any]]:
     """Return a name for each part of a tensor (with a layout, or a scale and zero point), and the
     parts."""
-    import torch
-
+    torch = held("torch")
     if hasattr(type(tensor), "__tensor_flatten__"):
         if hasattr(tensor, "trigger_wait"):
             tensor.trigger_wait()  # the result of a collective that may not have arrived yet
@@ -278,10 +301,11 @@ def begin(
     only `result` waits for them. `slots`, one for each tensor, say how the tensors in these places
     were read before; one that lies where it lay is read in the same way. `made_anew`: these are
     other tensors each time, as gradients are, whose storages nobody cuts."""
-    import torch
-
+    torch = held("torch")
     digest = chosen().digest
-    usual = (torch.Tensor, torch.nn.Parameter)
+    plain, parameter = torch.Tensor, torch.nn.Parameter
+    of = torch._C.TensorBase  # whose methods nobody can replace
+    data_ptr, is_contiguous, is_neg = of.data_ptr, of.is_contiguous, of.is_neg
     strided = torch.strided
     digests: list[bytes] = []
     remote: list[tuple[int, bytes, Any]] = []
@@ -291,30 +315,30 @@ def begin(
             last, address, known, size, prepared, content = slot
             if (
                 last() is tensor
-                and tensor.data_ptr() == address
+                and data_ptr(tensor) == address
                 and tensor.dtype is known[0]
                 and tensor.shape == known[1]
-                and tensor.is_contiguous()
-                and not tensor.is_neg()
+                and is_contiguous(tensor)
+                and not is_neg(tensor)
             ):
                 pass  # it is read as it was read then
             elif (
-                type(tensor) in usual
+                (type(tensor) is plain or type(tensor) is parameter)
                 and tensor.layout is strided
-                and tensor.is_contiguous()
-                and not tensor.is_neg()
+                and is_contiguous(tensor)
+                and not is_neg(tensor)
             ):
                 form = tensor.dtype, tensor.shape, tensor.is_cpu
-                offset = tensor.storage_offset()
+                offset = of.storage_offset(tensor)
                 is_new = form != known or last() is tensor or offset or not made_anew
                 if form != known:
                     size, prepared = _HEADERS.get(form, _NEW)
                 if is_new and prepared is not None:
                     # To look at the storage of each gradient would take as long as its digest.
-                    end = offset * tensor.element_size() + size
-                    if end > tensor.untyped_storage().nbytes():
+                    end = offset * of.element_size(tensor) + size
+                    if end > of.untyped_storage(tensor).nbytes():
                         prepared = None
-                pointer = 0 if prepared is None else tensor.data_ptr()
+                pointer = 0 if prepared is None else data_ptr(tensor)
                 content = _MEMORY[pointer : pointer + size] if form[2] else None
                 if not pointer:
                     prepared = None
@@ -324,7 +348,10 @@ def begin(
             else:
                 prepared = None
             if prepared is None:
-                read = _read(local(tensor), depth)
+                try:
+                    read = _read(local(tensor), depth)
+                except Exception:  # a class whose methods raise
+                    read = _unreadable(tensor)
                 if isinstance(read, bytes):
                     digests.append(read)
                     continue
@@ -344,33 +371,39 @@ def begin(
 def _read(tensor: Any, depth: int) -> bytes | tuple[bytes, Any]:
     """Return the digest of a tensor, or its header and its elements in logical order if they are on
     a device. Remember how the fast path of `begin` can read it next time."""
-    import torch
-
+    torch = held("torch")
+    of = torch._C.TensorBase
     strided = tensor.layout is torch.strided and not tensor.is_quantized
     if not (strided and in_memory(tensor)):
         return _composed(tensor, depth)
-    tensor = tensor.resolve_conj().resolve_neg().contiguous()
+    tensor = of.contiguous(of.resolve_neg(of.resolve_conj(tensor)))
     name = header(tensor)
-    size = tensor.numel() * tensor.element_size()
+    size = of.numel(tensor) * of.element_size(tensor)
     if not tensor.is_cpu:
         if tensor.is_cuda:
             _remember(tensor, size, name)
         return name, tensor
     _, prepare, digest = chosen()
     prepared = prepare(name)
-    pointer = tensor.data_ptr()
+    pointer = of.data_ptr(tensor)
     if pointer:
         _remember(tensor, size, prepared)
     elif size:
-        UNREAD[str(type(tensor))[:200]] = None
+        unread("tensors", str(type(tensor)))
         size = 0
     return digest(_MEMORY[pointer : pointer + size], prepared)
+
+
+def _unreadable(tensor: Any) -> bytes:
+    kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+    unread("tensors", kind)
+    return _sha256(b"", hashlib.sha256(kind.encode()))
 
 
 def _remember(tensor: Any, size: int, prepared: Any) -> None:
     """Remember how the fast path of `begin` reads such a tensor. A complex one may be conjugated,
     which its memory does not show."""
-    if not tensor.is_complex():
+    if not tensor.dtype.is_complex:
         if len(_HEADERS) >= _MANY:
             _HEADERS.clear()
         _HEADERS[tensor.dtype, tensor.shape, tensor.is_cpu] = size, prepared

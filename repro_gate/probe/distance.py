@@ -75,12 +75,7 @@ def _finite(value: float) -> float | None:
     return value if value - value == 0 else None
 
 
-def keep(
-    session: Session,
-    label: str,
-    kind: str,
-    items: Iterable[Item],
-) -> None:
+def keep(session: Session, label: str, kind: str, items: Iterable[Item]) -> None:
     """Keep the tensors among `items` (name, value) under `label` (`final`, or a step's), or measure
     them against the reference run's."""
     tensors = []
@@ -135,11 +130,7 @@ def _keepable(tensor: Any) -> bool:
     return strided and own.numel() > 0
 
 
-def _write(
-    session: Session,
-    name: str,
-    items: Sequence[tuple[Row, Any]],
-) -> None:
+def _write(session: Session, name: str, items: Sequence[tuple[Row, Any]]) -> None:
     """Write a file: of each tensor a line of JSON, [name, dtype, shape, bytes], and its bytes."""
     sizes = [part.numel() * part.element_size() for _, part in items]
     folder = session.config["traces"]

@@ -45,11 +45,7 @@ def look(names: Names) -> tuple[list[Row], int]:
     return sorted(rows)[:MAX_UNMOVED], failed
 
 
-def _rows(
-    root: Any,
-    names: Names,
-    budget: list[int],
-) -> Iterator[Row]:
+def _rows(root: Any, names: Names, budget: list[int]) -> Iterator[Row]:
     label = type(root).__name__
     usual = vars(torch.nn.Module())
     tensors = parameters(root)
@@ -64,7 +60,9 @@ def _rows(
             name = ".".join(filter(None, (label, path, key)))[:MAX_NAME]
             if type(value) in (int, float):
                 yield "attribute", name, _digest(repr(value).encode())
-            elif isinstance(value, torch.Tensor) and _readable([value], names, budget):
+            elif not issubclass(type(value), torch.Tensor):
+                continue
+            elif _readable([value], names, budget):
                 yield "attribute", name, digest_all([value]).hex()
 
 
@@ -72,11 +70,7 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _readable(
-    tensors: list[Any],
-    names: Names,
-    budget: list[int],
-) -> bool:
+def _readable(tensors: list[Any], names: Names, budget: list[int]) -> bool:
     """Take the bytes of these tensors off the budget, if it is large enough, no optimizer's model
     holds them and all can be read."""
     size = 0
@@ -99,12 +93,7 @@ class NonFinite:
         # (kind, name) -> tensor, step, whether all of it was NaN
         self._tensors: dict[tuple[str, str], tuple[Any, int, bool]] = {}
 
-    def look(
-        self,
-        kind: str,
-        items: Iterable[tuple[str, Any]],
-        step: int,
-    ) -> None:
+    def look(self, kind: str, items: Iterable[tuple[str, Any]], step: int) -> None:
         known = self._tensors
         for name, tensor in items:
             key = (kind, name)
@@ -120,20 +109,30 @@ class NonFinite:
         return found
 
 
+def not_zero(tensor: Any) -> bool:
+    """Return whether any element is not zero. A tensor that cannot be asked counts as such."""
+    try:
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            part = local(tensor)
+            return not in_memory(part) or bool(part.any())
+    except Exception:
+        return True
+
+
 def _nan(tensor: Any, whole: bool = False) -> bool:
     """Return whether any element (`whole`: every element) is NaN. A tensor that cannot be asked
     (sparse, float8, on `meta`) has none."""
     part = local(tensor)
     # A tensor subclass may refuse any operator; the training must not notice.
     try:
-        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        with torch.no_grad():
             if not in_memory(part):
                 return False
             # One pass without a temporary; a sum that is not finite may be an overflow.
-            is_summed = not whole and not part.is_complex()
-            if is_summed and torch.isfinite(part.sum()):
+            is_summed = not whole and not part.dtype.is_complex
+            if is_summed and torch.isfinite(torch.sum(part)):
                 return False
             is_nan = torch.isnan(part)
-            return bool(is_nan.all() if whole else is_nan.any())
+            return bool(torch.all(is_nan) if whole else torch.any(is_nan))
     except Exception:
         return False

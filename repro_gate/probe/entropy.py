@@ -56,10 +56,12 @@ class Draws:
     def install(self) -> None:
         """Wrap the ways to the entropy that are there, and the others once they are imported."""
         imports.wrap_named("os", "urandom getrandom", self._around)
-        random._urandom = os.urandom  # type: ignore[attr-defined]
+        wrapped: Any = sys.modules["os"]  # ours holds the original
+        random._urandom = wrapped.urandom  # type: ignore[attr-defined]
         patch.wrap(random.Random, "seed", self._seed)
         patch.wrap(random.Random, "setstate", self._setstate)
-        shared: Any = vars(random)["_inst"]  # which the functions of `random` draw from
+        # which the functions of `random` draw from
+        shared = patch.held("random")._inst
         random.seed = shared.seed
         random.setstate = shared.setstate
         imports.after_import("uuid", self._uuid_arrived)
@@ -107,13 +109,7 @@ class Draws:
         source, file, line = draw
         session.current().notice("drawn", source=source, file=file, line=line)
 
-    def _around(
-        self,
-        source: str,
-        original: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
+    def _around(self, source: str, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._draw(source, sys._getframe(1))
         return original(*args, **kwargs)
 

@@ -58,11 +58,7 @@ class _Fault:
 
         wrap(tensors.Tensors, "record", self.tensors)
 
-    def rng(
-        self,
-        original: Callable[[Any], None],
-        current: Any,
-    ) -> None:
+    def rng(self, original: Callable[[Any], None], current: Any) -> None:
         """Call around the recording of the generators' states."""
         if self.what in ("draw", "flag") and self._due():
             if self.what == "draw":
@@ -81,11 +77,7 @@ class _Fault:
             self._change(items)
         original(tensors, kind, items, *label)
 
-    def leaves(
-        self,
-        original: Any,
-        items: list[tuple[str, Any]],
-    ) -> Any:
+    def leaves(self, original: Any, items: list[tuple[str, Any]]) -> Any:
         """Call around the digests of a batch, and of what the training itself records."""
         of_a_loader = sys._getframe(2).f_code.co_name == "batch"  # of `Hooks`
         concerned = self.kind == "batch" or not of_a_loader

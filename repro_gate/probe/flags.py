@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import random
 import sys
 from collections.abc import Sequence
 from types import FrameType
@@ -19,7 +20,7 @@ from typing import Any
 from ..trace.format import MAX_NAME
 from . import facts, session, source_line
 from .factors.use import is_pinned
-from .patch import wrap
+from .patch import held, wrap
 from .process import distributed
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
@@ -63,11 +64,20 @@ def apply(torch: Any, arm: dict[str, Any]) -> None:
         module = getattr(torch.backends, backend)
         if flag in arm and hasattr(module, name):
             setattr(module, name, arm[flag])
-    if arm.get(MKL_EARLY) and torch.backends.mkl.is_available():
+    if held("torch.backends.mkl").is_available() and arm.get(MKL_EARLY):
         # one element stays on this thread: two threads in the process's first call race
         # (docs/causes/README.md)
         torch.ones(1).sqrt()
         _EARLY[:] = [True]
+
+
+def switch(torch: Any, plan: dict[str, Any], step: int) -> None:
+    """Set the flags of the arm whose turn comes with this step. Each block of turns has its own
+    order, which follows from the plan's seed: all ranks have the same."""
+    arms = plan["arms"]
+    block, turn = divmod(step // plan["cycle"], len(arms))
+    own = random.Random(f"{plan['seed']} {block}")  # noqa: S311  no secret
+    apply(torch, own.sample(arms, len(arms))[turn])
 
 
 def read(torch: Any, variables: Sequence[str]) -> dict[str, Any]:
@@ -82,7 +92,7 @@ def read(torch: Any, variables: Sequence[str]) -> dict[str, Any]:
         module = getattr(torch.backends, backend)
         if hasattr(module, name):
             settings[flag] = getattr(module, name)
-    if torch.backends.mkl.is_available():
+    if held("torch.backends.mkl").is_available():
         settings[MKL_EARLY] = bool(_EARLY)
     inductor = sys.modules.get("torch._inductor.config")
     if inductor is not None and "deterministic" in getattr(inductor, "_config", {}):
@@ -126,12 +136,7 @@ def variable_set(name: Any, value: Any = None) -> None:
         _undone(flag, text, source_line.nearest(sys._getframe(1)), _was_read(flag))
 
 
-def _undone(
-    flag: str,
-    value: str,
-    site: tuple[str, int],
-    late: bool,
-) -> None:
+def _undone(flag: str, value: str, site: tuple[str, int], late: bool) -> None:
     current = session.current()
     place = {"file": site[0][:MAX_NAME], "line": site[1], "step": current.step}
     current.notice("undone", flag=flag, value=value[:200], late=late, **place)

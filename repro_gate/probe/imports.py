@@ -46,7 +46,7 @@ class _Finder:
             # only now: a look-up need not be followed by an import, an import may fail
             for callback in _WAITING.pop(name, ()):
                 # a failure is the probe's, and no failed import
-                with session.current().own_time():
+                with session.current().in_hook():
                     callback(module)
             object.__setattr__(module, "__class__", kind)
 
@@ -82,7 +82,7 @@ def wrap_later(module: str, names: str, around: Callable[..., Any]) -> None:
     imported; of `os`, also where they come from."""
 
     def arrived(imported: Any) -> None:
-        also = (sys.modules[os.name],) if imported is os else ()
+        also = (sys.modules[os.name],) if module == "os" else ()
         for name in names.split():
             owner = imported
             *classes, attribute = name.split(".")

@@ -21,8 +21,8 @@ from typing import Any
 from . import names, sdk, session, source_line
 
 MOST = 15_000  # lines that are noted, in one process
+_WAITING = 64  # lines that are written late: who prepares data takes no step, and may be killed
 _LEAVES = 1_000  # of one variable
-_ITEMS = 200  # of one set
 _BYTES = 4 * 1024 * 1024  # of one array or tensor: of a larger one, its shape
 
 
@@ -85,49 +85,37 @@ class Lines:
             values[name] = own.get(name, shared.get(name))
         current = session.current()
         digest = "unread"
-        order = ""
-        with current.own_time():
+        with current.in_hook():
             # a value that cannot be read says nothing
             with contextlib.suppress(Exception):
                 digest = _digest(values)
-                order = _order(values)
             text = linecache.getline(code.co_filename, line)
             self._open.append(
                 {
                     "step": current.step,
                     "file": file,
                     "line": line,
-                    "call": text.partition("  # ")[0].strip()[:200],
+                    "call": source_line.code_of(text),
                     "digest": digest,
-                    "source": order,
+                    "source": "",
                 }
             )
+            if len(self._open) >= _WAITING:
+                self.flush(current, False)
 
 
 def _digest(values: dict[str, Any]) -> str:
     """Return a digest of what some variables hold, whatever the addresses and the order of sets."""
     items = []
     for name, value in values.items():
-        for path, leaf in itertools.islice(names.leaves(value, name), _LEAVES):
+        for path, leaf in itertools.islice(
+            names.leaves(value, name, code=True), _LEAVES
+        ):
             if getattr(leaf, "nbytes", 0) > _BYTES:
                 leaf = str(leaf.shape)
             items.append((path, leaf))
     rows, digests = sdk.digest_leaves(items)
-    return _short(repr(rows).encode("utf-8", "replace") + digests.result())
-
-
-def _order(values: dict[str, Any]) -> str:
-    """Return a digest of the order in which the sets among some variables give their plain items;
-    empty where none holds two."""
-    orders = []
-    for value in values.values():
-        if type(value) in (set, frozenset):
-            items = [item for item in value if isinstance(item, names.SCALARS)][:_ITEMS]
-            orders += [[repr(item)[:200] for item in items]] if items[1:] else []
-    return _short(repr(orders).encode("utf-8", "replace")) if orders else ""
-
-
-def _short(content: bytes) -> str:
+    content = repr(rows).encode("utf-8", "replace") + digests.result()
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 

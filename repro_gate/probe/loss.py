@@ -15,6 +15,7 @@ from .digest import bare, begin, describe, in_memory, local
 from .manual_steps import BACKWARD, GRAD, leaves_of, unwrapped
 from .patch import wrap
 from .process import works_for_a_pool
+from .shared import unseen
 
 
 def watch(main: Any) -> None:
@@ -32,19 +33,19 @@ def watch(main: Any) -> None:
             hooks = main.of_thread()
             # inside a backward pass, what it calls is part of it
             if task() != -1:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception), unseen():
                     hooks.manual.nests(unwrapped(args[0]))
                 return original(*args, **kwargs)
             session = hooks.session
             after = None
             if session.live:
-                with session.own_time():
+                with session.in_hook():
                     after = before(hooks, *args, **kwargs)
             elif hooks.manual.by and not hooks.manual.over:
                 session.insist()
             result = original(*args, **kwargs)
             if after is not None and session.live:
-                with session.own_time(), bare():
+                with session.in_hook(), bare():
                     after(unwrapped(result))
             return result
 
@@ -52,9 +53,11 @@ def watch(main: Any) -> None:
 
     def scale(original: Any, scaler: Any, outputs: Any) -> Any:
         scaled = original(scaler, outputs)
-        main.of_thread().tensors.scaler = scaler
-        if isinstance(scaled, torch.Tensor) and scaled is not outputs:
-            scaled._repro_gate_loss = outputs.detach()
+        tensors = main.of_thread().tensors
+        tensors.scaler = scaler
+        if issubclass(type(scaled), torch.Tensor) and scaled is not outputs:
+            with unseen():
+                tensors.unscaled.add(scaled, _detached(outputs))
         return scaled
 
     for name, before in (("backward", _before_backward), ("grad", _before_grad)):
@@ -65,15 +68,10 @@ def watch(main: Any) -> None:
 
 def _readable_twice(argument: Any) -> Any:
     """Return the argument; of an iterator (`net.parameters()`), what it gives."""
-    return tuple(argument) if hasattr(argument, "__next__") else argument
+    return tuple(argument) if hasattr(type(argument), "__next__") else argument
 
 
-def _before_backward(
-    hooks: Any,
-    tensors: Any,
-    *_: Any,
-    **__: Any,
-) -> Any:
+def _before_backward(hooks: Any, tensors: Any, *_: Any, **__: Any) -> Any:
     """Record what goes into `backward()`; return what records the gradients that it leaves."""
     manual = hooks.manual
     roots = unwrapped(tensors)
@@ -121,12 +119,13 @@ def _record(hooks: Any, roots: list[Any]) -> None:
     hooks.initial_state()
     if session.live:
         session.trains()
-        with session.own_time(), bare():
-            scalars = [it for it in roots if it.numel() == 1 and it.is_floating_point()]
-            losses = [
-                getattr(root, "_repro_gate_loss", root).detach()
-                for root in filter(in_memory, scalars)
-            ]
+        with session.in_hook(), bare():
+            losses = []
+            for root in filter(in_memory, roots):
+                own = hooks.tensors.unscaled.get(root)
+                own = _detached(root) if own is None else own
+                if own.dtype.is_floating_point and own.shape.numel() == 1:
+                    losses.append(own)
             if session.wants():
                 session.rng()
             if losses:
@@ -135,19 +134,25 @@ def _record(hooks: Any, roots: list[Any]) -> None:
                 session.block("loss", [*map(describe, labels, losses)], Losses(losses))
 
 
+def _detached(tensor: Any) -> Any:
+    return torch._C.TensorBase.detach(local(tensor))
+
+
 class Losses(Later):
     """The digests of losses, and their values, which may still be on their way from a device."""
 
     def __init__(self, losses: list[Any]) -> None:
         self._digests = begin(losses)
-        values = [local(item).to(torch.float64).reshape(()) for item in losses]
+        of = torch._C.TensorBase
+        values = [of.reshape(of.to(item, torch.float64), ()) for item in losses]
         if len({item.device for item in values}) > 1:
-            values = [item.cpu() for item in values]
+            values = [of.cpu(item) for item in values]
         self._values = fetch(torch.stack(values))
 
     def ready(self) -> bool:
         return self._digests.ready() and self._values.ready()
 
     def fields(self) -> dict[str, Any]:
-        values = [value.hex() for value in self._values.values().tolist()]
+        values = torch._C.TensorBase.tolist(self._values.values())
+        values = [value.hex() for value in values]
         return {**self._digests.fields(), "values": values}

@@ -56,22 +56,14 @@ class ManualSteps:
         self._nested = WeakByIdentity()
         self._extra = -1, 0  # calls of autograd.grad in a step that an optimizer makes
 
-    def of_the_input(
-        self,
-        leaves: Sequence[Any],
-        roots: Sequence[Any],
-    ) -> bool:
+    def of_the_input(self, leaves: Sequence[Any], roots: Sequence[Any]) -> bool:
         """Return whether gradients are taken of what goes into a model, and of none of its
         parameters: a saliency map, an attack, a force."""
         if any(isinstance(leaf, Parameter) for leaf in leaves):
             return False
         return any(isinstance(leaf, Parameter) for leaf in leaves_of(roots))
 
-    def enters(
-        self,
-        by: str,
-        leaves: Sequence[Any],
-    ) -> None:
+    def enters(self, by: str, leaves: Sequence[Any]) -> None:
         """Note that a gradient is about to be taken. If the leaves were updated since the last
         call, the step in progress ends here. Raises StopTraining after the last wanted one."""
         session = self.session
@@ -83,7 +75,7 @@ class ManualSteps:
         if self.over or not leaves or is_beside or self._sharded(leaves):
             return
         due = False  # should what follows fail
-        with session.own_time():
+        with session.in_hook():
             due = self._updated(leaves) and by == self.by and bool(self.items)
             self._changed = self._changed or due
             if self.items and by == GRAD and self.items[0][1] is not leaves[0]:
@@ -109,7 +101,7 @@ class ManualSteps:
         self.items = self.items + self._by_name(more)
         session.recorded()  # a step is owed, which the next call closes, an optimizer, or the end
         if session.wants() and (self._changed or not self.tensors.made):
-            with session.own_time():
+            with session.in_hook():
                 self._gradients(grads or [leaf.grad for _, leaf in self.items])
 
     def nests(self, roots: Sequence[Any]) -> None:
@@ -118,18 +110,14 @@ class ManualSteps:
         for leaf in () if self.over else leaves_of(roots):
             self._nested.add(leaf)
 
-    def record_extra(
-        self,
-        inputs: Sequence[Any],
-        grads: Sequence[Any],
-    ) -> None:
+    def record_extra(self, inputs: Sequence[Any], grads: Sequence[Any]) -> None:
         """Record `autograd.grad` beside steps of another kind: a model may be trained by it."""
         session = self.session
         step, count = self._extra
         count = count + 1 if step == session.step else 1
         self._extra = session.step, count
         if self.over and session.step >= 0 and session.wants() and count <= _BESIDE:
-            with session.own_time():
+            with session.in_hook():
                 self.items = self._by_name(inputs)
                 self.tensors.record("parameter", self.items)
                 self._gradients(grads)
@@ -145,7 +133,7 @@ class ManualSteps:
         self.calls += 1
         if not self.over or self.calls & (self.calls - 1):
             return
-        with self.session.own_time():
+        with self.session.in_hook():
             leaves = list(leaves_of(roots))
             if self._sharded(leaves):
                 return
@@ -166,11 +154,7 @@ class ManualSteps:
             self.items = []
             self._watched = []
 
-    def outermost(
-        self,
-        inputs: Any,
-        create_graph: bool,
-    ) -> bool:
+    def outermost(self, inputs: Any, create_graph: bool) -> bool:
         """Return whether a call of `autograd.grad` can be a step: not one that only makes a graph,
         nor one inside another of torch.func's. What `torch.func.vjp` returns makes a graph too, of
         inputs that are still in its transform's wrappers."""

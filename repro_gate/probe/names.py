@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..trace.format import MAX_NAME, WRAPPED
+from .digest import unread
 
 _WRAPPERS = {
     "DistributedDataParallel",
@@ -26,18 +27,20 @@ _WRAPPERS = {
     "FullyShardedDataParallel",
 }
 _LEAVES = 100_000
-SCALARS = (
-    str,
-    bytes,
-    bytearray,
-    int,
-    float,
-    complex,
-    range,
-    dt.date,
-    dt.timedelta,
-    pathlib.PurePath,
-)
+_EXACT = (bool, int, float, complex, str, bytes, bytearray)
+SCALARS = (*_EXACT, range, dt.date, dt.timedelta, pathlib.PurePath)
+# packages whose classes are arrays, if they look like one
+_OF_ARRAYS = {
+    "torch",
+    "numpy",
+    "pandas",
+    "jax",
+    "jaxlib",
+    "cupy",
+    "tensorflow",
+    "mlx",
+    "xarray",
+}
 _DEPTH = 8  # of nesting in a batch
 _HEAP = 1 << 9  # of `type.__flags__`: a class that Python made
 
@@ -55,11 +58,7 @@ class Names:
         """Return whether all parameters of an optimizer have a name."""
         return all(id(item) in self.by_id for item in updated_by(optimizer))
 
-    def add(
-        self,
-        name: str,
-        parameter: Any,
-    ) -> None:
+    def add(self, name: str, parameter: Any) -> None:
         """Name a parameter that has no name yet."""
         if id(parameter) not in self.by_id:
             name = self.by_id[id(parameter)] = name[:MAX_NAME]
@@ -78,10 +77,7 @@ def _present(holder: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(key, item) for key, item in holder.items() if item is not None]
 
 
-def modules(
-    root: Any,
-    name: str = "",
-) -> Iterator[tuple[str, Any]]:
+def modules(root: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (path, module) of a module and those in it, each once, in the order of `named_modules`;
     as torch holds them, since a class may have a `parameters` of its own that wants arguments."""
     known: set[int] = set()
@@ -171,77 +167,148 @@ def name_tensors(optimizers: list[Any]) -> Names:
 
 
 def leaves(
-    value: Any,
-    name: str = "",
+    value: Any, name: str = "", *, code: bool = False
 ) -> Iterator[tuple[str, Any]]:
     """Return (name, leaf) for what a batch or an optimizer's state holds: through mappings,
-    sequences, sets and objects.
+    sequences, sets and objects; with `code`, also the names of classes and functions, and what
+    functions close over.
 
     Each plain object is entered once, and at most 100,000 leaves are named: whatever hangs
     together, this ends.
     """
-    return itertools.islice(_leaves(value, name[:MAX_NAME], 0, set()), _LEAVES)
+    found = _leaves(value, name[:MAX_NAME], 0, set(), code)
+    return itertools.islice(found, _LEAVES)
 
 
 def _leaves(
-    value: Any, name: str, depth: int, known: set[int]
+    value: Any, name: str, depth: int, known: set[int], code: bool
 ) -> Iterator[tuple[str, Any]]:
     if value is None:
         return
-    if isinstance(value, SCALARS) or is_array(value):
+    kind: Any = type(value)  # no look at the value: its `__class__` may be a property
+    if code and issubclass(kind, (type, types.FunctionType)):
+        is_class = issubclass(kind, type)
+        owner = type if is_class else types.FunctionType
+        yield name, vars(owner)["__qualname__"].__get__(value)
+        value = () if is_class else _closed_over(value)
+        kind = tuple
+    if issubclass(kind, SCALARS) or is_array(value):
         yield name or "value", value
     elif depth > _DEPTH:
-        yield name, type(value).__name__  # not the value: its text may hold an address
-    elif isinstance(value, (set, frozenset)):  # it has no order of its own
-        kind: Any = set if isinstance(value, set) else frozenset
-        texts = []
-        for item in kind.__iter__(value):
-            is_scalar = isinstance(item, SCALARS)
-            texts.append(repr(item) if is_scalar else type(item).__name__)
-        yield name, repr(sorted(texts))
+        yield name, kind.__name__  # not the value: its text may hold an address
+    elif issubclass(kind, (set, frozenset)):  # it has no order of its own
+        base: Any = set if issubclass(kind, set) else frozenset
+        yield name, repr(sorted(map(text_of, base.__iter__(value))))
     elif id(value) not in known:
-        if not isinstance(value, (dict, list, tuple)):
+        if not issubclass(kind, (dict, list, tuple)):
             known.add(id(value))
-        for key, item in entries(value):
-            yield from _leaves(item, _join(name, key), depth + 1, known)
+        try:
+            items = [*entries(value)]
+        except Exception:  # a `__dict__` of its own
+            unread("objects", f"{kind.__module__}.{kind.__qualname__}")
+            yield name or "value", kind.__name__
+            return
+        for index, (key, item) in enumerate(items):
+            yield from _leaves(item, _join(name, key, index), depth + 1, known, code)
+
+
+def _closed_over(function: types.FunctionType) -> tuple[Any, ...]:
+    contents: list[Any] = []
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # nothing was put there yet
+            contents.append(cell.cell_contents)
+    return tuple(contents)
 
 
 def is_array(value: Any) -> bool:
-    """Return whether a value is an array or a tensor; no code of its class runs to tell it."""
-    return hasattr(type(value), "dtype") and hasattr(type(value), "__array__")
+    """Return whether a value is an array or a tensor of a known package; no code of its class runs
+    to tell it. A class of the training's own that only looks like one may draw when it is read."""
+    kind = type(value)
+    for base in type.__dict__["__mro__"].__get__(kind):
+        if base.__module__.partition(".")[0] in _OF_ARRAYS:
+            return hasattr(kind, "dtype") and hasattr(kind, "__array__")
+    return False
+
+
+def text_of(value: Any) -> str:
+    """Return the exact text of a plain value, by no method of the training's own; of any other
+    value, the name of its type."""
+    kind = type(value)
+    for base in _EXACT:
+        if issubclass(kind, base):
+            return base.__repr__(value)
+    of_python = kind.__flags__ & _HEAP and kind.__module__.partition(".")[0]
+    known = not of_python or of_python in ("datetime", "pathlib", "pandas")
+    return repr(value) if known and issubclass(kind, SCALARS) else kind.__name__
 
 
 def entries(value: Any) -> Iterable[tuple[Any, Any]]:
     """Return (key, item) of what a container or an object holds, read without running any code of
     its class: a batch may draw when it is read."""
-    if isinstance(value, UserDict):
-        value = vars(value).get("data", {})
-    if isinstance(value, dict):
+    kind: Any = type(value)
+    if any(base is UserDict for base in kind.__mro__):  # an ABC, which compares classes
+        value = _fields(value).get("data", {})
+        kind = type(value)
+    if issubclass(kind, dict):
         return list(dict.items(value))
-    if isinstance(value, (list, tuple)):
-        kind: Any = list if isinstance(value, list) else tuple
-        return enumerate(kind.__iter__(value))
-    if isinstance(value, (type, types.ModuleType, types.FunctionType)):
+    for base in (list, tuple):
+        if issubclass(kind, base):
+            return enumerate(base.__iter__(value))
+    if issubclass(kind, (type, types.ModuleType, types.FunctionType)):
         return ()
-    fields = {}
-    is_python = type(value).__flags__ & _HEAP
-    for kind in reversed(type(value).__mro__ if is_python else ()):
-        for name, member in vars(kind).items():
+    fields: dict[str, Any] = {}
+    for base in reversed(kind.__mro__ if kind.__flags__ & _HEAP else ()):
+        for name, member in vars(base).items():
             if type(member) is types.MemberDescriptorType:  # one of `__slots__`
                 with contextlib.suppress(AttributeError):  # nothing was put there
                     fields[name] = member.__get__(value)
-    with contextlib.suppress(AttributeError, TypeError, ValueError):
-        fields.update(object.__getattribute__(value, "__dict__"))
+    with contextlib.suppress(AttributeError, ReferenceError):
+        fields.update(_fields(value))
     return list(fields.items())
 
 
-def _join(
-    name: str,
-    key: Any,
-) -> str:
-    if key in WRAPPED:
+def _fields(value: Any) -> dict[str, Any]:
+    """Return an object's own dictionary. Raises TypeError where its class has a `__dict__` that is
+    none."""
+    for base in type(value).__mro__:
+        member = vars(base).get("__dict__")
+        if member is not None and type(member) is not types.GetSetDescriptorType:
+            raise TypeError("its dictionary is not its own")
+    fields: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    return fields
+
+
+def label_of(key: Any, index: int | str = "") -> str:
+    """Return a key as text: `0`, `weight`, `(1, 2)`; one that is no plain value as its type and its
+    place."""
+    kind = type(key)
+    if issubclass(kind, str):
+        return str.__str__(key)
+    if issubclass(kind, tuple) and tuple.__len__(key) <= 16:
+        return "(" + ", ".join(map(label_of, tuple.__iter__(key))) + ")"
+    if issubclass(kind, int) and kind is not bool:
+        return decimal(key)
+    if issubclass(kind, (bool, float, bytes)) or key is None:
+        return text_of(key) if kind is not type(None) else "None"
+    if kind.__module__ == "torch":
+        return str(key)
+    return f"<{kind.__name__}>{index}"
+
+
+def decimal(number: int) -> str:
+    """Return an integer as text; a long one, of which the decimal conversion is quadratic, as
+    hexadecimal digits."""
+    number = int.__index__(number)
+    if number.bit_length() > 4096:
+        return hex(number)
+    return repr(number)
+
+
+def _join(name: str, key: Any, index: int | str = "") -> str:
+    label = label_of(key, index)
+    if label in WRAPPED:
         return name
-    return (f"{name}.{key}" if name else str(key))[:MAX_NAME]
+    return (f"{name}.{label}" if name else label)[:MAX_NAME]
 
 
 def _models(places: dict[int, int]) -> list[Any]:

@@ -1,5 +1,6 @@
 """Collects the files that this process opens for reading and that were there before the run: what a
-rerun needs. Fed by `audit`.
+rerun needs; and what it looks for in its workspace: files that are absent, folders that it lists.
+Fed by `audit`.
 
 Left out, so that what remains is worth a look: the interpreter with what is installed in it, the
 system, the gate's own files, the run's HOME and TMPDIR, declared data, and what the run made itself
@@ -35,6 +36,7 @@ _OF_SYSTEM = {  # the system's own folders where others keep data too
 _DRIVERS = "/run/nvidia"  # /run/nvidia-persistenced, /run/nvidia-container-runtime, …
 _MEMORY = "/dev/shm/"  # noqa: S108  nothing is made there: what others put there is data like any other
 _OF_A_VENV = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
+_PROBE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # the most remembered paths, so that a million files do not fill the memory
 _KNOWN = 50_000
@@ -64,7 +66,7 @@ class Opened:
         # files from before the run that it then changed, and whether they were an earlier run's
         self._old: dict[str, bool] = {}
         self._files: set[str] = set()
-        self._pending: list[tuple[str, bool, Any, bool]] = []
+        self._pending: list[tuple[str, bool, Any, bool, bool]] = []
         self._forked = False
 
     def read(self, path: Any) -> None:
@@ -75,6 +77,19 @@ class Opened:
                 if len(self.known) >= _KNOWN:
                     self.known.clear()
                 self.known.add(path)
+
+    def listed(self, path: Any) -> None:
+        """Note a folder of the workspace that is about to be listed, whether it is there or not.
+        Those that the import system and the probe list are left out."""
+        with contextlib.suppress(Exception):
+            # from here over the handler and the hook to whoever lists
+            caller = sys._getframe(3).f_code.co_filename
+            if not caller.startswith(("<frozen ", _PROBE)) and not isinstance(
+                path, int
+            ):
+                real = os.path.realpath(os.fsdecode(path or os.curdir))
+                if real.startswith(self._workspace):
+                    self._note(real, True, False, sought=True)
 
     def beyond(self, path: str) -> bool:
         """Return whether an absolute path lies outside of what is the run's, the interpreter's, the
@@ -114,8 +129,12 @@ class Opened:
         left_out = of_system(real) or (real + os.sep).startswith(self._own)
         if (left_out and not within) or real in self._files:
             return True
-        # OSError: there is no such file, and there may be one later
-        state = os.stat(real)
+        try:
+            state = os.stat(real)
+        except (FileNotFoundError, NotADirectoryError):  # there may be one later
+            if reads and within:
+                self._note(real, True, False, sought=True)
+            return False
         if not stat.S_ISREG(state.st_mode):
             return False
         if not os.access(real, os.R_OK):
@@ -134,20 +153,25 @@ class Opened:
             self._old[real] = left
         return reads
 
-    def _note(self, real: str, within: bool, left: bool) -> None:
+    def _note(
+        self, real: str, within: bool, left: bool, *, sought: bool = False
+    ) -> None:
+        key = real + os.sep * sought
+        if key in self._files:
+            return
         if len(self._files) >= MAX_OPENED:
             limit = (
                 f"more than {MAX_OPENED} files were opened; the others are not listed"
             )
             session.current().note("opened-not-all", limit)
             return
-        self._files.add(real)
+        self._files.add(key)
         start = len(self._workspace) if within else 0
         path = printable(real[start:])
         file, line = source_line.nearest(sys._getframe(2))
         by = {"file": file, "line": line} if file else None
         if len(path) <= MAX_NAME:
-            self._pending.append((path, within, by, left))
+            self._pending.append((path, within, by, left, sought))
         if not self._forked:
             return
         if len(self._files) < _AT_ONCE or len(self._pending) >= _AT_ONCE:

@@ -1,16 +1,79 @@
 """The one way in which the probe puts itself between the training and a function that it calls: in
-modules and classes, and in types that C made and that refuse `setattr`."""
+modules and classes, and in types that C made and that refuse `setattr`. And the other way round:
+how the probe keeps calling what it means to call, whatever the training puts in its place."""
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import functools
 import gc
+import sys
 import types
 import weakref
 from collections.abc import Iterator
 from typing import Any, Callable
+
+_DEPTH = 2  # of modules in a module whose functions are held: `torch.backends.mkl`
+_HELD: dict[str, Any] = {}
+
+
+class Held:
+    """Stands for a module: has its functions and classes as they were when this was made, and those
+    of the modules in it; all else is as the module has it now, and what is set is set there."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        vars(self)["_module"] = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._module, name, value)
+
+
+def held(name: str) -> Any:
+    """Return an imported module as the probe holds it, by its name; None where it is not imported.
+    It is held from the first time that it is asked for."""
+    if name not in _HELD and isinstance(sys.modules.get(name), types.ModuleType):
+        _hold(sys.modules[name], _DEPTH)
+    return _HELD.get(name)
+
+
+def _hold(module: types.ModuleType, depth: int) -> Any:
+    name = module.__name__
+    if name not in _HELD:
+        _HELD[name] = own = Held(module)
+        for key, value in list(vars(module).items()):
+            if callable(value):
+                vars(own)[key] = value
+            # what has properties of its own is of another type
+            elif type(value) is types.ModuleType and depth:
+                below = value.__name__.startswith(name + ".")
+                if below or key == "path":
+                    vars(own)[key] = _hold(value, depth - 1)
+    return _HELD[name]
+
+
+def hold() -> None:
+    """Give each module of the probe that is loaded its own references to what it calls: to the
+    functions of the modules that it imports, and to the builtins. What the training puts in their
+    place later (a mock of `time.time`, freezegun, a daemon's own `os.write`) does not reach the
+    probe. Nobody finds them by looking through `sys.modules`, as freezegun does."""
+    package = __name__.partition(".")[0] + "."
+    own = vars(_hold(builtins, 0))
+    for name, module in list(sys.modules.items()):
+        if not name.startswith(package):
+            continue
+        space = vars(module)
+        for key, value in list(space.items()):
+            is_module = isinstance(value, types.ModuleType) and key[:2] != "__"
+            if is_module and not value.__name__.startswith(package):
+                space[key] = _hold(value, _DEPTH)
+        for key, value in own.items():
+            if key[0] != "_":
+                space.setdefault(key, value)
 
 
 def wrap(
@@ -18,6 +81,7 @@ def wrap(
 ) -> Any:
     """Replace `owner.name`, where there is one, by a function that calls `around(original, …)`, and
     return that function. The same function under that name in `also` is replaced too."""
+    owner = owner._module if type(owner) is Held else owner
     original = getattr(owner, name, None)
     if original is None:
         return None

@@ -7,6 +7,8 @@ import resource
 import sys
 from typing import Any
 
+from .patch import held
+
 # a rank's variable, and that of how many there are, as torchrun, srun and mpirun set them
 _RANKS = (
     ("RANK", "WORLD_SIZE"),
@@ -31,14 +33,14 @@ def process_key() -> str:
             variable == "RANK" or os.environ.get(size, "1") != "1"
         ):
             return "rank" + rank[:10]
-    multiprocessing: Any = sys.modules.get("multiprocessing.process")
+    multiprocessing = held("multiprocessing.process")
     name = multiprocessing.current_process().name if multiprocessing else "MainProcess"
     return "main" if name == "MainProcess" else str(name)[:200]
 
 
 def distributed() -> Any:
     """Return `torch.distributed`, once this process has joined a group; None before."""
-    module: Any = sys.modules.get("torch.distributed")
+    module = held("torch.distributed")
     joined = getattr(module, "is_available", bool)() and module.is_initialized()
     return module if joined else None
 
@@ -51,12 +53,12 @@ def prepares_data() -> bool:
     worker = sys.modules.get("torch.utils.data._utils.worker")
     if getattr(worker, "_worker_info", None) is not None:
         return True
-    process: Any = sys.modules["multiprocessing.process"]
+    process = held("multiprocessing.process")
     return hasattr(process.current_process(), "_inheriting")
 
 
 def started_by_multiprocessing() -> bool:
-    process: Any = sys.modules.get("multiprocessing.process")
+    process = held("multiprocessing.process")
     return process is not None and process.parent_process() is not None
 
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import random
-import sys
-from typing import Any
 
 from ..trace.format import DIGEST_BYTES
-from ..trace.writer import Row, frozen
-
-_RANDOM = frozen(random)
-_SHA256 = hashlib.sha256
+from ..trace.writer import Row
+from .patch import held
 
 
 def states() -> tuple[tuple[Row, ...], bytes]:
     """Return rows and digests (16 bytes each) of the states of all generators: python, numpy, torch
     and each CUDA device in use."""
-    numpy: Any = sys.modules.get("numpy")
-    torch: Any = sys.modules.get("torch")
+    numpy = held("numpy")
+    torch = held("torch")
     rows: list[Row] = [("python", "state", (625,))]
-    own = repr(_RANDOM.getstate())
+    own = repr(random.getstate())
     states = [own.encode()]
     if hasattr(numpy, "random"):
         name, keys, *rest = numpy.random.get_state(legacy=True)
@@ -37,10 +33,10 @@ def states() -> tuple[tuple[Row, ...], bytes]:
         for device, item in devices.items():
             shape = tuple(item.shape)
             rows.append((device, "uint8", shape))
-            address = item.data_ptr()
-            states.append(ctypes.string_at(address, item.numel()))
+            address = torch._C.TensorBase.data_ptr(item)
+            states.append(ctypes.string_at(address, shape[0]))
     digests = b""
     for state in states:
-        digest = _SHA256(state).digest()
+        digest = hashlib.sha256(state).digest()
         digests += digest[:DIGEST_BYTES]
     return tuple(rows), digests

@@ -15,11 +15,10 @@ from typing import Any
 from ..trace.format import DIGEST_BYTES, KINDS
 from ..trace.writer import Row
 from . import session
-from .digest import Digests, begin, describe
-from .names import leaves
+from .digest import Digests, begin, describe, unread
+from .names import is_array, leaves, text_of
+from .patch import held
 from .process import prepares_data
-
-_SHA256 = hashlib.sha256
 
 
 def record(name: str, value: Any, kind: str | None = None) -> None:
@@ -48,7 +47,7 @@ def record(name: str, value: Any, kind: str | None = None) -> None:
         )
     current.explicit = True
     current.training_begins()
-    with current.own_time():
+    with current.in_hook():
         single = len(items) == 1 and isinstance(items[0][1], (int, float))
         kind = kind or ("loss" if single else "parameter")
         values = hex_values(items) if kind == "loss" and single else None
@@ -63,7 +62,7 @@ def step() -> None:
     current.explicit = True
     if current.live and current.wants():
         current.training_begins()
-        with current.own_time():
+        with current.in_hook():
             current.rng()
     current.end_step()
 
@@ -71,17 +70,22 @@ def step() -> None:
 def digest_leaves(items: list[tuple[str, Any]]) -> tuple[tuple[Row, ...], Digests]:
     """Return rows and digests of leaves: torch tensors by `digest.begin`, arrays by their bytes,
     everything else by type and exact text."""
-    torch = sys.modules.get("torch")
+    torch = held("torch")
     kind = torch.Tensor if torch else ()
     tensors = {}
     rows = []
     others = []
     for index, (name, value) in enumerate(items):
-        if isinstance(value, kind):
-            tensors[index] = value
-            row, digest = describe(name, value), b""
-        else:
-            row, digest = _of_value(name, value)
+        try:
+            if issubclass(type(value), kind):
+                row, digest = describe(name, value), b""
+                tensors[index] = value
+            else:
+                row, digest = _of_value(name, value)
+        except Exception:  # a method of its class raises
+            of = type(value)
+            unread("values", f"{of.__module__}.{of.__qualname__}")
+            row, digest = _of_value(name, of.__name__)
         rows.append(row)
         others.append(digest)
     digests = begin([*tensors.values()]) if tensors else Digests([])
@@ -92,32 +96,40 @@ def hex_values(items: list[tuple[str, Any]]) -> list[str] | None:
     """Return the values of numbers as hex floats, for the report to show; None where one of them is
     not a number."""
     with contextlib.suppress(OverflowError):  # an integer beyond any float
-        if all(isinstance(value, (int, float)) for _, value in items):
-            return [float(value).hex() for _, value in items]
+        if all(issubclass(type(value), (int, float)) for _, value in items):
+            return [_float(value).hex() for _, value in items]
     return None
 
 
+def _float(number: Any) -> float:
+    """Return a number as a float, by no method of a class of the training's own."""
+    base = float if issubclass(type(number), float) else int
+    return base.__float__(number)
+
+
 def _of_value(name: str, value: Any) -> tuple[Row, bytes]:
-    has_dtype = hasattr(value, "dtype")
-    # a column of pandas
-    if has_dtype and not hasattr(value, "tobytes") and hasattr(value, "__array__"):
-        value = value.__array__()
     shape: tuple[int, ...] = ()
-    # numpy, and what follows its interface (jax)
-    if has_dtype and hasattr(value, "tobytes"):
+    if is_array(value):
+        numpy = held("numpy")
+        # a column of pandas
+        if not hasattr(value, "tobytes"):
+            value = value.__array__()
+        if numpy and issubclass(type(value), numpy.ndarray):
+            value = numpy.ndarray.view(value, numpy.ndarray)
+        # numpy, and what follows its interface (jax)
         dtype = value.dtype
         shape = tuple(map(int, value.shape))
         content = value.tobytes()
-        if value.dtype == object:
+        if getattr(dtype, "hasobject", False):
             # by its leaves: no text that may have an address
             rows, digests = digest_leaves(list(leaves(value.ravel().tolist())))
             content = repr(rows).encode("utf-8", "replace") + digests.result()
     else:
         dtype = type(value).__name__
         content = value
-        if isinstance(value, float):
+        if issubclass(type(value), float):
             content = struct.pack("<d", value)
-        elif not isinstance(value, bytes):
-            content = repr(value).encode("utf-8", "replace")
+        elif not issubclass(type(value), bytes):
+            content = text_of(value).encode("utf-8", "replace")
     row: Row = (name, str(dtype)[:100], shape)
-    return row, _SHA256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]
+    return row, hashlib.sha256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]

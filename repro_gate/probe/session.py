@@ -18,10 +18,10 @@ from typing import Any
 
 from ..trace.format import LIMITS, MAX_NAME, WHOLE_RUN
 from ..trace.newest import Written, newest
-from ..trace.writer import Later, Row, TraceFailed, TraceWriter, frozen
+from ..trace.writer import Later, Row, TraceFailed, TraceWriter
 from . import facts, rng
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
-from .shared import PROCESS
+from .shared import PROCESS, unseen
 from .source_line import largest_loop
 from .step_time import Clock, mark
 
@@ -29,9 +29,6 @@ _NOTICES = 10_000  # all kinds of digested quantities
 _HELD = 1_000  # blocks before the first gradient or step
 # the exit status of a process whose trace could not be written (sysexits.h)
 EX_IOERR = 74
-_OS = frozen(os)
-_LEAVE = os._exit
-_SLEEP = time.sleep
 # seconds that a thread waits for another thread's hook; longer may be a deadlock
 _PATIENCE = 60
 
@@ -54,6 +51,8 @@ class Session:
         self.step = -1  # the step in progress; -1 until training starts
         self.stopped = False
         self.explicit = False  # the script itself marks its steps
+        # if its flags alternate: whether a loader may set the pace of the step in progress
+        self.behind = False
         self.failed = False  # an exception that nothing caught ended the script
         self.introduced = False  # the process trains: what it is has been written
         self.broken = self._closed = self._finished = self._forked = False
@@ -64,7 +63,7 @@ class Session:
         self._held: list[tuple[int, str, Any, Any, Any]] = []
         self._steps = self._stops = 0
         self._found: Written | None = None  # the newest checkpoint after the first step
-        self._inside = False  # a thread is in `own_time`
+        self._inside = False  # a thread is in `in_hook`
         self.renew()
         self._clock = Clock()
         self._failure = ""  # why the recording ended, if the trace does not say so yet
@@ -81,7 +80,7 @@ class Session:
         """Open the trace."""
         self._forked = forked
         argv = [item[:MAX_NAME] for item in arguments()][:1000]
-        hello = {"nonce": self.config["nonce"], "pid": _OS.getpid(), "forked": forked}
+        hello = {"nonce": self.config["nonce"], "pid": os.getpid(), "forked": forked}
         with self._guard():
             self._writer = TraceWriter(self.config["traces"], {**hello, "argv": argv})
             self.stem = self._writer.stem
@@ -96,8 +95,13 @@ class Session:
         return (
             self.step < 0
             or self.step % self.config["every"] == 0
-            or self.step + 1 == self.config["steps"]
+            or (self.step + 1 == self.config["steps"] and not self.alternates)
         )
+
+    @property
+    def alternates(self) -> bool:
+        """Return whether the flags of the process change at each step of its main thread."""
+        return "alternating" in self.config and not self.thread
 
     @property
     def live(self) -> bool:
@@ -110,7 +114,7 @@ class Session:
         return None if self.broken or self._closed else self._writer
 
     @contextlib.contextmanager
-    def own_time(self) -> Iterator[None]:
+    def in_hook(self) -> Iterator[None]:
         """Admit one thread into a hook. Time in the block counts as the probe's; an exception in it
         is noted and ends the recording; signal handlers run after it."""
         if self.at_work():
@@ -127,7 +131,7 @@ class Session:
         try:
             with self._guard():
                 self._clock.enter(began)
-            with self._guard():
+            with self._guard(), unseen():
                 yield
         finally:
             with self._guard():
@@ -155,7 +159,7 @@ class Session:
         values: list[str] | None = None,
     ) -> None:
         """Write the digests of one kind now. They are buffered until the process is known to train;
-        a batch before training belongs to the first step. Called inside `own_time`."""
+        a batch before training belongs to the first step. Called inside `in_hook`."""
         writer = self._open
         if not rows or writer is None:
             return
@@ -180,7 +184,7 @@ class Session:
         writer = self._open
         if self.introduced or writer is None:
             return
-        with self.own_time():
+        with self.in_hook():
             self.introduced = True
             self._write_facts()
             writer.event("variables", values=facts.library_variables())
@@ -209,7 +213,7 @@ class Session:
         if not self.live:
             self.insist()
             return
-        with self.own_time():
+        with self.in_hook():
             self.training_begins()
             self.trains()
             self._write_step()
@@ -233,7 +237,7 @@ class Session:
                 with contextlib.suppress(Exception):
                     sys.stdout.flush()
                     sys.stderr.flush()
-                _LEAVE(0)
+                os._exit(0)
             raise StopTraining(0)
 
     def _preempted(self) -> None:
@@ -257,7 +261,7 @@ class Session:
             self.event("preempted", steps=self._steps, checkpoint=found[1][:MAX_NAME])
             self._writer.write(wait=True)  # type: ignore[union-attr]
             while True:
-                _SLEEP(1.0)
+                time.sleep(1.0)
 
     def note(self, identifier: str, message: str) -> None:
         """Write what the probe could not do; ignore an empty message. Leave room for one more note:
@@ -279,7 +283,7 @@ class Session:
         if self._writer is None or self._closed or not self._acquire():
             return False
         try:
-            with self._guard():
+            with self._guard(), unseen():
                 count = self._counts.get(name, 0) + len(fields.get("rows", (name,)))
                 if count <= LIMITS.get(name, count):
                     self._counts[name] = count
@@ -300,7 +304,7 @@ class Session:
             self._write_step()  # the last step of a script that only ever records
         self._finish()
         with (
-            self.own_time()
+            self.in_hook()
         ):  # Another thread must not write a step after the last line.
             with self._guard():
                 if self.introduced and self.hooks is not None:
@@ -348,7 +352,7 @@ class Session:
         """Write the records that are written once, after the last step."""
         if not self._finished:
             if self.introduced and self.hooks is not None:
-                with self.own_time():
+                with self.in_hook():
                     self.hooks.at_stop()
             self.flush(last=True)
             self._finished = True
@@ -363,14 +367,14 @@ class Session:
         if self.config.get("artifacts") and PROCESS.torch is not None:
             self.step = 0
             self.trains()
-            with self.own_time():
+            with self.in_hook():
                 self.rng()
                 message = "no step was recorded: the runs are compared by their artifacts alone"
                 self.note(WHOLE_RUN, message)
             self._write_step()
 
     def _write_step(self) -> None:
-        with self.own_time():
+        with self.in_hook():
             times, peak = self._clock.end_step()
             writer = self._open
             if writer is not None:
@@ -378,12 +382,17 @@ class Session:
                     self._write_facts()  # the device may have been started since
                 settings = {} if self.hooks is None else self.hooks.read_flags()
                 more = {"peak_bytes": peak, "flags": writer.flags(settings)}
+                if self.behind:
+                    more["behind"] = True
+                    self.behind = False
                 writer.event("step", times, step=self._steps, **more)
                 self._steps += 1
                 self._recorded = False
         if self.config.get("factors", {}).get("watch") or "lines" in self.config:
             self.flush()
         self.step += 1
+        if self.alternates and self.hooks is not None:
+            self.hooks.switch_flags(self.step)
         self._begin_step()
 
     def _begin_step(self) -> None:
@@ -404,7 +413,7 @@ class Session:
         try:
             yield
         except TraceFailed:
-            _LEAVE(EX_IOERR)
+            os._exit(EX_IOERR)
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{frame.filename.rpartition(os.sep)[2]}:{frame.lineno}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import functools
 import signal
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Callable
 
 from .patch import wrap
 
@@ -38,6 +40,36 @@ class Process:
 
 
 PROCESS = Process()
+HEARD: list[
+    Callable[[int], Any]
+] = []  # called with each signal that the training handles
+
+
+def unseen() -> Any:
+    """Return a context in which the training sees nothing of what the probe calls: no mode (of
+    operators or of functions, a profiler), no `__torch_function__` of a tensor's class."""
+    torch = PROCESS.torch
+    if torch is None:
+        return contextlib.nullcontext()
+    core = torch._C
+    if core._len_torch_dispatch_stack() or core._autograd._profiler_enabled():
+        return _without_modes(torch)
+    return core.DisableTorchFunction()
+
+
+@contextlib.contextmanager
+def _without_modes(torch: Any) -> Iterator[None]:
+    recording = torch._C._autograd._enable_record_function
+    profiled = torch._C._autograd._profiler_enabled()
+    modes = torch.utils._python_dispatch._disable_current_modes
+    with torch._C.DisableTorchFunction(), modes():
+        if profiled:
+            recording(False)
+        try:
+            yield
+        finally:
+            if profiled:
+                recording(True)
 
 
 def put_off_signals() -> None:
@@ -45,7 +77,7 @@ def put_off_signals() -> None:
     training's to catch, and goes to it."""
 
     def set_handler(original: Any, signalnum: Any, handler: Any) -> Any:
-        before = signal.getsignal(signalnum)
+        before = get_handler(signal.getsignal, signalnum)
         wraps = callable(handler) and handler is not signal.default_int_handler
         wrapped = functools.partial(_put_off, handler) if wraps else handler
         original(signalnum, wrapped)
@@ -61,6 +93,8 @@ def put_off_signals() -> None:
 
 
 def _put_off(handler: Any, signum: int, frame: Any) -> Any:
+    for hear in HEARD:
+        hear(signum)
     if PROCESS.sessions[0].at_work():
         return PROCESS.late.append((handler, signum, _thread.get_ident()))
     return handler(signum, frame)

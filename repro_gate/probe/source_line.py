@@ -12,6 +12,7 @@ import functools
 import os
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -31,6 +32,7 @@ _JUPYTER = re.compile(
 )
 _MODULES = 200  # of the workspace, that are searched for the largest loop
 _BYTES = 1 << 20  # of one of them
+_CODE = 200  # characters of one line of code
 _scandir, _stat, _open = os.scandir, os.stat, open  # before anything is wrapped
 
 
@@ -73,6 +75,23 @@ def nearest_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and not inside(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+@functools.lru_cache(maxsize=20_000)
+def code_of(line: str, goes_on: bool = False) -> str:
+    """Return the code of one line without its comment, with `…` at its end if the statement goes
+    on, which open brackets show, and open strings."""
+    code = line
+    try:
+        for token in tokenize.generate_tokens(iter([line]).__next__):
+            if token.type == tokenize.COMMENT:
+                code = line[: token.start[1]]
+    except (tokenize.TokenError, SyntaxError) as error:
+        goes_on = goes_on or "EOF" in str(error) or "triple-quoted" in str(error)
+    code = code.strip()
+    goes_on = goes_on or code.endswith("\\")
+    code = code.rstrip("\\ ") if goes_on else code
+    return code[: _CODE - 1] + "…" if goes_on or len(code) > _CODE else code
 
 
 def module_of(frame: FrameType) -> str:

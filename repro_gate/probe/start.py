@@ -32,7 +32,7 @@ from .entropy import Draws
 from .factors import use
 from .lines import Lines
 from .opened import Opened
-from .patch import wrap
+from .patch import held, hold, wrap
 from .shared import PROCESS, put_off_signals
 
 _BEHIND = (
@@ -46,8 +46,10 @@ _KERNEL_ENDS = 120.0
 def start(inject: str) -> None:
     """Start the probe. `inject` is the folder of our `sitecustomize`, which children need on their
     PYTHONPATH."""
+    hold()
     with open(os.environ[CONFIG_VARIABLE], encoding="utf-8") as file:
         config: dict[str, Any] = json.load(file)
+    config["started"] /= 1e9  # s from ns, which have as many digits in each run
     _die_with(config["gate"])
     EXTENSION[:] = [config["extension"]]
     current = session.open_session(config)
@@ -68,11 +70,13 @@ def start(inject: str) -> None:
     def numpy_arrived(numpy: Any) -> None:
         # no seed reaches a `default_rng()` of the training's own
         numpy.random.seed(config["seed"] % 2**32)
+        held("numpy")
         draws.numpy_arrived()
 
     def torch_arrived(torch: Any) -> None:
         from . import torch_hooks  # only where the training itself imports torch
 
+        hold()
         torch_hooks.install(session.current())
         draws.torch_arrived(torch)
         factors.torch_arrived(torch)
@@ -99,7 +103,7 @@ def start(inject: str) -> None:
     current.start()
     if behind > 1:
         current.note("clock-behind", _BEHIND.format(behind, facts.BASIC["host"]()))
-    with current.own_time():
+    with current.in_hook():
         checkout.start()
     for item in lines:
         item.start()

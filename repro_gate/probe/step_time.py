@@ -10,11 +10,8 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from ..trace.writer import frozen
 from . import facts
 from .shared import PROCESS
-
-_TIME = frozen(time)
 
 
 class Mark(NamedTuple):
@@ -31,7 +28,7 @@ def mark() -> Mark:
     if facts.started():
         event = PROCESS.torch.cuda.Event(enable_timing=True)
         event.record()
-    return Mark(_TIME.perf_counter(), event)
+    return Mark(time.perf_counter(), event)
 
 
 class StepTimes(NamedTuple):

@@ -27,8 +27,10 @@ class Tensors:
         self.made = WeakByIdentity()
         # those that make no steps of their own, with how many gradients were taken at their last
         self.updating = WeakByIdentity()
-        # the GradScaler that has scaled a loss since the last step
+        # the GradScaler that has scaled a loss since the last step; scaled losses, with what they
+        # were before
         self.scaler: Any = None
+        self.unscaled = WeakByIdentity()
         self.names = names.Names()
         self.serve(session)
 
@@ -55,12 +57,7 @@ class Tensors:
         self.names = names.name_tensors(ordered)
         self._updated = WeakByIdentity()
 
-    def record(
-        self,
-        kind: str,
-        items: Sequence[Item],
-        label: str = "",
-    ) -> None:
+    def record(self, kind: str, items: Sequence[Item], label: str = "") -> None:
         """Record one block. Rows are made once for each list of names: a change of dtype or shape
         shows in the digest."""
         if not items:
@@ -84,12 +81,7 @@ class Tensors:
         if lost is not None:
             distance.perturb(self.names.parameters, lost)
 
-    def keep(
-        self,
-        kind: str,
-        items: Iterable[Item],
-        label: str = "",
-    ) -> None:
+    def keep(self, kind: str, items: Iterable[Item], label: str = "") -> None:
         """Keep these for the distance between two runs, if the run was asked to keep this step."""
         session = self.session
         step = session.step
@@ -131,7 +123,7 @@ class Tensors:
                 tensors.append((f"{SCALER}{name}", value))
         scalars: list[Item] = []
         for item in self.state_items(optimizer):
-            if isinstance(item[1], torch.Tensor):
+            if issubclass(type(item[1]), torch.Tensor):
                 tensors.append(item)
             else:
                 scalars.append(item)
@@ -156,10 +148,11 @@ class Tensors:
         """Yield (name, value) of an optimizer's state and hyperparameters."""
         state = optimizer.state
         for (own, parameter), known in zip(*self._known(optimizer)) if state else ():
-            for key, value in names.entries(state.get(parameter) or {}):
+            held = state.get(parameter)
+            for key, value in names.entries({} if held is None else held):
                 if key not in known:
-                    known[key] = f"{own}.{key}"[:MAX_NAME]
-                if isinstance(value, torch.Tensor):
+                    known[key] = f"{own}.{names.label_of(key)}"[:MAX_NAME]
+                if issubclass(type(value), torch.Tensor):
                     yield known[key], value
                 else:
                     yield from names.leaves(value, known[key])
@@ -168,6 +161,6 @@ class Tensors:
             for key, value in names.entries(group):
                 if key == "params":
                     continue
-                if isinstance(value, kinds):
-                    name = f"param_groups.{number}.{key}"
+                if issubclass(type(value), kinds):
+                    name = f"param_groups.{number}.{names.label_of(key)}"
                     yield from names.leaves(value, name)

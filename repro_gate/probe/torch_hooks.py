@@ -1,7 +1,8 @@
 """Connects the probe with torch: optimizers and DataLoaders call `Hooks`, and `loss` does when a
 gradient is computed. Events are recorded in their order: a batch when the DataLoader hands it out;
 generator states and the loss when `backward` is entered; gradients as the optimizer sees them when
-`step` is entered (after its closure, where it has one), in the order in which autograd finished
+`step` is entered (where it has a closure: after that; if the step is the training's own code, when
+it returns), in the order in which autograd finished
 them; parameters, optimizer state, buffers and generator states when `step` returns.
 """
 
@@ -50,6 +51,8 @@ def install(session: Session) -> None:
     torch.manual_seed(session.config["seed"])  # every CUDA device's as well, lazily
     flags.apply(torch, session.config["flags"])
     flags.watch(torch, session.config["flags"])
+    if session.alternates:
+        flags.switch(torch, session.config["alternating"], 0)
     facts.watch_cuda_start(torch)
     hooks = Hooks(session)
 
@@ -93,7 +96,7 @@ class Hooks:
         thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
         own: Hooks | None = getattr(self._local, "hooks", None)
         if not (own or thread is None or isinstance(thread, threading._DummyThread)):
-            with self.session.own_time():
+            with self.session.in_hook():
                 own = self._local.hooks = self._of(thread)
         return own or self
 
@@ -124,8 +127,12 @@ class Hooks:
         self.manual = ManualSteps(self.tensors)
         self._loaders = WeakByIdentity()  # that were written
         self._nonfinite = end_state.NonFinite()
+        # whether any gradient was not zero; None before the first
+        self._pulls: bool | None = None
         self._operators = watching(session.config)
         self._captured = self._at_boundary = False
+        # an optimizer whose step is the training's own code and got a closure
+        self._closing: Any = None
         # optimizers whose step the CUDA graph in progress has captured; those of each graph
         self._in_graph: list[Any] = []
         self._graphs = WeakByIdentity()
@@ -141,7 +148,7 @@ class Hooks:
         """Note a new optimizer, and wait for the first forward pass, at which the initial state is
         recorded."""
         original(optimizer, *args, **kwargs)
-        with self.session.own_time():
+        with self.session.in_hook():
             self.tensors.made.add(optimizer, self.manual.calls)
             if not self._captured and self.session.live and not self._waiting:
                 hook = torch.nn.modules.module.register_module_forward_pre_hook
@@ -156,7 +163,7 @@ class Hooks:
         buffers."""
         if self._captured and not self._waiting:
             return
-        with self.session.own_time():
+        with self.session.in_hook():
             self._release()
             if self._captured or not self.session.live:
                 return
@@ -181,11 +188,11 @@ class Hooks:
         loader's first iterator, record also its workers and seed."""
         session = self.session
         if session.live and session.step >= 0:
-            with session.own_time():
+            with session.in_hook():
                 session.rng()
         original(iterator, loader)
         if session.live and not self._loaders.get(loader):
-            with session.own_time():
+            with session.in_hook():
                 self._loaders.add(loader, True)
                 session.event(
                     "loaders",
@@ -195,30 +202,42 @@ class Hooks:
 
     def batch(self, original: Any, iterator: Any) -> Any:
         """Record a batch that a DataLoader hands out."""
-        value = original(iterator)
         session = self.session
+        first = PROCESS.sessions[0]  # a thread that fetches ahead has one of its own
+        if first.alternates:
+            first.behind = first.behind or _is_behind(iterator)
+        value = original(iterator)
         if session.live:
-            with session.own_time():
+            with session.in_hook():
                 if self.tensors.made:
                     self.initial_state()
                 if session.wants():
-                    leaves = list(names.leaves(value))
-                    session.block("batch", *sdk.digest_leaves(leaves))
-                    self.tensors.keep("batch", leaves)
+                    self._batch(value)
         return value
+
+    def _batch(self, value: Any) -> None:
+        # A batch may be of any kind; then only its digests are missing.
+        try:
+            leaves = list(names.leaves(value))
+            self.session.block("batch", *sdk.digest_leaves(leaves))
+            self.tensors.keep("batch", leaves)
+        except Exception as error:
+            why = f"a batch could not be read: {type(error).__name__}"
+            self.session.note("not-digested", why)
 
     def before_step(
         self, optimizer: Any, args: Any, kwargs: Any
     ) -> tuple[Any, Any] | None:
-        """Record the gradients that an optimizer's step uses. If the step has a closure, return its
-        arguments with a closure that records them."""
+        """Record the gradients that an optimizer's step uses. If torch's own step has a closure,
+        return its arguments with a closure that records them; other code may look at the closure
+        that it gets."""
         if not self.session.live:
             self.session.insist()
             return None
         if _makes_room():
             return None
         closure = _closure(args, kwargs)
-        with self.session.own_time():
+        with self.session.in_hook():
             if closure is None and self._only_updates(optimizer):
                 return None
             self.tensors.made.add(optimizer)
@@ -229,6 +248,10 @@ class Hooks:
             if closure is None:
                 self._gradients(optimizer)
         if closure is None:
+            return None
+        self._closing = None
+        if not str(type(optimizer).step.__module__).startswith("torch."):
+            self._closing = optimizer
             return None
 
         @functools.wraps(closure)
@@ -271,7 +294,7 @@ class Hooks:
     def _gradients(self, optimizer: Any) -> None:
         if not (self.session.live and self.session.wants()):
             return
-        with self.session.own_time():
+        with self.session.in_hook():
             self._release()
             items = self.tensors.parameters(optimizer)
             before, ordered = self._ordered.get(optimizer) or (None, ())
@@ -281,8 +304,11 @@ class Hooks:
                 order = self._order
                 ordered = sorted(items, key=lambda item: order.get(id(item[1]), -1))
                 self._ordered.add(optimizer, (items, ordered))
-            grads = [(name, item.grad) for name, item in ordered]
-            self.tensors.record("gradient", [it for it in grads if it[1] is not None])
+            every = ((name, item.grad) for name, item in ordered)
+            grads = [it for it in every if it[1] is not None]
+            self.tensors.record("gradient", grads)
+            if grads and not self._pulls:
+                self._pulls = any(end_state.not_zero(grad) for _, grad in grads)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         """Record what an optimizer's step has changed, and close the step. Raises StopTraining
@@ -296,10 +322,22 @@ class Hooks:
             return
         if tensors.updating.get(optimizer) or _makes_room():
             return
-        with session.own_time():
+        try:
+            self._stepped(optimizer)
+        finally:
+            # not while the training's modes, and this one, are set aside
+            self._operators.at(session.step)
+
+    def _stepped(self, optimizer: Any) -> None:
+        session = self.session
+        tensors = self.tensors
+        with session.in_hook():
             session.training_begins()
             others = [other for other in self._used if other is not optimizer]
             self._used = [*others[-_RECENT:], optimizer]
+            if self._closing is optimizer:
+                self._gradients(optimizer)
+            self._closing = None
             if session.wants():
                 tensors.record("parameter", tensors.parameters(optimizer))
                 tensors.optimizer_state(optimizer)
@@ -308,14 +346,13 @@ class Hooks:
             tensors.scaler = None  # until it scales again
             if session.step == 1:
                 self._look_for_nan()
-            try:
-                session.end_step()
-            finally:
-                self._operators.at(session.step)
+            session.end_step()
 
     def graph_made(self, original: Any, graph: Any) -> None:
         """Keep the optimizers whose steps a CUDA graph has captured."""
         original(graph)
+        if self.session.alternates:
+            self.session.event("facts", facts={"cuda-graph": "captured"})
         self._graphs.add(graph, self._in_graph)
         self._in_graph = []
 
@@ -331,8 +368,15 @@ class Hooks:
         """Return the determinism flags as they are now."""
         return flags.read(torch, self.session.config["variables"])
 
+    def switch_flags(self, step: int) -> None:
+        """Set the flags of the arm whose turn comes with this step of an alternating run."""
+        flags.switch(torch, self.session.config["alternating"], step)
+
     def at_stop(self) -> None:
         """Record the state that no optimizer updates, for a notice."""
+        frames = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+        if self.session.alternates and frames.get("frames"):
+            self.session.event("facts", facts={"compiled": "yes"})
         # An unusual module may fail here; then only the notice is missing.
         with contextlib.suppress(Exception):
             rows, failed = end_state.look(self.tensors.names)
@@ -346,6 +390,8 @@ class Hooks:
         session = self.session
         tensors = self.tensors
         session.event("nonfinite", rows=self._nonfinite.lasting())
+        if self._pulls is False:
+            session.event("facts", facts={"gradients": "zero"})
         session.note("steps", self.manual.summary())
         if reason != "exception" and (self._used or self.manual.by):
             known = tensors.names.by_id
@@ -356,8 +402,8 @@ class Hooks:
                 tensors.optimizer_state(optimizer)
             tensors.updating_state()
             tensors.buffers()
-        for kind in UNREAD:
-            text = f"tensors of type {kind} were not digested: their elements cannot be read"
+        for what in UNREAD:
+            text = f"{what} were not digested: what they hold cannot be read"
             session.note("not-digested", text)
         for why in WITHOUT_TRITON:
             text = "tensors on the GPU were digested by torch's operators, which takes longer"
@@ -403,6 +449,16 @@ def _makes_room() -> bool:
         if frame.f_code.co_name == "_init_optim_state":
             return True
     return False
+
+
+def _is_behind(iterator: Any) -> bool:
+    """Return whether all workers of a DataLoader are at work, so that they may set the pace of the
+    training; True if it cannot be told how many are."""
+    try:
+        at_work = iterator._tasks_outstanding - iterator._data_queue.qsize()
+        return bool(at_work >= iterator._num_workers)
+    except Exception:
+        return bool(iterator._num_workers)
 
 
 def _in_main_thread() -> bool:

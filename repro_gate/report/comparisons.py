@@ -6,19 +6,22 @@ them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, input_text
-from repro_gate.baseline.model import AgainstFinding, BaselineFinding
-from repro_gate.compare.model import Cost, SpeedChange
-from repro_gate.escape import and_more
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding, Compared
+from repro_gate.compare.model import Cost, Equivalence, Estimate, Leg, SpeedChange
+from repro_gate.escape import and_more, counted
 from repro_gate.report import numbers, wording
 from repro_gate.report.model import BaseFinding, Report, WeakenedCheck
 from repro_gate.report.wording import Phrase, phrase, say
+from repro_gate.runs.flags import SWITCHED
 
 # the title of their list, the same for the terminal and the comment
 WEAKENED_TITLE = "Weakened checks"
 _SHORT = 12  # hex digits of a hash that a person sees, as git shows them
+# before a flag's short name
+_FLAG = re.compile(r"torch\.(?:backends|utils\.deterministic)\.")
 _DIGEST = re.compile(r"(sha256:)?[0-9a-f]{40,64}")
 
 
@@ -58,53 +61,73 @@ def move(item: ChangedInput) -> Phrase:
     return phrase("{}: {name} -> {name2}", start, name=before, name2=after)
 
 
-def baseline_lines(baseline: BaselineFinding, most: int) -> tuple[Phrase, ...]:
-    """Return a baseline's status and the details, most important first; at most `most` inputs and
-    as many facts outside them."""
+def baseline_lines(baseline: BaselineFinding, most: int) -> list[Phrase]:
+    """Return a baseline's status with its message, then at most `most` facts that differ outside
+    the inputs, then what the message shortens."""
     words = "{status}: {message}"
     line = phrase(words, status=baseline.status, message=baseline.message)
     if baseline.recorded:
         line = phrase("{} (recorded {message})", line, message=baseline.recorded)
+    facts = [
+        phrase("outside the inputs: {name}", name=fact)
+        for fact in baseline.outside[:most]
+    ]
+    more = say(and_more(len(baseline.outside) - most, "fact"))
     names = wording.joined([say(part, "name") for part in baseline.unlike[:most]])
-    more = say(and_more(len(baseline.unlike) - most))
-    facts = baseline.outside
-    since = "{}; the machine's load may have been different when that was recorded"
-    lines = (
-        line,
-        phrase("differs in {}", wording.joined([names, more], " ")) if names else (),
-        _gap(baseline.loss_gap),
-        *(phrase("outside the inputs: {name}", name=fact) for fact in facts[:most]),
-        _left(len(facts) - most, "fact"),
-        *(phrase(since, line) for line in speed(baseline.speed)),
-        *_moved(baseline.changed_inputs, most),
-    )
-    return tuple(filter(None, lines))
+    left = say(and_more(len(baseline.unlike) - most))
+    unlike = phrase("differs in {}", wording.joined([names, left], " "))
+    load = "the machine's load may have been different when that was recorded"
+    speeds = [phrase(f"{{}}; {load}", speed(item)) for item in baseline.speed]
+    details = [unlike] if names else []
+    return [line, *facts, more, *details, *speeds, *_moved(baseline, most)]
 
 
-def against_lines(against: AgainstFinding, most: int) -> tuple[Phrase, ...]:
-    """Return the comparison with another ref: the status, the first tensor that differs, the
-    distance of losses, and the inputs."""
+def against_lines(against: AgainstFinding, most: int) -> list[Phrase]:
+    """Return the comparison with another ref: the status with its message, how far apart the first
+    tensor is that differs, and what the message shortens."""
     ref = at(against.ref, against.commit)
     words = "{}, {status}: {message}"
-    first = wording.where(against.first_divergence)
-    lines = (
-        phrase(words, ref, status=against.status, message=against.message),
-        phrase("first at {}", first) if first else (),
-        wording.how_far(against.first_divergence),
-        _gap(against.loss_gap),
-        *speed(against.speed),
-        *_moved(against.changed_inputs, most),
+    line = phrase(words, ref, status=against.status, message=against.message)
+    gap = numbers.small(against.loss_gap) if against.loss_gap else ""
+    far = wording.how_far(against.first_divergence)
+    losses = say(gap and f"losses up to {gap} apart")
+    speeds = map(speed, against.speed)
+    return [line, far, losses, *speeds, *_moved(against, most)]
+
+
+def _moved(found: Compared, most: int) -> list[Phrase]:
+    changed = found.changed_inputs
+    more = say(and_more(len(changed) - most, "input"))
+    return [*map(move, changed[:most]), more]
+
+
+def speed(item: SpeedChange) -> Phrase:
+    """Return how a change affects the time of a step of one arm."""
+    flags = "with" if item.arm == "deterministic" else "without"
+    interval = numbers.interval(item.ci95)
+    words = f"a step {flags} the flags: {{figure}}, 95% interval {interval}"
+    return phrase(words, figure=slower(item.slower_pct))
+
+
+def leg(item: Leg) -> Phrase:
+    """Return whether one leg of a resumed training is the same training."""
+    words = "bitwise identical" if item.identical else "different"
+    steps = f"{item.begins} to {item.ends - 1}"
+    return say(f"leg {item.number}, steps {steps}: {words}")
+
+
+def way(item: Equivalence) -> Phrase:
+    """Return whether another way is the same training, over how many steps, and how far apart it
+    is."""
+    words = "the same training" if item.equivalent else "not the same training"
+    steps = counted(item.steps, "step")
+    count = item.worst.roundings if item.worst else None
+    far = (
+        "compared bitwise"
+        if count is None
+        else f"at most {wording.roundings(count)} apart"
     )
-    return tuple(filter(None, lines))
-
-
-def speed(changes: Sequence[SpeedChange]) -> Iterator[Phrase]:
-    """Yield how a change affects the time of a step, one line for each arm."""
-    for item in changes:
-        flags = "with" if item.arm == "deterministic" else "without"
-        interval = numbers.interval(item.ci95)
-        words = f"a step {flags} the flags: {{figure}}, 95% interval {interval}"
-        yield phrase(words, figure=_slower(item.slower_pct))
+    return phrase(f"{{name}}: {words}, {far}, in {steps}", name=item.name)
 
 
 def at(ref: str, commit: str) -> Phrase:
@@ -128,41 +151,63 @@ def weakening(item: WeakenedCheck) -> Phrase:
     return phrase("{name} {}", line, name=str(item.location)) if item.location else line
 
 
-def _gap(gap: float | None) -> Phrase:
-    if not gap:
-        return ()
-    return phrase("losses up to {figure} apart", figure=numbers.small(gap))
-
-
-def _moved(moves: Sequence[ChangedInput], most: int) -> list[Phrase]:
-    return [*map(move, moves[:most]), _left(len(moves) - most, "input")]
-
-
-def _left(left: int, one: str) -> Phrase:
-    return say(and_more(left, one if left == 1 else f"{one}s"))
-
-
 def cost(price: Cost | None) -> Phrase:
-    """Return the cost of the flags in time, with its interval. A negative cost is shown as
-    `faster`."""
+    """Return the cost of the flags in time, with its interval and what single flags take of it. A
+    negative cost is shown as `faster`. Of a cost that could not be measured, return how much runs
+    scatter; empty if nobody tried."""
     if price is None:
-        return say("not measured")
-    figure = f"{_slower(price.determinism_cost_pct)} with the flags"
-    line = f"{{figure}}, 95% interval {numbers.interval(price.ci95)}"
+        return ()
+    if price.determinism_cost_pct is None:
+        on, off = price.deterministic_scatter_pct, price.default_scatter_pct
+        which = "with" if on > off else "without"
+        scatter = f"the runs {which} flags alone scatter by {max(on, off):.0f} %"
+        line = f"not measurable here: {scatter}"
+        figure = ""
+    else:
+        figure = f"{slower(price.determinism_cost_pct)} with the flags"
+        line = f"{{figure}}, 95% interval {numbers.interval(price.ci95)}"
+    shares = wording.joined([_share(item) for item in price.flags])
+    line += ", of which {}" if shares else ""
     if price.max_percent is not None:
         line += f"; {_budget(price, price.max_percent)}"
-    return phrase(line, figure=figure)
+    return phrase(line, shares, figure=figure)
 
 
-def doubt(price: Cost | None) -> Phrase:
-    """Return why a cost is suspicious; empty if it is not."""
-    if price is None or price.suspicious is None:
-        return ()
-    return phrase("{figure}: {message}", figure="suspicious", message=price.suspicious)
+def _share(item: Estimate) -> Phrase:
+    figure = numbers.percent(item.cost_pct, signed=False)
+    return phrase(f"{{name}} {figure}", name=_FLAG.sub("", item.flag))
 
 
-def _slower(percent: float) -> str:
-    words = "slower" if percent > 0 else "faster"
+def doubts(price: Cost | None) -> Iterator[Phrase]:
+    """Yield why a cost is suspicious, and why whole runs decide although alternating steps may have
+    a figure too."""
+    if price is None:
+        return
+    if price.suspicious is not None:
+        yield phrase("suspicious: {message}", message=price.suspicious)
+    if price.why:
+        steps = f"; alternating steps: {estimate(price.other)}" if price.other else ""
+        yield phrase(f"from whole runs: {{message}}{steps}", message=price.why)
+
+
+def estimate(item: Estimate) -> str:
+    """Return a cost with its interval."""
+    return f"{numbers.percent(item.cost_pct)} ({numbers.interval(item.ci95)})"
+
+
+def saving(item: Estimate) -> Phrase:
+    """Return what leaving a flag off saves, and what it gives up."""
+    words = (
+        "leaving {name} off (`determinism.allow`) saves {figure} and gives up {message}"
+    )
+    figure = numbers.percent(item.cost_pct, signed=False)
+    given_up = SWITCHED.get(item.flag, "what it does")
+    return phrase(words, name=item.flag, figure=figure, message=given_up)
+
+
+def slower(percent: float) -> str:
+    """Return `12.4% slower`; below zero `3.1% faster`."""
+    words = "faster" if round(percent, 1) < 0 else "slower"
     return f"{numbers.percent(abs(percent), signed=False)} {words}"
 
 

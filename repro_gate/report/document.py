@@ -173,7 +173,7 @@ def validate(document: object, kind: type[_Kind], name: str) -> _Kind:
         problem = f"{where}: {what}" if what else where
         raise ReportError(
             f"{name}: not a report of this version: {for_terminal(problem, 300)}",
-            remedy="`repro-gate schema --report` prints what is expected",
+            remedy="`repro-gate schema report` prints what is expected",
         ) from None
 
 

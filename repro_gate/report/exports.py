@@ -41,7 +41,7 @@ from repro_gate.report.findings import (
     spec_location,
 )
 from repro_gate.report.model import PLAIN, Report, View
-from repro_gate.report.wording import headline, plain_text
+from repro_gate.report.wording import ROBUST, headline, plain_text
 from repro_gate.trace.fields import Location
 
 # the name GitHub's page gives for the schema
@@ -66,8 +66,11 @@ _PART = 800  # characters of one line of a finding's message
 
 def sarif(report: Report, view: View = PLAIN) -> str:
     """Return the document as text. On a pass the list of results is there and empty, so that code
-    scanning closes what it had open."""
-    items = () if report.verdict == "pass" else findings(report)[:MAX_RESULTS]
+    scanning closes what it had open; on a pass under a condition it names that alone."""
+    items = findings(report)[:MAX_RESULTS]
+    if report.verdict == "pass":
+        conditions = (item for item in items if item.id == ROBUST)
+        items = tuple(conditions) if report.is_conditional else ()
     rules = _rules(items)
     run: dict[str, Any] = {
         "tool": {
@@ -204,7 +207,8 @@ def junit(report: Report) -> str:
     failed = "error" if report.verdict == "inconclusive" else "failure"
     good = {"pass": "system-out", "recorded": "skipped"}
     outcomes = {"verdict": good.get(report.verdict, failed)}
-    lines = defaultdict(list, verdict=[plain_text(headline(report))])
+    condition = "pass " if report.is_conditional else ""
+    lines = defaultdict(list, verdict=[condition + plain_text(headline(report))])
     if report.verdict != "pass":
         lines["verdict"].append(f"see it again: {report.reproduce}")
     for check in report.checklist:
@@ -239,8 +243,8 @@ def junit(report: Report) -> str:
         if outcome.tag != "system-out":
             outcome.set("type", _printable(name))
             outcome.set("message", "".join(texts[:1]))
-    if left := and_more(len(outcomes) - MOST_CASES, "in report.json"):
-        ET.SubElement(suite, "system-out").text = left
+    if left := and_more(len(outcomes) - MOST_CASES):
+        ET.SubElement(suite, "system-out").text = f"{left} in report.json"
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 

@@ -9,18 +9,33 @@ inside the checkout.
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from urllib.parse import quote
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CheckResult
-from repro_gate.diagnosis.model import Diagnosis, ShownOperator, ShownUse
-from repro_gate.escape import and_more, clip, for_terminal
-from repro_gate.factors import BY_NAME, HANDED_OVER
+from repro_gate.diagnosis.model import (
+    Diagnosis,
+    Evidence,
+    EvidenceKind,
+    Explanation,
+    ShownOperator,
+    ShownUse,
+)
+from repro_gate.escape import and_more, clip, counted, for_terminal
+from repro_gate.factors import (
+    BY_NAME,
+    HANDED_OVER,
+    RANDOM_ORDER,
+    READ_SHARED,
+    TIMED_OUT,
+)
 from repro_gate.report import numbers
 from repro_gate.report.model import Reason, Report, View, WeakenedCheck
 from repro_gate.report.wording import (
+    ROBUST,
     Phrase,
     joined,
     phrase,
@@ -45,6 +60,19 @@ LOCATIONS = 10  # the most lines of one check that become findings of their own
 # The most further causes and list entries shown; the JSON report has all.
 _ALSO = 3
 _LINES = 10
+_SENTENCES: Mapping[EvidenceKind, str] = {
+    "slow": "watched, the training takes more than ten times as long, so the gate ended it",
+    "under-load": "it came back under load, with threads, tasks and processes that start at "
+    "random times",
+    "rare": "it did not come back in {number} more pairs, the last under load: a rare race",
+    "moved": "then the runs diverge only at step {step}, in {name}",
+    "not-reduced": "the diagnosis used up its runs before it knew whether fewer of these "
+    "{number} ({name}) are enough",
+    "used-up": "the diagnosis used up its runs or its time",
+    "factors": "holding fixed {name} does not change it",
+    "every-factor": "holding every factor fixed does not change it",
+    "operators": "{operators} of step {step}: equal, or in one run only",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +130,9 @@ def findings(report: Report) -> tuple[Finding, ...]:
     return tuple(
         item
         for item in dict.fromkeys(items)
-        if not (line and line.line) or item.location != line or item.id in DIVERGED
+        if not (line and line.line)
+        or item.location != line
+        or item.id in (*DIVERGED, ROBUST)
     )
 
 
@@ -192,6 +222,33 @@ def _of_weakened(item: WeakenedCheck, spec: str) -> Finding:
     )
 
 
+def as_diagnosis(found: Explanation) -> Diagnosis:
+    """Return what a search found as the report has it, with its evidence in sentences."""
+    first, *others = found.causes
+    rate = found.rate
+    evidence = [*map(_sentence, found.evidence)]
+    if found.pinned:
+        last = found.agreed_steps - 1
+        how_far = f"up to step {last}" if last >= 0 else "before the first step"
+        proofs = dict.fromkeys(BY_NAME[name].proof for name in found.pinned)
+        held = "with all of them held fixed" if first.one_of else " and ".join(proofs)
+        word = _standing(first).lower()
+        evidence.append(f"{word}: {held}, two runs are bitwise identical {how_far}")
+    return replace(
+        first,
+        also=tuple(others),
+        evidence=(*evidence, *first.evidence),
+        ruled_out=tuple(map(_sentence, found.ruled_out)),
+        rate=rate if rate.diverged < rate.pairs else None,
+    )
+
+
+def _sentence(item: Evidence) -> str:
+    """Return a sentence about what a search saw or ruled out."""
+    operators = counted(item.number, "operator")
+    return _SENTENCES[item.kind].format(operators=operators, **item._asdict())
+
+
 def place(item: Diagnosis | ShownUse | ShownOperator) -> str:
     """Return the line of a cause, a use or an operator, `src/train.py:41`; empty if none is
     known."""
@@ -208,7 +265,7 @@ def why(diagnosis: Diagnosis | None) -> tuple[Phrase, ...]:
     for item in diagnosis.also[:_ALSO]:
         together = phrase("{figure}: {}", _cause(item), figure="Together with")
         sentences += [together, *_one_of(item)]
-    if left := and_more(len(diagnosis.also) - _ALSO, "causes"):
+    if left := and_more(len(diagnosis.also) - _ALSO, "cause"):
         sentences.append(say(left))
     word = _standing(diagnosis)
     if proof := _proof(diagnosis).removeprefix(f"{word.lower()}: "):
@@ -268,7 +325,8 @@ def _cause(diagnosis: Diagnosis) -> Phrase:
     line = say(diagnosis.message, "message")
     is_placed = diagnosis.call or diagnosis.file
     if factor is not None and factor.cause == diagnosis.cause and is_placed:
-        did = HANDED_OVER if diagnosis.message.endswith(HANDED_OVER) else factor.did
+        others = (HANDED_OVER, READ_SHARED, TIMED_OUT, RANDOM_ORDER)
+        did = next(filter(diagnosis.message.endswith, others), factor.did)
         line = say(diagnosis.call, "name") or say("the training")
         if diagnosis.file:
             line = phrase("{} in {name}", line, name=place(diagnosis))
@@ -306,5 +364,5 @@ def background(diagnosis: Diagnosis) -> tuple[Phrase, ...]:
             phrase("ruled out: {message}", message=line)
             for line in diagnosis.ruled_out[:_LINES]
         ]
-    runs = numbers.count(diagnosis.runs, "run")
+    runs = counted(diagnosis.runs, "run")
     return *lines, say(f"{runs} in {numbers.duration(diagnosis.seconds)}")

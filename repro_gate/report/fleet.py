@@ -14,7 +14,7 @@ from repro_gate.compare.fleet import (
     Group,
 )
 from repro_gate.compare.model import Divergence
-from repro_gate.escape import and_more
+from repro_gate.escape import and_more, counted
 from repro_gate.report import html, markdown, numbers
 from repro_gate.report.document import render
 from repro_gate.report.model import View
@@ -50,7 +50,7 @@ def sentence(fleet: Fleet) -> Phrase:
     """Return the answer in one sentence."""
     groups = {kind: [it for it in fleet.groups if it.kind == kind] for kind in _WORDS}
     rest = [DIFFERS, UNSTEADY, NOTHING]
-    every = numbers.count(fleet.nodes, "node")
+    every = counted(fleet.nodes, "node")
     first = f"{numbers.of(fleet.agreeing, fleet.nodes)} nodes agree"
     if fleet.verdict == "pass":
         first = f"all {every} agree"
@@ -59,7 +59,15 @@ def sentence(fleet: Fleet) -> Phrase:
         rest.remove(DIFFERS)
         first = f"no majority among {every}: {len(groups[DIFFERS]):,} groups differ"
     others = (_about(kind, groups[kind]) for kind in rest)
-    return joined([say(first), *others], "; ")
+    parts = [say(first), *others]
+    if fleet.shared_names:
+        name, *more = fleet.shared_names
+        words = "differs from itself, or a report of another node has its name"
+        if more:
+            also = counted(len(more), "other")
+            words = f"and {also} differ from themselves, or reports of others have their names"
+        parts.append(phrase(f"{{name}} {words}", name=name))
+    return joined(parts, "; ")
 
 
 def _about(kind: str, groups: list[Group]) -> Phrase:
@@ -71,7 +79,7 @@ def _about(kind: str, groups: list[Group]) -> Phrase:
     one, several = _WORDS[kind]
     words = one
     if others:
-        words = f"and {numbers.count(others, 'other')} {several}"
+        words = f"and {counted(others, 'other')} {several}"
     line = phrase(f"{{name}} {words}", name=nodes[0])
     first = groups[0].first_divergence
     return line + _since(first) if first and len(groups) == 1 else line
@@ -89,8 +97,8 @@ def _since(first: Divergence) -> Phrase:
 def table(fleet: Fleet) -> Table:
     """Return a row for each group."""
     rows = [_row(group) for group in fleet.groups[:_ROWS]]
-    if more := and_more(len(fleet.groups) - _ROWS, "groups, all in the JSON"):
-        rows.append((say(more), (), (), ()))
+    if more := and_more(len(fleet.groups) - _ROWS, "group"):
+        rows.append((say(f"{more}, all in the JSON"), (), (), ()))
     return Table(_HEAD, tuple(rows))
 
 

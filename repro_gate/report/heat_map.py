@@ -1,25 +1,20 @@
-"""The heat map as a person sees it: how it is laid out in so many rows and columns (rows of one
-beginning of a module's path together, steps that share a column, where the first divergence is).
-
-`maps` draws it for the page: SVG, a rectangle for neighbours of one colour, what it says as its
-title. `spread` says it in one sentence, for the comment and a terminal.
+"""The heat map as a person sees it. `maps` draws it for the page: SVG, a rectangle for neighbours
+of one colour, what it says as its title. `spread` says it in one sentence, for every renderer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 from repro_gate.compare.heat_map import (
     ABSENT,
     COLUMNS,
     LEVELS,
-    PARTS,
     SAME,
     UNKNOWN,
     column_of,
-    deepest_fitting,
     place_of,
     worst,
 )
@@ -30,16 +25,11 @@ from repro_gate.compare.model import (
     HeatRow,
     NoiseFloor,
 )
-from repro_gate.escape import and_more, for_terminal
+from repro_gate.escape import counted, for_terminal
 from repro_gate.report.model import Report
 
 _LABEL = 30  # characters of a row's name
-_NEVER = 10**6  # a column behind all others
-
-_Grouped = list[list[HeatRow]]
-_ROWS = 24  # groups of modules that the sentence tells apart
-_COLUMNS = 80  # of the page
-_FEWEST = 8  # columns that it has at least, where distances were measured at few steps
+_FEWEST = 8  # columns at least, where distances were measured at few steps
 # class of the stylesheet, colour and meaning: from rounding to another training
 COLOURS = (
     ("s", "#d5dae0", "bitwise identical"),
@@ -66,7 +56,7 @@ class Layout:
     not drawn; `each` says how many steps share a column."""
 
     rows: tuple[tuple[str, str], ...]
-    more: int  # groups that are left out
+    more: int  # rows that are left out
     first: tuple[int, int] | None
     each: int
     steps: int
@@ -81,122 +71,75 @@ class Layout:
 
 
 def layout(
-    heat_map: HeatMap,
-    first: Divergence | None,
-    rows: int,
-    columns: int,
+    heat_map: HeatMap, first: Divergence | None, rows: int, columns: int
 ) -> Layout:
-    """Return the map in at most `rows` rows of `columns` columns, beside the initial state.
-    `first` is the first divergence."""
-    groups, more = _grouped(heat_map.rows, rows)
-    lengths = [len(row.cells) for row in heat_map.rows]
-    steps = max([1, *lengths]) - 1
-    width = max(1, -(-steps // columns))
-    place = _first(heat_map, groups, first)
-    if place is not None and place[1]:  # a report may name any step
-        number, column = place
-        place = number, 1 + (min(column, steps) - 1) // width
-    processes = len({row.process for row in heat_map.rows})
+    """Return the map in at most `rows` rows, those that differ first, of `columns` columns beside
+    the initial state. `first` is the first divergence."""
+    earliest = sorted(heat_map.rows, key=_start)[:rows]
+    drawn = [row for row in heat_map.rows if row in earliest]
+    last = max((len(row.cells) for row in drawn), default=1) - 1
+    width = max(1, -(-last // columns))
+    numbers = (at for at, row in enumerate(drawn) if _holds(row, first, heat_map))
+    number = next(numbers, None)
+    place = None
+    if first is not None and number is not None:
+        column = min(column_of(first.step, heat_map), last)  # it may name any step
+        place = number, -(-column // width)
     return Layout(
         rows=tuple(
-            (_label(group[0], processes), _cells(group, steps, width))
-            for group in groups
+            (_label(row, heat_map), _coarser(row.cells, width)) for row in drawn
         ),
-        more=more,
+        more=len(heat_map.rows) - len(drawn),
         first=place,
         each=heat_map.width * width,
         steps=heat_map.steps,
     )
 
 
-def _grouped(rows: tuple[HeatRow, ...], most: int) -> tuple[_Grouped, int]:
-    """Return the rows, those of one kind and of one beginning of the module's path together, and
-    how many groups are left out.
-
-    Paths are cut as little as gives `most` groups. Where no cut does, those that differ first
-    stay."""
-    places = [
-        (row.process, row.kind, *filter(None, row.module.split(".", PARTS)[:PARTS]))
-        for row in rows
-    ]
-    depth = deepest_fitting(places, most)
-    by_place: dict[tuple[str, ...], list[HeatRow]] = {}
-    for row, place in zip(rows, places, strict=True):
-        cut = place[: 2 + depth]
-        shorter = replace(row, module=".".join(cut[2:]))
-        by_place.setdefault(cut, []).append(shorter)
-    groups = list(by_place.values())
-    first = sorted(groups, key=_starts)[:most]
-    return sorted(first, key=groups.index), len(groups) - len(first)
-
-
-def _starts(group: list[HeatRow]) -> int:
-    """Return the first column in which any row of the group differs."""
-    cells = (at for row in group for at in _differing(row.cells))
-    return min(cells, default=_NEVER)
+def _start(row: HeatRow) -> tuple[int, ...]:
+    """Return a row's first column that differs; of a row without one what comes behind."""
+    return tuple(_differing(row.cells)[:1]) or (len(row.cells),)
 
 
 def _differing(cells: str) -> list[int]:
     return [at for at, cell in enumerate(cells) if cell not in (SAME, ABSENT)]
 
 
-def _label(row: HeatRow, processes: int) -> str:
-    parts = (row.process if processes > 1 else "", row.kind, row.module)
+def _holds(row: HeatRow, first: Divergence | None, heat_map: HeatMap) -> bool:
+    """Return whether the first divergence is in this row."""
+    if first is None:
+        return False
+    place = place_of((first.process, first.kind, first.name), heat_map.depth)
+    return place == (row.process, row.kind, row.module)
+
+
+def _label(row: HeatRow, heat_map: HeatMap) -> str:
+    processes = {item.process for item in heat_map.rows}
+    parts = (row.process if len(processes) > 1 else "", row.kind, row.module)
     return for_terminal(" ".join(filter(None, parts)), _LABEL)
 
 
-def _cells(group: list[HeatRow], steps: int, width: int) -> str:
-    """Return the cells of several rows as those of one, `width` columns in each but the first."""
-    every = [
-        worst("".join(row.cells[at : at + 1] or ABSENT for row in group))
-        for at in range(steps + 1)
-    ]
-    later = (
-        worst("".join(every[at : at + width])) for at in range(1, steps + 1, width)
-    )
-    return "".join((*every[:1], *later))
-
-
-def _first(
-    heat_map: HeatMap, groups: _Grouped, first: Divergence | None
-) -> tuple[int, int] | None:
-    """Return group and column of the first divergence, if it is in the map."""
-    if first is None:
-        return None
-    place = place_of((first.process, first.kind, first.name), heat_map.depth)
-    rows = (number for number, group in enumerate(groups) if _holds(group, place))
-    number = next(rows, None)
-    return None if number is None else (number, column_of(first.step, heat_map))
-
-
-def _holds(group: list[HeatRow], place: tuple[str, str, str]) -> bool:
-    """Return whether a row of this place is in the group; the modules of one are cut alike."""
-    head = group[0]
-    path = head.module and f"{head.module}."
-    is_below = f"{place[2]}.".startswith(path)
-    return (head.process, head.kind) == place[:2] and is_below
+def _coarser(cells: str, width: int) -> str:
+    """Return the cells, `width` columns in each but the first."""
+    later = (worst(cells[at : at + width]) for at in range(1, len(cells), width))
+    return "".join((cells[:1] or ABSENT, *later))
 
 
 def spread(heat_map: HeatMap, first: Divergence | None) -> str:
     """Return in one sentence where two runs begin to differ, and from which step on everything
     does: "first gradient blocks.3, then everything from step 44 on". Empty if nothing differs."""
-    drawn = layout(heat_map, first, _ROWS, COLUMNS)
-    starts = {name: at[0] for name, cells in drawn.rows if (at := _differing(cells))}
-    if not starts:
+    rows = heat_map.rows
+    differing = [row for row in rows if _differing(row.cells)]
+    if not differing:
         return ""
-    begin = (
-        drawn.rows[drawn.first[0]][0]
-        if drawn.first
-        else min(starts, key=starts.__getitem__)
-    )
-    last = max(len(cells) for _, cells in drawn.rows) - 1
-    same = max(cells.rfind(SAME) for _, cells in drawn.rows)
-    if same < last and not drawn.more:
-        return (
-            f"first {begin}, then everything from step {max(0, same) * drawn.each:,} on"
-        )
-    parts = f"{len(starts):,} of {len(drawn.rows) + drawn.more:,} parts of the training"
-    return f"first {begin}, then {parts}"
+    named = (row for row in differing if _holds(row, first, heat_map))
+    begin = _label(next(named, min(differing, key=_start)), heat_map)
+    last = max(len(row.cells) for row in rows) - 1
+    same = max(row.cells.rfind(SAME) for row in rows)
+    then = f"{len(differing):,} of {len(rows):,} parts of the training"
+    if same < last:
+        then = f"everything from step {max(0, same) * heat_map.width:,} on"
+    return f"first {begin}, then {then}"
 
 
 def maps(report: Report, rows: int) -> list[dict[str, object]]:
@@ -206,27 +149,25 @@ def maps(report: Report, rows: int) -> list[dict[str, object]]:
     drawn: list[dict[str, object]] = []
     if pair is not None:
         note = "every cell is bitwise identical" if pair.identical else growth(pair)
-        opened = not pair.identical or floor is None or floor.identical
-        drawn += _map("With the flags", note, pair, rows, opened=opened)
+        drawn += _map("With the flags", note, pair, rows)
     if floor is not None and not floor.identical:
         note = (
             "Two runs without the flags (`default`): how the training varies by itself. Distances "
             "are measured at the end only."
         )
-        opened = pair is not None and pair.identical
-        drawn += _map("Without the flags", note, floor, rows, opened=opened)
+        drawn += _map("Without the flags", note, floor, rows)
     return drawn
 
 
 def _map(
-    title: str, note: str, pair: Comparison | NoiseFloor, rows: int, *, opened: bool
+    title: str, note: str, pair: Comparison | NoiseFloor, rows: int
 ) -> Iterator[dict[str, object]]:
     if pair.heat_map is None or not pair.heat_map.rows:
         return
+    # as many columns that at least half of them have a distance
     measured = len(pair.growth) if isinstance(pair, Comparison) else 0
-    # as many that at least half of them have a distance
-    most = max(_FEWEST, 2 * measured) if measured else _COLUMNS
-    drawn = layout(pair.heat_map, pair.first_divergence, rows, min(most, _COLUMNS))
+    most = max(_FEWEST, 2 * measured) if measured else COLUMNS
+    drawn = layout(pair.heat_map, pair.first_divergence, rows, most)
     notes = [note] if note else []
     if measured:
         notes.append(
@@ -237,7 +178,7 @@ def _map(
             f"Each column stands for {drawn.each:,} steps and shows the farthest of them."
         )
     if drawn.more:
-        notes.append(f"{and_more(drawn.more, 'rows')} are not drawn.")
+        notes.append(f"{counted(drawn.more, 'row', 'are')} not drawn.")
     columns = max(len(cells) for _, cells in drawn.rows)
     cell = max(4.0, min(28.0, _WIDTH / max(columns, 1)))
     yield {
@@ -247,16 +188,10 @@ def _map(
         "cell": cell,
         # columns from one number of the axis to the next
         "tick": max(1, round(60 / cell)),
-        "runs": [
-            (
-                name,
-                [*_neighbours(drawn, cells)],
-            )
-            for name, cells in drawn.rows
-        ],
+        "runs": [(name, [*_neighbours(drawn, cells)]) for name, cells in drawn.rows],
         "table": [_summary(drawn, name, cells) for name, cells in drawn.rows],
         "notes": notes,
-        "open": opened,
+        "open": not pair.identical,
     }
 
 

@@ -16,11 +16,10 @@ from markupsafe import Markup, escape
 
 from repro_gate.checks.pages import url
 from repro_gate.compare.distances import gap
-from repro_gate.compare.model import Cost
 from repro_gate.escape import for_address, for_terminal
 from repro_gate.report import findings, heat_map, numbers, wording
 from repro_gate.report.model import PLAIN, SCHEMA_ID, Report, Subject, View
-from repro_gate.report.sections import Code, Items, Table, sections
+from repro_gate.report.sections import Code, Items, Table, labelled, whole_report
 
 MAX_BYTES = 1024 * 1024
 # rows of a list and characters of one name, fewer where the page would be too large; a sentence has
@@ -93,6 +92,7 @@ def _environment(characters: int) -> Environment:
         short=short,
         prose=prose,
         page=url,
+        cause=findings.page_of,
         anchor=lambda section: re.sub("[^a-z]+", "-", section.title.lower()),
         duration=numbers.duration,
     )
@@ -106,11 +106,7 @@ def _environment(characters: int) -> Environment:
 def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
     why = report.diagnosis
     causes = (why, *why.also) if why else ()
-    # what the headline, the cause and its remedy tell
-    known = [
-        item for item in report.reasons if why and not findings.says_more(item, why)
-    ]
-    parts = sections(report, rows, known=known)
+    first, parts = whole_report(report, rows)
     address = for_address(view.run_url)
     return (
         _environment(characters)
@@ -118,17 +114,15 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
         .render(
             report=report,
             headline=wording.headline(report),
-            why=findings.why(why),
+            first=labelled(first),
             causes=[item for item in causes if item.file][:_CAUSES],
             place=findings.place,
             address=partial(findings.address, report, view),
-            page_of=findings.page_of,
-            glance=[item for item in parts if item.kind == "answer"],
+            answer=[item for item in parts if item.kind == "answer"],
             maps=heat_map.maps(report, rows // 5),
             growth=_growth(report),
-            cost=report.cost and _price(report.cost),
             colours=heat_map.COLOURS,
-            below=[item for item in parts if item.kind in ("", "cost")],
+            below=[item for item in parts if not item.kind],
             run_url=address if address.startswith("https://") else "",
             shortened=rows != _SIZES[0][0],
         )
@@ -155,12 +149,9 @@ def _growth(report: Report) -> dict[str, object]:
     last = max([0, *steps])
     each = last // _POINTS + 1
     columns = [_by_step(series, each) for series in (losses, noise, weights)]
-    # measured at the end alone
-    end = floor.weight_l2 if floor is not None and weights else None
-    flat = {0: end, last: end} if end else {}
     curves = (
         _curve("Loss gap", columns[0], columns[1], last),
-        _curve("Weight distance (L2)", columns[2], flat, last),
+        _curve("Weight distance (L2)", columns[2], {}, last),
     )
     table = [
         (
@@ -170,25 +161,6 @@ def _growth(report: Report) -> dict[str, object]:
         for step in sorted(set().union(*columns))
     ]
     return {"curves": [item for item in curves if item is not None], "table": table}
-
-
-def _price(cost: Cost) -> dict[str, object]:
-    """Return the cost in percent with its interval on a line, zero and the budget marked."""
-    marks = {0.0: "0%"}
-    if cost.max_percent is not None:
-        marks[cost.max_percent] = f"budget {cost.max_percent:g}%"
-    begin = min(cost.ci95[0], *marks)
-    end = max(cost.ci95[1], *marks)
-
-    def x(value: float) -> float:
-        return _LEFT + (value - begin) / (end - begin or 1.0) * _WIDTH
-
-    return {
-        "width": _LEFT * 2 + _WIDTH,
-        "interval": [(x(value), numbers.percent(value)) for value in cost.ci95],
-        "marks": [(x(value), name) for value, name in marks.items()],
-        "cost": x(cost.determinism_cost_pct),
-    }
 
 
 def _by_step(series: Iterable[tuple[int, float]], each: int) -> dict[int, float]:

@@ -7,20 +7,21 @@ Text from outside is made safe by `code`, `message` and `prose`, and by nothing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from repro_gate import escape
+from repro_gate._version import DOCS_URL
 from repro_gate.checks.pages import url
-from repro_gate.escape import and_more
+from repro_gate.escape import and_more, counted
 from repro_gate.report import comparisons, findings, numbers, wording
-from repro_gate.report.glance import Row, compared_with, glance, telling
+from repro_gate.report.glance import Row, compared_with, first_rows, reasons_above
 from repro_gate.report.model import PLAIN, Reason, Report, View
 from repro_gate.report.sections import (
-    MAP,
     Block,
     Code,
-    Facts,
     Items,
     Section,
     Table,
@@ -38,13 +39,14 @@ GLANCE = 300  # in the first table; what is folded has more
 LEAST = 240
 _LENGTH = 1_000
 _AMPLE = 2_000
-_HEADING = 160  # characters of a reason in the heading
 _LINES = 5  # of one row
 # bytes: GitHub takes 1 MiB from one step, and the step may have more to say
 SUMMARY_LIMIT = 1_000_000
 ROOM = 8_000  # bytes that a comment takes where that can be had: more is not read
-_ROWS = 7  # of a comment's first table
+_ROWS, _ALL_ROWS = 7, 100  # of the first table, in a comment and in a summary
 _Fits = Callable[[str], bool]
+# in the brackets at the end of a remedy
+_PAGE = re.compile(rf"(?<=\(){re.escape(DOCS_URL)}/([a-zA-Z/-]+)\.md(?=\))")
 
 
 def comment(report: Report, view: View = PLAIN) -> str:
@@ -53,7 +55,7 @@ def comment(report: Report, view: View = PLAIN) -> str:
     limit = view.limit
     rows = first_rows(report, _ROWS)
     page = partial(_page, report, view, _head(report, view, rows))
-    known = reasons_shown(report, rows)
+    known = _told_whole(report, rows)
 
     def fits(text: str) -> bool:
         return len(text) <= limit and len(text.encode()) <= ROOM
@@ -62,10 +64,9 @@ def comment(report: Report, view: View = PLAIN) -> str:
     for most, length in ((10, _LENGTH), (4, LEAST)):
         items = sections(report, most, whole=False, known=known)
         parts = [(item.rank, section(item, length)) for item in items]
-        needed = [part for part in parts if part[0] < MAP]
         text = fitted(page, parts, fits)
         # else each says less, so that more of them stay
-        if all(part in parts for part in needed):
+        if len(parts) == len(items):
             break
     return text if len(text) <= limit else _short(report)
 
@@ -83,18 +84,14 @@ def line(
     `before` is the verdict of the comment that this one replaces, `cost_before` the interval of the
     cost there.
     """
-    same = "not bitwise identical, but within the tolerance of the spec"
+    same = wording.TOLERATED if wording.diverged(report) else "bitwise identical"
     cost = report.cost
     cost_text = ""
-    if not wording.diverged(report):
-        same = "bitwise identical"
     if before:
         same += ", as before" if before == "pass" else f"; the run before: {before}"
     if cost is not None:
-        cost_text = (
-            f"; determinism costs **{numbers.percent(cost.determinism_cost_pct)}**"
-        )
-        cost_text += f", 95% interval {numbers.interval(cost.ci95)}"
+        figure = comparisons.cost(replace(cost, max_percent=None, flags=()))
+        cost_text = f"; determinism cost: {prose(figure, _LENGTH)}"
         if cost_before is not None:
             cost_text += f", before {numbers.interval(cost_before)}"
     if lost := wording.non_finite(report):
@@ -121,11 +118,10 @@ def summary(report: Report, view: View = PLAIN, limit: int = SUMMARY_LIMIT) -> s
     def fits(text: str) -> bool:
         return len(text.encode()) <= limit
 
-    page = partial(_page, report, view, _head(report, view, first_rows(report, 100)))
-    parts = [
-        (item.rank, section(item, _AMPLE, opened=" open"))
-        for item in sections(report, 200)
-    ]
+    rows = first_rows(report, _ALL_ROWS)
+    page = partial(_page, report, view, _head(report, view, rows))
+    items = sections(report, 200, known=_told_whole(report, rows))
+    parts = [(item.rank, section(item, _AMPLE, opened=" open")) for item in items]
     text = fitted(page, parts, fits)
     return text if fits(text) else _short(report)
 
@@ -149,10 +145,10 @@ def fitted(
 def _short(report: Report) -> str:
     """Return the verdict and how much is weakened, for a report that is too long even without its
     sections."""
-    title = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n"
+    title = f"## {mark(report)} Repro Gate: {report.verdict}\n"
     if weakened := len(report.weakened):
         title += f"\n{MARKS['warn']} **{comparisons.WEAKENED_TITLE}:** "
-        title += f"{numbers.count(weakened, 'weakened check')}.\n"
+        title += f"{counted(weakened, 'weakened check')}.\n"
     return f"{title}\nThe report is too long for this place: see the JSON report.\n"
 
 
@@ -174,14 +170,11 @@ def _page(
 
 def _head(report: Report, view: View, rows: Sequence[Row]) -> list[str]:
     """Return the heading, and the rows as a table, whose first row has to be its head."""
-    title = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}, "
-    first = _heading_reason(report)
-    # verdict and cause; of a report that neither passed nor diverged, its first reason
-    if first is None:
-        title += prose(wording.headline(report), _LENGTH, _links(report, view))
-    else:
-        title += message(first.message.rstrip(". "), _HEADING)
-    lines = [cells(row, report, view) for row in rows]
+    comma = "" if report.is_conditional else ","
+    title = f"## {mark(report)} Repro Gate: {report.verdict}{comma} "
+    links = _links(report, view)
+    title += prose(wording.headline(report), _LENGTH, links)
+    lines = [_cells(row, links) for row in rows]
     if lines:
         lines.insert(1, "| :--- | :--- |")
     return [title, "\n".join(lines)]
@@ -204,13 +197,8 @@ def as_markdown(block: Block, length: int) -> str:
     match block:
         case Code(text, language):
             return escape.for_code_block(text, language)
-        case Facts([("", phrase)]):  # a sentence by itself
-            return prose(phrase, length)
-        case Facts(rows):
-            lines = [
-                "- " + (label and f"{label}: ") + prose(phrase, length)
-                for label, phrase in rows
-            ]
+        case Items([[sentence]]):
+            return prose(sentence, length)
         case Items(items):
             lines = [
                 "- " + "<br>".join(prose(line, length) for line in item)
@@ -223,32 +211,17 @@ def as_markdown(block: Block, length: int) -> str:
     return "\n".join(lines)
 
 
-def _heading_reason(report: Report) -> Reason | None:
-    if report.verdict == "pass" or wording.diverged(report) or wording.drifted(report):
-        return None
-    return next(iter(report.reasons), None)
+def mark(report: Report) -> str:
+    """Return the mark of a report's verdict; of a pass under a condition it is that of a
+    warning."""
+    return MARKS["warn" if report.is_conditional else report.verdict]
 
 
-def _known(report: Report) -> list[Reason]:
-    """Return the reason that the heading tells whole."""
-    first = _heading_reason(report)
-    return [] if first is None or len(first.message) > _HEADING else [first]
-
-
-def first_rows(report: Report, most: int) -> list[Row]:
-    """Return the rows of the first table: of all that no section says, those of the lowest
-    ranks."""
-    rows = [row for row in glance(report, _known(report)) if not row.has_section]
-    first = sorted(rows, key=lambda row: row.rank)[:most]
-    return [row for row in rows if row in first]
-
-
-def cells(row: Row, report: Report, view: View) -> str:
+def _cells(row: Row, links: Mapping[str, str]) -> str:
     """Return a row of the first table."""
     lines = row.lines
-    if more := and_more(len(lines) - _LINES, "lines"):  # the last ones hold the proof
+    if more := and_more(len(lines) - _LINES, "line"):  # the last ones hold the proof
         lines = (*lines[: _LINES - 2], say(more), *lines[-2:])
-    links = _links(report, view)
     value = "<br>".join(prose(line, GLANCE, links) for line in lines)
     return f"| **{row.label.capitalize()}** | {value} |"
 
@@ -260,10 +233,10 @@ def footer(report: Report, view: View) -> list[str]:
     parts = [f"Commit {_commit(report)}"]
     if view.run_url:
         name = report.origin.name if report.origin is not None else ""
-        # what another one's run left is not to be opened in a browser
         how = (
-            "; `repro-gate show report.json --html page.html` makes a page of it"
-            if view.foreign
+            "; its `report.html` is the training's file: `repro-gate show report.json --html "
+            "page.html` makes a page"
+            if view.by_training
             else ", `report.html`"
         )
         artifact = link("artifact", f"{view.run_url}#artifacts")
@@ -273,20 +246,18 @@ def footer(report: Report, view: View) -> list[str]:
     base = report.base
     if base is not None and not base.weakened:
         parts.append(f"base {prose(comparisons.base_policy(base), GLANCE)}")
+    if view.by_training:
+        parts.append("written by the training's job")
     return [*lines, " · ".join(parts)]
 
 
-def reasons_shown(report: Report, rows: Sequence[Row]) -> tuple[Reason, ...]:
-    """Return the reasons that heading and table tell whole, with what to do."""
-    left = telling(report)
-    shown = [row.reason for row in rows if row.reason is not None]
-    if report.diagnosis is None:  # a row of its own says what to do about the first
-        shown += [*left, *report.reasons][:1]
-    else:
-        shown += [item for item in report.reasons if item not in left]
-    return tuple(
-        item for item in shown if max(len(item.message), len(item.remedy)) <= GLANCE
-    )
+def _told_whole(report: Report, rows: Sequence[Row]) -> list[Reason]:
+    """Return the reasons that heading and table tell, and do not cut."""
+    return [
+        item
+        for item in reasons_above(report, rows)
+        if max(len(item.message), len(item.remedy)) <= GLANCE
+    ]
 
 
 def link(text: str, address: str) -> str:
@@ -314,7 +285,7 @@ def _commit(report: Report) -> str:
     if subject.commit and subject.commit != head:
         parts.append(f"tested as {code(comparisons.short(subject.commit), GLANCE)}")
     if count := len(subject.uncommitted):
-        paths = numbers.count(count, "uncommitted path")
+        paths = counted(count, "uncommitted path")
         parts.append(f"{MARKS['warn']} with {paths}")
     return ", ".join(parts)
 
@@ -325,8 +296,11 @@ def code(text: str, length: int) -> str:
 
 
 def message(text: str, length: int) -> str:
-    """Return a foreign sentence as inert prose."""
-    return escape.for_markdown(escape.clip(text, length))
+    """Return a foreign sentence as inert prose; a page of our documentation is a link."""
+    words = _PAGE.split(escape.clip(text, length))
+    words[::2] = map(escape.for_markdown, words[::2])
+    words[1::2] = (link(name, f"{DOCS_URL}/{name}.md") for name in words[1::2])
+    return "".join(words)
 
 
 def prose(phrase: Phrase, length: int, links: Mapping[str, str] | None = None) -> str:

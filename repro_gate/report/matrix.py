@@ -10,42 +10,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from html import escape
 
 from repro_gate.compare.model import Cost
 from repro_gate.escape import and_more, clip, for_terminal
-from repro_gate.report import comparisons, findings, markdown, wording
-from repro_gate.report.glance import glance
-from repro_gate.report.markdown import MARKS
+from repro_gate.report import comparisons, markdown, wording
+from repro_gate.report.glance import first_rows, glance, reasons_above
 from repro_gate.report.model import PLAIN, Report, View
-from repro_gate.report.sections import Block, Facts, Section, Table, sections
+from repro_gate.report.sections import (
+    Block,
+    Section,
+    Table,
+    labelled,
+    sections,
+)
 from repro_gate.report.terminal import laid_out
 from repro_gate.report.widgets import printed, text
 from repro_gate.report.wording import Phrase, phrase, say
 
-_HEADER = (
-    "Where",
-    "Verdict",
-    "First to differ",
-    "Cause",
-    "Determinism\u00a0cost",
-    "Platform",
-)
+_HEADER = ("Where", "Result", "First to differ", "Determinism\u00a0cost", "Platform")
 _WORST_FIRST = ("fail", "inconclusive", "recorded", "pass")
 _LENGTH = 480  # characters of a sentence; a name has a quarter of them
 _ACT = 2  # rank of the sections that say what is wrong and what to do
+_FIRST = 7  # rows of one report
 _ROWS = 40  # of `between`
-# rows of a glance that `between` has in another form, or that only a pass has
-_ELSEWHERE = (
-    "checks",
-    "config hash",
-    "note",
-    "compared",
-    "runs",
-    "noise floor",
-    "cost",
-)
+# rows of a glance that `between` has in another form, or that say nothing of a change
+_ELSEWHERE = ("checks", "config hash", "note", "compared", "runs")
 
 
 def render(reports: Sequence[Report], view: View = PLAIN) -> str:
@@ -55,12 +45,12 @@ def render(reports: Sequence[Report], view: View = PLAIN) -> str:
         zip(_names(reports), reports, strict=True),
         key=lambda pair: (pair[0], pair[1].started),
     )
-    worst = verdict(reports)
+    worst = _worst(reports)
     counts = Counter(report.verdict for report in reports)
     counted = ", ".join(
         f"{counts[word]} {word}" for word in _WORST_FIRST if counts[word]
     )
-    heading = f"## {MARKS[worst]} Repro Gate: {worst} ({counted})"
+    heading = f"## {markdown.mark(worst)} Repro Gate: {worst.verdict} ({counted})"
     rows = tuple(_row(name, report) for name, report in cells)
     table = markdown.as_markdown(Table(_HEADER, rows), _LENGTH)
     *_, commit = markdown.footer(cells[0][1], view)
@@ -84,7 +74,14 @@ def render(reports: Sequence[Report], view: View = PLAIN) -> str:
 
 def verdict(reports: Sequence[Report]) -> str:
     """Return the worst verdict: one kind of machine that fails fails all."""
-    return min((report.verdict for report in reports), key=_WORST_FIRST.index)
+    return _worst(reports).verdict
+
+
+def _worst(reports: Sequence[Report]) -> Report:
+    return min(
+        reports,
+        key=lambda item: (_WORST_FIRST.index(item.verdict), not item.is_conditional),
+    )
 
 
 def _names(reports: Sequence[Report]) -> Iterator[str]:
@@ -103,31 +100,17 @@ def _names(reports: Sequence[Report]) -> Iterator[str]:
 
 def _row(name: str, report: Report) -> tuple[Phrase, ...]:
     pair = report.determinism
-    cause = report.diagnosis
-    first = say("not compared")
-    why = platform = say("–")
-    if pair is not None and pair.identical:
-        first = say(f"nothing: {pair.runs} runs, {pair.steps:,} steps")
-    elif pair is not None:
-        first = wording.where(pair.first_divergence) or say("unknown")
-    if cause is not None:
-        place = findings.place(cause)
-        words = "{page} in {name}" if place else "{page}"
-        if not cause.confirmed:
-            words += " (observed)" if cause.observed else " (not proven)"
-        why = phrase(words, page=cause.cause, name=place)
-    elif report.reasons and not wording.diverged(report):
-        why = say(report.reasons[0].message, "message")
+    missing = say("–")
+    platform = missing
     if report.config_hash is not None:
         digest = comparisons.short(report.config_hash.platform)
         platform = say(digest.removeprefix("sha256:"), "name")
-    mark = MARKS[report.verdict]
+    result = f"{markdown.mark(report)} {report.verdict}: {{}}"
     return (
         say(name, "name"),
-        say(f"{mark} {report.verdict}"),
-        first,
-        why,
-        comparisons.cost(report.cost),
+        phrase(result, wording.headline(report)),
+        wording.where(pair.first_divergence if pair else None) or missing,
+        comparisons.cost(report.cost) or missing,
         platform,
     )
 
@@ -136,29 +119,24 @@ def _below(name: str, report: Report) -> str:
     """Return what one row's report says against the change, folded. Markdown is not read inside a
     summary: there a name is HTML's code."""
     name = escape(clip(for_terminal(name), _LENGTH // 4))
-    title = f"{MARKS[report.verdict]} <code>{name}</code>: why, and what to do"
-    headline = "", wording.headline(report)
-    blocks: list[Block] = [Facts((headline,))]
-    for item in sections(report, 5, whole=False):
+    title = f"{markdown.mark(report)} <code>{name}</code>: why, and what to do"
+    rows = first_rows(report, _FIRST)
+    blocks: list[Block] = [labelled(rows)]
+    for item in sections(report, 5, whole=False, known=reasons_above(report, rows)):
         if item.rank == _ACT:
             blocks += item.blocks
     body = Section(title, _ACT, tuple(blocks))
     return markdown.section(body, _LENGTH)
 
 
-def between(
-    a: Report,
-    b: Report,
-    names: tuple[str, str],
-    view: View = PLAIN,
-) -> str:
+def between(a: Report, b: Report, names: tuple[str, str], view: View = PLAIN) -> str:
     """Return the table. `names` are the files. It prints whatever the texts hold."""
     hashed = a.config_hash is not None and b.config_hash is not None
     first = _facts(a, inputs=hashed)
     second = _facts(b, inputs=hashed)
     cost = say("cost")
-    if first[cost] != second[cost]:
-        second[cost] = (*second[cost], *_overlap(a.cost, b.cost))
+    if first.get(cost) != second.get(cost):
+        second[cost] = (*second.get(cost, ()), *_overlap(a.cost, b.cost))
     missing = say("none")
     changed = [
         (label, first.get(label) or missing, second.get(label) or missing)
@@ -180,9 +158,7 @@ def _facts(report: Report, *, inputs: bool) -> dict[Phrase, Phrase]:
     lines = {
         "started": [say(report.started, "message")],
         "verdict": [say(report.verdict)],
-        "result": [wording.headline(replace(report, noise_floor=None))],
-        "noise floor": [wording.noise(report.noise_floor)],
-        "cost": [comparisons.cost(report.cost)],
+        "result": [wording.headline(report)],
     }
     for row in glance(report):
         if row.label not in _ELSEWHERE:

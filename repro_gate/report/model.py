@@ -31,6 +31,7 @@ from repro_gate.compare.model import (
     described,
     one_of,
 )
+from repro_gate.compare.operators import Operators
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.numbers import excluded
 from repro_gate.spec.model import Tolerance
@@ -258,7 +259,8 @@ class Report:
     notes: What is worth knowing and does not change the verdict.
     diagnosis: Why the runs diverge; null where they do not, and where it was not looked into.
     noise_floor: How far two runs with one seed drift apart without the flags.
-    cost: What the flags cost, from interleaved runs.
+    cost: What the flags cost, from steps that alternate within one run, or from whole runs.
+    operators: The operators of one step, measured one by one; null unless the spec asks for it.
     checklist: What was verified besides.
     runs: Every execution of the training command, in order.
     fingerprint: Digests of the first deterministic run.
@@ -271,6 +273,8 @@ class Report:
     origin: The workflow run that made this report; null outside a workflow.
     determinism: The two runs with the flags on.
     config_hash: One hash of everything that a rerun needs.
+    robust: Whether the result is the same in any two shells of one user, whatever the hash seed,
+        the clock, the order of listings, …; null if no run was varied.
     schema: Name and major version of this format.
     """
 
@@ -286,6 +290,7 @@ class Report:
     diagnosis: Diagnosis | None = None
     noise_floor: NoiseFloor | None = None
     cost: Cost | None = None
+    operators: Operators | None = None
     checklist: UpTo1000[CheckResult] = ()
     runs: UpTo1000[RunSummary] = ()
     fingerprint: Fingerprint | None = None
@@ -298,12 +303,19 @@ class Report:
     origin: Origin | None = None
     determinism: Determinism | None = None
     config_hash: ConfigHash | None = None
+    robust: bool | None = None
     schema: Literal["repro-gate/report/v1"]
 
     @property
     def weakened(self) -> tuple[WeakenedCheck, ...]:
         """Return what the change weakens, as far as a base is known."""
         return self.base.weakened if self.base else ()
+
+    @property
+    def is_conditional(self) -> bool:
+        """Return whether it passes only while something stays the same that differs between two
+        shells of one user."""
+        return self.verdict == "pass" and self.robust is False
 
     @property
     def equivalent(self) -> bool | None:
@@ -319,9 +331,8 @@ class View:
 
     limit: int = 65_536  # characters (code points) of a comment: what GitHub takes
     run_url: str = ""  # page of the workflow run
-    # the run was another one's, such as a fork's: what else it left is not to be opened in a
-    # browser
-    foreign: bool = False
+    # the training may have written the report: what lies beside it is not to be opened in a browser
+    by_training: bool = False
     server_url: str = "https://github.com"
     # columns of a terminal; where there is none, more than any text that a report shows
     width: int = 2_000

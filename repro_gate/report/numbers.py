@@ -80,12 +80,6 @@ def ulps(value: int) -> str:
     )
 
 
-def count(number: int, one: str) -> str:
-    """Return `1 step` or `1,200 steps`, `2 losses`."""
-    end = "es" if one.endswith(("ch", "ss")) else "s"
-    return f"{number:,} {one}{'' if number == 1 else end}"
-
-
 def of(part: int, whole: int) -> str:
     """Return `14 of 202`."""
     return f"{part:,} of {whole:,}"

@@ -12,9 +12,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from repro_gate.compare.model import Divergence
-from repro_gate.escape import clip, for_encoding, for_terminal, for_workflow_log
-from repro_gate.report.numbers import count, duration
-from repro_gate.report.wording import place_of
+from repro_gate.escape import (
+    clip,
+    counted,
+    for_encoding,
+    for_terminal,
+    for_workflow_log,
+)
+from repro_gate.report.numbers import duration
+from repro_gate.report.wording import moment, place_of
 from repro_gate.runs.progress import Watch
 
 if TYPE_CHECKING:
@@ -72,7 +78,7 @@ class Lines(Watch):
         self._name = name
         self._said = self._began = time.monotonic()
         group = "::group::" if self._github else ""
-        bound = f", {steps} steps" if steps else ""
+        bound = f", {counted(steps, 'step')}" if steps else ""
         self._line(f"{group}run {number} of {total}: {name}{bound}")
         if self._github:
             self._token = secrets.token_hex(16)
@@ -94,9 +100,7 @@ class Lines(Watch):
         """Keep how the run compares for the next line and the one at its end."""
         self._state = "identical so far"
         if divergence is not None:
-            step = divergence.step
-            place = "at the start" if step < 0 else f"at step {step}"
-            self._state = f"diverged {place}"
+            self._state = f"diverged {moment(divergence, divergence.step + 1)}"
 
     def diverged(self, divergence: Divergence) -> None:
         """Print it at once."""
@@ -161,13 +165,11 @@ def remaining(run: RunResult, number: int, total: int) -> str:
     if not (is_first and others and run.good) or run.request.arm.name == "reseeded":
         return ""
     left = duration(max(round(run.ended.seconds * others), 1))
-    return f"about {left} for the other {others} runs"
+    return f"about {left} for the other {counted(others, 'run')}"
 
 
 def ended(run: RunResult) -> str:
     """Return how a run ended, in one line that is safe to print."""
-    text = (
-        f"{run.outcome} after {count(run.steps, 'step')}, {duration(run.ended.seconds)}"
-    )
+    text = f"{run.outcome} after {counted(run.steps, 'step')}, {duration(run.ended.seconds)}"
     is_bad = run.problem and not run.good
     return f"{text}: {for_terminal(run.problem, 1000)}" if is_bad else text

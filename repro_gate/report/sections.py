@@ -7,35 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import (
-    Comparison,
-    Equivalence,
-    Resumption,
-)
+from repro_gate.compare.model import Comparison, Equivalence, Resumption
+from repro_gate.compare.operators import Operators
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.escape import and_more, clip, listed
-from repro_gate.report import comparisons, findings, numbers, wording
-from repro_gate.report.findings import DIVERGED
-from repro_gate.report.heat_map import spread
-from repro_gate.report.model import Reason, Report, Subject
+from repro_gate.escape import and_more, clip, counted, listed
+from repro_gate.report import comparisons, findings, numbers, operators, wording
+from repro_gate.report.glance import Row, first_rows, reasons_above
+from repro_gate.report.model import Reason, Report, RunSummary, Subject
 from repro_gate.report.wording import Phrase, phrase, say
 
 WHOLE = 5  # sections of this rank or above are shown only in the whole report
-MAP = 4  # rank of what the heat map shows, which a short report drops first
 _EVIDENCE = 5  # lines of a check's evidence that a person sees
 _LINE = 200  # characters of a line of a log
 _COMMAND = 4_000  # characters of a command; a longer one is left out, not cut
 _FARTHEST = 4  # tensors that are farthest apart at the end
 _SEEN = 5  # weakened checks that a comment shows
 _SAME = {True: "same", False: "differ"}
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Lines with a label each, which may be empty."""
-
-    rows: tuple[tuple[str, Phrase], ...]
 
 
 @dataclass(frozen=True)
@@ -47,7 +36,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under their titles."""
+    """Rows of cells under their titles, which may all be empty."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[Phrase, ...], ...]
@@ -61,7 +50,7 @@ class Code:
     language: str = "text"
 
 
-Block: TypeAlias = Facts | Items | Table | Code
+Block: TypeAlias = Items | Table | Code
 _Row = tuple[str, int, str, Sequence[Block]]  # a section's title, rank, kind, blocks
 
 
@@ -69,7 +58,7 @@ _Row = tuple[str, int, str, Sequence[Block]]  # a section's title, rank, kind, b
 class Section:
     """Blocks under a title. Without a title they belong to the first lines. If space is short,
     sections with the largest rank are dropped first, rank 0 never. The HTML page shows the kind
-    `answer` first, replaces `drawn` by a drawing, and adds a drawing to `cost`."""
+    `answer` first, and a drawing instead of `drawn`."""
 
     title: str
     rank: int
@@ -84,14 +73,10 @@ def sections(
     whole: bool = True,
     known: Sequence[Reason] = (),
 ) -> list[Section]:
-    """Return the sections, with at most `rows` entries in a list; without `whole` only those that a
-    reviewer acts on. Reasons in `known` are shown above already."""
-    reasons = [item for item in report.reasons if item not in known]
+    """Return what the first rows leave out, with at most `rows` entries in a list; without `whole`
+    only what a reviewer acts on. Reasons in `known` are shown above already."""
     found = []
-    for title, rank, kind, blocks in (
-        *_on_divergence(report, reasons, rows, whole),
-        *_on_the_rest(report, rows, whole),
-    ):
+    for title, rank, kind, blocks in _titled(report, rows, whole, known):
         filled = tuple(
             block
             for block in blocks
@@ -102,61 +87,65 @@ def sections(
     return found
 
 
-def _on_divergence(
-    report: Report, reasons: Sequence[Reason], rows: int, whole: bool
+def whole_report(report: Report, rows: int) -> tuple[list[Row], list[Section]]:
+    """Return the first rows of a report, and the sections of all that they leave out."""
+    first = first_rows(report, rows)
+    return first, sections(report, rows, known=reasons_above(report, first))
+
+
+def labelled(rows: Sequence[Row]) -> Table:
+    """Return the lines of rows, of which the first has the label."""
+    cells = (
+        (say("" if number else row.label), line)
+        for row in rows
+        for number, line in enumerate(row.lines)
+    )
+    return Table(("", ""), tuple(cells))
+
+
+def _titled(
+    report: Report, rows: int, whole: bool, known: Sequence[Reason]
 ) -> Iterator[_Row]:
-    """Yield the sections on weakened checks, on what differs, and on the cause."""
+    """Yield title, rank, kind and blocks of each section. Blocks may be empty."""
     why = report.diagnosis
-    title = "What was compared"
-    if wording.diverged(report):
-        title = "What differs and how far"
-    explained = why if whole else None
-    yield "Weakened checks", 0, "answer", _weakened(report, rows if whole else _SEEN)
-    source = "\n".join(source_lines(why))
-    yield "", 1, "drawn", [Code(source)]
-    yield "", 2, "answer", _logs(report, rows, 5 if whole else 1)
-    yield title, WHOLE + 2, "answer", [_comparison(report, rows)]
-    items = reason_items(reasons, rows, explained)
-    yield "Reasons and what to do", 2, "answer", [items]
+    baseline = report.baseline
+    against = report.against
+    title = comparisons.WEAKENED_TITLE
+    yield title, 0, "answer", _weakened(report, rows if whole else _SEEN)
+    yield "", 1, "drawn", [Code("\n".join(source_lines(why)))]
+    yield "", 2, "answer", _logs(report.runs, rows, 5 if whole else 1)
+    farthest = [_farthest(report.determinism, rows)]
+    yield "Farthest apart at the end", WHOLE + 2, "answer", farthest
+    reasons = [item for item in report.reasons if item not in known]
+    yield "Reasons and what to do", 2, "answer", [reason_items(reasons, rows)]
     yield "How the cause was found", WHOLE + 1, "", _background(why, rows)
-    yield "Where they differ", MAP, "drawn", [_map(report.determinism)]
-
-
-def _on_the_rest(report: Report, rows: int, whole: bool) -> Iterator[_Row]:
-    """Yield the sections on other comparisons, measurements and checks, and on the runs."""
     yield "Resume", 3, "", [_legs(report.resume)]
     yield "Equivalent ways", 3, "", [_ways(report.equivalences)]
-    # Without `whole` the table above has the first line of each.
-    above = 0 if whole else 1
-    baseline = report.baseline
     if baseline is not None:
-        lines = comparisons.baseline_lines(baseline, rows)[above:]
+        lines = comparisons.baseline_lines(baseline, rows)[1:]
         facts = _lines(*lines, *_remedy(baseline.remedy))
         yield "Against the baseline", 3, "answer", [facts]
-    if report.against is not None:
-        lines = comparisons.against_lines(report.against, rows)[above:]
+    if against is not None:
+        lines = comparisons.against_lines(against, rows)[1:]
         yield "Against another ref", 3, "answer", [_lines(*lines)]
-    yield "Noise and cost", WHOLE, "cost", [_figures(report)]
+    yield "Cost and time", WHOLE, "", [_figures(report)]
+    yield "Operators", 3, "", operator_blocks(report.operators, rows)
     title = "Checklist" if whole else "Checks that did not pass"
     yield title, 3, "", _checklist(report.checklist, rows, whole)
-    yield "Config hash", WHOLE + 3, "", _config_hash(report, rows)
+    yield "Config hash", WHOLE + 3, "", _config_hash(report.config_hash, rows)
     yield "Worth knowing", WHOLE, "", [reason_items(report.notes, rows)]
-    yield "Runs", WHOLE + 1, "", [_runs(report, rows)]
+    yield "Runs", WHOLE + 1, "", [_runs(report.runs, rows)]
     environment = _environment(report.subject)
     yield "Environment", WHOLE + 3, "", [_values(environment, rows)]
-    settings = _settings(report)
+    settings = _settings(report.runs)
     yield "Flags as read back", WHOLE + 3, "", [_values(settings, rows)]
     if len(report.reproduce) <= _COMMAND:
         yield "See it again", 2, "answer", [Code(report.reproduce, "sh")]
 
 
-def _facts(*rows: tuple[str, Phrase]) -> Facts:
-    return Facts(tuple(row for row in rows if row[1]))
-
-
-def _lines(*lines: Phrase) -> Facts:
-    """Return sentences without a label."""
-    return _facts(*(("", line) for line in lines))
+def _lines(*lines: Phrase) -> Items:
+    """Return sentences, each by itself."""
+    return _items([line] for line in lines)
 
 
 def _items(entries: Iterable[Iterable[Phrase]], left: int = 0) -> Items:
@@ -213,59 +202,44 @@ def source_lines(diagnosis: Diagnosis | None) -> list[str]:
     ]
 
 
-def _logs(report: Report, rows: int, most: int) -> list[Block]:
-    """Return the end of the log of each run that ended badly."""
-    ended = [run for run in report.runs if run.log_tail and wording.ended_badly(run)]
-    blocks: list[Block] = []
+def ended_logs(
+    runs: Sequence[RunSummary], rows: int, most: int
+) -> Iterator[tuple[Phrase, Sequence[str]]]:
+    """Yield a title and the last lines of the log of each run that ended badly."""
+    ended = [run for run in runs if run.log_tail and wording.ended_badly(run)]
     for run in ended[:most]:
-        title = phrase("End of the log of {name}:", name=run.name)
         lines = [clip(line, _LINE) for line in run.log_tail[-rows:]]
-        text = "\n".join(lines)
-        blocks += [_lines(title), Code(text)]
+        yield phrase("End of the log of {name}:", name=run.name), lines
+
+
+def _logs(runs: Sequence[RunSummary], rows: int, most: int) -> list[Block]:
+    blocks: list[Block] = []
+    for title, lines in ended_logs(runs, rows, most):
+        blocks += [_lines(title), Code("\n".join(lines))]
     return blocks
 
 
-def reason_items(
-    reasons: Sequence[Reason], rows: int, why: Diagnosis | None = None
-) -> Items:
-    """Return id, message and remedy of each reason. The cause is below the first reason that it
-    explains."""
-    entries: list[Sequence[Phrase]] = []
-    for item in reasons[:rows]:
-        explained = why if item.id in DIVERGED else None
-        why = None if explained else why
-        line = phrase("{id} {message}", id=item.id, message=item.message)
-        entries.append((line, *findings.why(explained), *_remedy(item.remedy)))
+def reason_items(reasons: Sequence[Reason], rows: int) -> Items:
+    """Return id, message and remedy of each reason."""
+    entries = (
+        [
+            phrase("{id} {message}", id=item.id, message=item.message),
+            *_remedy(item.remedy),
+        ]
+        for item in reasons[:rows]
+    )
     return _items(entries, len(reasons) - rows)
 
 
-def _comparison(report: Report, rows: int) -> Facts:
-    """Return in what and how far two runs differ; for equal runs, what was compared."""
-    facts: list[tuple[str, Phrase]] = []
-    pair = report.determinism
-    if pair is not None and not pair.identical:
-        facts += [
-            ("diverges at", wording.where(pair.first_divergence)),
-            ("", wording.how_far(pair.first_divergence)),
-            ("differing", wording.spread(pair)),
-            ("", say(wording.kinds(pair), "message")),
-        ]
-        most = min(rows, _FARTHEST)
-        label = "at the end"
-        for item in pair.weights[:most]:
-            far = ", ".join(wording.distances(item)) or "distance not measured"
-            facts.append((label, phrase(f"{{name}}: {far}", name=item.name)))
-            label = ""
-        facts.append(("", _more(len(pair.weights) - most)))
-    base = report.base
-    return _facts(
-        *facts,
-        ("compared", say(wording.compared(report))),
-        ("runs", say(wording.bound(report))),
-        ("seeds", say(wording.seeds(report))),
-        ("base", comparisons.base_policy(base) if base and not base.weakened else ()),
-        ("loss", say(wording.non_finite(report), "message")),
-    )
+def _farthest(pair: Comparison | None, rows: int) -> Items:
+    """Return the tensors that are farthest apart at the end."""
+    weights = pair.weights if pair else ()
+    most = min(rows, _FARTHEST)
+    entries = []
+    for item in weights[:most]:
+        far = ", ".join(wording.distances(item)) or "distance not measured"
+        entries.append([phrase(f"{{name}}: {far}", name=item.name)])
+    return _items(entries, len(weights) - most)
 
 
 def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
@@ -301,51 +275,28 @@ def _background(diagnosis: Diagnosis | None, rows: int) -> list[Block]:
     ]
 
 
-def _map(pair: Comparison | None) -> Facts:
-    if pair is None or pair.identical or pair.heat_map is None:
-        return Facts(())
-    return _lines(say(spread(pair.heat_map, pair.first_divergence), "message"))
-
-
 def _legs(resumption: Resumption | None) -> Items:
     """Return each leg of a resumed training, and what it did not restore."""
     entries = []
     for leg in resumption.legs if resumption else ():
-        words = "bitwise identical" if leg.identical else "different"
-        steps = f"{leg.begins} to {leg.ends - 1}"
-        line = phrase(
-            f"leg {{figure}}, steps {{message}}: {words}",
-            figure=str(leg.number),
-            message=steps,
-        )
         missing = [
             phrase("{id} {message}", id=item.component, message=item.message)
             for item in leg.not_restored
         ]
         first = wording.where(leg.first_divergence)
-        entries.append(
-            [line, *missing, phrase("diverges at {}", first) if first else ()]
-        )
+        place = phrase("diverges at {}", first) if first else ()
+        entries.append([comparisons.leg(leg), *missing, place])
     return _items(entries)
 
 
 def _ways(ways: Sequence[Equivalence]) -> Items:
-    """Return each equivalent way, its largest distance, and the likely cause of it."""
+    """Return each equivalent way, the first that is too far apart, and the likely cause of it."""
     entries = []
-    for item in ways:
-        words = "the same training" if item.equivalent else "a different training"
-        lines = [
-            phrase(f"{{id}} {words}, compared {item.compare}", id=item.name),
-            say(item.detail, "message"),
-            phrase("steps compared: {figure}", figure=str(item.steps)),
-        ]
-        places = {"first": item.first, "farthest": item.worst}
-        for label, apart in places.items():
-            if apart is not None:
-                count = apart.roundings
-                far = "" if count is None else f": {wording.roundings(count)}"
-                lines.append(phrase(f"{label}: {{}}{far}", wording.where(apart.place)))
-        entries.append([*lines, say(item.likely, "message")])
+    for way in ways:
+        first = wording.where(way.first.place if way.first else None)
+        place = phrase("differs at {}", first) if first else ()
+        detail, likely = say(way.detail, "message"), say(way.likely, "message")
+        entries.append([comparisons.way(way), detail, place, likely])
     return _items(entries)
 
 
@@ -367,26 +318,22 @@ def check_items(results: Iterable[CheckResult], left: int = 0) -> Items:
 
 
 def _checklist(checklist: Sequence[CheckResult], rows: int, whole: bool) -> list[Block]:
-    undeclared = [item for item in checklist if wording.is_undeclared(item)]
     statuses = ("fail", "warn", "waived", "skip") if whole else ("fail", "warn")
     results = [
         item
         for item in wording.worst_first(checklist)
-        if item.status in statuses and item not in undeclared
+        if item.status in statuses and not wording.is_undeclared(item)
     ]
     items = check_items(results[:rows], len(results) - rows)
     if not whole or not checklist:
         return [items]
-    coverage = (
-        (category, say(numbers.of(passed, made) if made else "nothing checked"))
+    coverage = [
+        (say(category), say(numbers.of(passed, made) if made else "nothing checked"))
         for category, passed, made in wording.coverage(checklist)
-    )
+    ]
     passed = [item for item in checklist if item.status == "pass"]
-    others = (
-        _facts((label, _ids(group, rows)))
-        for label, group in (("passed", passed), ("not declared", undeclared))
-    )
-    return [_facts(*coverage), items, *others]
+    ids = (say("passed"), _ids(passed, rows))
+    return [items, Table(("", ""), (*coverage, ids))]
 
 
 def _ids(results: Sequence[CheckResult], rows: int) -> Phrase:
@@ -397,42 +344,48 @@ def _ids(results: Sequence[CheckResult], rows: int) -> Phrase:
     return wording.joined(parts)
 
 
-def _figures(report: Report) -> Facts:
+def _figures(report: Report) -> Items:
+    """Return what else was measured of the cost, and how the time of the gate was spent."""
     cost = report.cost
-    times = ""
+    lines: list[Phrase] = []
     if cost is not None:
         with_flags = numbers.milliseconds(cost.deterministic_step_ms)
         without = numbers.milliseconds(cost.default_step_ms)
-        steps = numbers.count(cost.timed_steps, "step")
-        # These are the times of the fastest fortieth of each run's steps.
-        times = f"{with_flags} a step against {without} (fastest steps; {steps} timed)"
-    return _facts(
-        ("noise floor", wording.noise(report.noise_floor)),
-        ("cost", comparisons.cost(cost)),
-        ("", say(times)),
-        ("", say(comparisons.memory(cost))),
-        ("", comparisons.doubt(cost)),
-        ("time", say(comparisons.times_spent(report))),
-    )
+        steps = counted(cost.timed_steps, "step")
+        # Of whole runs, these are the times of the fastest fortieth of each run's steps.
+        fastest = "fastest steps; " if cost.why else ""
+        times = f"{with_flags} a step against {without} ({fastest}{steps} timed)"
+        lines += map(comparisons.saving, cost.flags)
+        if cost.other is not None and not cost.why:
+            lines.append(say(f"whole runs: {comparisons.estimate(cost.other)}"))
+        lines += say(times), say(comparisons.memory(cost))
+    spent = comparisons.times_spent(report)
+    return _lines(*lines, say(spent and f"time of the gate: {spent}"))
 
 
-def _config_hash(report: Report, rows: int) -> list[Block]:
-    hashed = report.config_hash
+def operator_blocks(found: Operators | None, rows: int) -> list[Block]:
+    """Return what the operators cost, and the table of them."""
+    if found is None:
+        return []
+    sentences = _lines(operators.sentence(found), operators.extent(found))
+    titles, cells = operators.table(found, rows)
+    return [sentences, *([Table(titles, cells)] if cells else [])]
+
+
+def _config_hash(hashed: ConfigHash | None, rows: int) -> list[Block]:
     if hashed is None:
         return []
-    facts = [("config hash", say(hashed.config_hash, "name"))]
-    for root, digest, _ in hashed.roots():
-        facts.append((root, say(digest, "name")))
-    inputs = [_cells("say name name", *item) for item in comparisons.inputs(hashed)]
-    more = _more(len(inputs) - rows)
-    return [
-        _facts(*facts),
-        Table(("root", "input", "value"), tuple(inputs[:rows])),
-        _lines(more),
+    every = [
+        ("", "config hash", hashed.config_hash),
+        *((root, "", digest) for root, digest, _ in hashed.roots()),
+        *comparisons.inputs(hashed),
     ]
+    cells = [_cells("say name name", *item) for item in every[:rows]]
+    table = Table(("root", "input", "value"), tuple(cells))
+    return [table, _lines(_more(len(every) - rows))]
 
 
-def _runs(report: Report, rows: int) -> Table:
+def _runs(runs: Sequence[RunSummary], rows: int) -> Table:
     lines = tuple(
         _cells(
             f"name say say say say {'fault' if wording.ended_badly(run) else 'message'}",
@@ -443,7 +396,7 @@ def _runs(report: Report, rows: int) -> Table:
             numbers.duration(run.seconds),
             wording.outcome(run),
         )
-        for run in report.runs[:rows]
+        for run in runs[:rows]
     )
     return Table(("run", "seed", "steps", "processes", "time", "ended"), lines)
 
@@ -462,11 +415,11 @@ def _environment(subject: Subject) -> Mapping[str, object]:
     return {**dict(sorted(subject.versions.items())), **ours}
 
 
-def _settings(report: Report) -> Mapping[str, object]:
+def _settings(runs: Sequence[RunSummary]) -> Mapping[str, object]:
     """Return the flags as read back in the first deterministic run that ended well."""
     ended_well = (
         run.settings
-        for run in report.runs
+        for run in runs
         if run.arm == "deterministic" and not wording.ended_badly(run)
     )
     return dict(sorted(next(ended_well, {}).items()))

@@ -7,8 +7,10 @@ At 80 columns, without colour, on an ASCII stream; foreign text goes through `wi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
+from operator import itemgetter
 
 from rich.console import Group, RenderableType
 from rich.table import Column
@@ -17,48 +19,43 @@ from rich.text import Text
 
 from repro_gate import __version__
 from repro_gate.checks.interface import STATUSES, CheckResult
+from repro_gate.compare.operators import OperatorCall, Operators
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.escape import and_more, for_terminal, listed
-from repro_gate.report import glance, numbers, wording
+from repro_gate.escape import for_terminal, listed
+from repro_gate.report import glance, numbers, operators, wording
 from repro_gate.report.document import jsonable, to_text
 from repro_gate.report.glance import Row, row
-from repro_gate.report.model import PLAIN, Report, RunSummary, View
+from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.sections import (
     Block,
     Code,
-    Facts,
     Items,
     Table,
     check_items,
-    sections,
+    ended_logs,
+    operator_blocks,
     source_lines,
+    whole_report,
 )
 from repro_gate.report.widgets import (
     ELLIPSIS,
-    EXTRA,
-    fitted,
     grid,
     indented,
+    labelled_row,
     printed,
     section,
     text,
     unicode,
     verdict_badge,
 )
-from repro_gate.report.wording import Phrase, phrase, say
+from repro_gate.report.wording import phrase, say
 
 MOST_OF_A_PASS, MOST = 15, 30  # lines
-_FEW, _FILES = 3, 6  # runs that ended badly, and written files, that are named
+_FILES = 6  # written files that are named
 _LOG = 8  # lines of a log
+_EXTRA = 5  # from this rank on, rows are left out before any other is cut short
 _ROWS = 20  # of a list; the rest is in the JSON report
 SCHEMA_ID = "repro-gate/checklist/v1"
-_COUNTED = (
-    ("fail", "failed"),
-    ("warn", "warn"),
-    ("waived", "waived"),
-    ("pass", "passed"),
-    ("skip", "skipped"),
-)
 
 
 def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> str:
@@ -70,108 +67,122 @@ def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> s
     """
     if view.verbose:
         return printed(view, *parts(report))
-    width = view.width - (0 if unicode(view) else len(ELLIPSIS) - 1)
+    # an ASCII stream gets three dots for one character
+    narrow = replace(
+        view, width=view.width - (0 if unicode(view) else len(ELLIPSIS) - 1)
+    )
     most = MOST_OF_A_PASS if report.verdict == "pass" else MOST
-    # the noise floor has a line of its own
-    headline = wording.headline(replace(report, noise_floor=None))
-    head = row(report.verdict, 0, headline, form="verdict")
     answer = glance.answer_rows(report)
     answer[1:1] = _source(report.diagnosis)
     further = glance.further_rows(report)
-    groups = [
-        [item for item in rows if item.lines]
-        for rows in ([head], answer, _log(report), further, _last(report, written))
+    groups = answer, _log(report), further, _last(report, written)
+    rows = [
+        (number, item)
+        for number, group in enumerate(groups)
+        for item in group
+        if item.lines
     ]
-    return printed(view, *fitted(groups, width, most))
+
+    length: int | None = None
+    while True:
+        shown = printed(narrow, _head(report), *_screen(rows, length))
+        last = max(range(len(rows)), key=lambda at: (rows[at][1].rank, at))
+        rank = rows[last][1].rank
+        if shown.count("\n") <= most or not rank:
+            return shown
+        if rank < _EXTRA and length is None:
+            length = 3 * narrow.width
+        else:
+            del rows[last]
+
+
+def _screen(
+    rows: Sequence[tuple[int, Row]], length: int | None
+) -> Iterator[RenderableType]:
+    """Yield numbered groups of rows with a blank line before each, lines in at most `length`
+    characters."""
+    for _, group in groupby(rows, key=itemgetter(0)):
+        yield Text("")
+        for _, item in group:
+            yield from labelled_row(item, length)
+
+
+def _head(report: Report) -> RenderableType:
+    badge = verdict_badge(report.verdict, report.is_conditional)
+    head = grid(len(badge), None)
+    head.add_row(badge, text(wording.headline(report), "bold"))
+    return head
 
 
 def _source(why: Diagnosis | None) -> Iterator[Row]:
     """Yield the source lines around the cause. If space is short, only its own line stays."""
     for line in source_lines(why):
-        if line.startswith(">"):
-            yield row("", 2, say(line, "name"), form="cut")
-        else:
-            yield row("", EXTRA, say(line, "seen"), form="cut")
+        role, rank = ("name", 1) if line.startswith(">") else ("seen", 8)
+        yield row("", rank, say(line, role), is_code=True)
 
 
 def _log(report: Report) -> Iterator[Row]:
-    """Yield a row that names the runs that ended badly (not those that the gate stopped), then the
-    end of the first one's log."""
-    ended = [run for run in report.runs if wording.ended_badly(run)]
-    if report.verdict == "inconclusive":
-        more = say(and_more(len(ended) - _FEW, "runs"))
-        yield row("ended", 2, *map(_ended, ended[:_FEW]), more, most=4)
-    logged = [run for run in ended if run.log_tail and report.verdict != "pass"]
-    for run in logged[:1]:
-        yield row("", 2, phrase("end of the log of {name}:", name=run.name))
-        tail = (line.expandtabs(4) for line in run.log_tail if line.strip())
-        lines = (phrase("| {message}", message=line) for line in tail)
-        yield row("", 2, *lines, most=_LOG, form="cut")
-
-
-def _ended(run: RunSummary) -> Phrase:
-    after = f"{numbers.count(run.steps, 'step')}, {numbers.duration(run.seconds)}"
-    words = f"{{name}}: {{message}} after {after}"
-    return phrase(words, name=run.name, message=wording.outcome(run))
+    """Yield the end of the log of the first run that ended badly."""
+    for title, log in ended_logs(report.runs, _LOG, 1):
+        yield row("", 2, title)
+        lines = (phrase("| {message}", message=line.expandtabs(4)) for line in log)
+        yield row("", 2, *lines, is_code=True)
 
 
 def _last(report: Report, written: Sequence[str]) -> Iterator[Row]:
     """Return how many checks passed, how to see it again, and where the rest of the report is."""
     yield glance.checks_row(report)
     command = say(report.reproduce, "command")
-    yield row("reproduce", 0, command, form="whole")
+    yield row("reproduce", 0, command)
     more = say("`-v`, or `repro-gate show -v REPORT.json`, prints the rest")
     if written:
         names = listed([for_terminal(name, 200) for name in written], _FILES)
         more = phrase("`-v` prints the rest; written: {message}", message=names)
-    yield row("more", 0, more, most=1)
+    yield row("more", 0, more, is_code=True)
 
 
 def parts(report: Report) -> Iterator[RenderableType]:
     """Return everything that a person may want to read, the verdict first."""
-    badge = verdict_badge(report.verdict)
-    head = grid(len(badge), None)
-    head.add_row(badge, text(wording.headline(report), "bold"))
-    yield head
-    for item in sections(report, _ROWS):
+    yield _head(report)
+    yield Text("")
+    first, rest = whole_report(report, _ROWS)
+    for item in first:
+        yield from labelled_row(item)
+    for part in rest:
         # on one line, so that it can be copied
-        if item.blocks[0] == Code(report.reproduce, "sh"):
+        if part.blocks[0] == Code(report.reproduce, "sh"):
             command = f"  {for_terminal(report.reproduce)}"
-            yield from section(item.title, None)
+            yield from section(part.title, None)
             yield Text(command, style="bold", no_wrap=True)
         else:
-            yield from section(item.title, Group(*map(laid_out, item.blocks)))
+            yield from section(part.title, Group(*map(laid_out, part.blocks)))
 
 
 def laid_out(block: Block) -> RenderableType:
     """Return a block of a section as lines of a terminal."""
-    table = grid(None)
     match block:
-        case Facts(facts) if not any(label for label, _ in facts):
-            return Group(*(text(phrase) for _, phrase in facts))
-        case Facts(facts):
-            table = grid(12, None)
-            for label, line in facts:
-                table.add_row(Text(label, style="dim"), text(line))
         case Items(items):
-            for first, *below in items:
-                table.add_row(text(first))
-                for line in below:
-                    table.add_row(indented(text(line)))
+            lines = [
+                indented(text(line)) if number else text(line)
+                for item in items
+                for number, line in enumerate(item)
+            ]
+            return Group(*lines)
         case Code(code):
-            lines = code.expandtabs(4).split("\n")
-            return indented(Group(*(text(say(line, "message")) for line in lines)))
-        case Table(head, rows):
+            rows = code.expandtabs(4).split("\n")
+            return indented(Group(*(text(say(line, "message")) for line in rows)))
+        case Table(head, cells):
             table = Grid(
                 *(Column(title, overflow="fold") for title in head),
                 box=None,
+                show_header=any(head),
                 padding=(0, 2, 0, 0),
                 header_style="dim",
                 pad_edge=False,
             )
-            for cells in rows:
-                table.add_row(*map(text, cells))
-    return table
+            for row in cells:
+                table.add_row(*map(text, row))
+            return table
 
 
 def render_checklist(
@@ -179,7 +190,7 @@ def render_checklist(
     need_training: Sequence[str] = (),
     view: View = PLAIN,
 ) -> str:
-    """Return every result by category, the worst first, and one line of counts at the end.
+    """Return every result by category, the worst first, and one line on all of them at the end.
 
     `need_training` are the ids of the checks that were not made, since only a training can answer
     them.
@@ -193,9 +204,25 @@ def render_checklist(
         ]
         title = f"{category}: {numbers.of(passed, made) if made else 'nothing checked'}"
         parts += section(title, laid_out(check_items(here)) if here else None)
-    if wording.undeclared(results):
-        parts += [Text(""), Text(wording.undeclared(results), style="dim")]
     return printed(view, *parts, Text(""), _summary(results, len(need_training)))
+
+
+def render_operators(
+    found: Operators,
+    changed: Mapping[str, Sequence[OperatorCall]] | None = None,
+    view: View = PLAIN,
+) -> str:
+    """Return the operators as a table, and what changed since another measurement if there was
+    one."""
+    rows = len(found.calls) if view.verbose else _ROWS
+    blocks = operator_blocks(found, rows)
+    parts = [*section("Operators", Group(*map(laid_out, blocks)))]
+    if changed is not None:
+        most = max(map(len, changed.values()), default=0)  # of either measurement
+        shown = most if view.verbose else _ROWS
+        items = Items(tuple(operators.changed(changed, shown)))
+        parts += section("What changed", laid_out(items))
+    return printed(view, *parts)
 
 
 def checklist_json(
@@ -220,19 +247,12 @@ def checklist_json(
 
 
 def _summary(results: Sequence[CheckResult], waiting: int) -> Text:
-    """Return `checklist: 3 failed, 2 warn, 9 passed, 4 need training (repro-gate run)`; of what
-    there is none, only `passed` is said."""
-    statuses = Counter(item.status for item in results)
-    counts = [
-        f"{statuses[status]:,} {word}"
-        for status, word in _COUNTED
-        if statuses[status] or status == "pass"
-    ]
+    """Return how many checks passed, what came of the others, and how many need a training. It is
+    one line, so that a log can be searched for it."""
+    counts = phrase("checklist: {}", wording.checks(results) or say("nothing checked"))
     if waiting:
         need = "needs" if waiting == 1 else "need"
-        counts.append(f"{waiting:,} {need} training (repro-gate run)")
-    colours = {"fail": "red", "warn": "yellow"}
-    colour = next((colours[name] for name in colours if statuses[name]), "green")
-    style = f"bold {colour}"
-    # one line, so that a log can be searched for it
-    return Text(f"checklist: {', '.join(counts)}", style=style, no_wrap=True)
+        counts += say(f"; {waiting:,} {need} training (repro-gate run)")
+    line = text(counts)
+    line.no_wrap = True
+    return line

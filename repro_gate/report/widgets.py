@@ -1,19 +1,15 @@
-"""Pieces of what a terminal shows: text with its foreign parts made safe, tables, sections, and all
-of it as lines of one width.
+"""Pieces of what a terminal shows: text with its foreign parts made safe, labelled rows, tables and
+sections.
 
-`text` is the one place where text from outside becomes something that is printed. `fitted` lays
-labelled rows into a number of lines, what matters least left out first, so that a report fits on
-one screen whatever its texts hold.
+`text` is the one place where text from outside becomes something that is printed.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
-from operator import itemgetter
+from collections.abc import Iterator
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
@@ -53,7 +49,6 @@ _ROLE_STYLE = {
     "command": "bold",
 }
 _LABEL_STYLE = {
-    "verdict": "bold",
     "remedy": "green",
     "loss": "yellow",
     "weakened": "yellow",
@@ -67,10 +62,7 @@ _LIMITS = {
     **dict.fromkeys(("status", "page"), 60),
     "command": None,
 }
-LABEL = 15  # columns of a label with the blanks around it
-EXTRA = 5  # from this rank on, rows are left out before any other is cut short
-_SHORT = 3  # lines of a row where room is short
-_INDENT = 2
+_LABEL = 11  # columns of a label
 
 
 def printed(view: View, *parts: RenderableType) -> str:
@@ -122,9 +114,10 @@ def text(phrase: Phrase, style: str = "") -> Text:
     return line
 
 
-def verdict_badge(verdict: str) -> Text:
-    """Return the verdict in capitals."""
-    return Text(f" {verdict.upper()} ", style=_VERDICT_STYLE[verdict])
+def verdict_badge(verdict: str, is_conditional: bool = False) -> Text:
+    """Return the verdict in capitals. A pass under a condition has the colour of a warning."""
+    style = _VERDICT_STYLE["inconclusive" if is_conditional else verdict]
+    return Text(f" {verdict.upper()} ", style=style)
 
 
 def indented(line: RenderableType) -> Padding:
@@ -149,78 +142,24 @@ def section(title: str, body: RenderableType | None) -> Iterator[RenderableType]
         yield indented(body)
 
 
-def fitted(groups: Sequence[Sequence[Row]], width: int, most: int) -> list[Text]:
-    """Return the rows as lines of a terminal, a blank line between two groups, `most` lines in all
-    unless rows of rank 0 alone take more."""
-    lines: list[Text] = []
-    for lowest, limit in ((EXTRA, most), (1, _SHORT)):
-        laid = [
-            (number, row, _drawn(row, width, limit))
-            for number, group in enumerate(groups)
-            for row in group
-        ]
-        while (excess := len(lines := _joined(laid)) - most) > 0:
-            ranks = [row.rank for _, row, _ in laid]
-            rank = max(ranks)
-            if rank < lowest:
-                break
-            at = len(ranks) - 1 - ranks[::-1].index(rank)
-            number, row, drawn = laid.pop(at)
-            if row.form == "fold" and excess < len(drawn):
-                shortened = _shortened(drawn, len(drawn) - excess, width)
-                laid.insert(at, (number, row, shortened))
-        else:
-            break
-    return lines
-
-
-def _joined(laid: Sequence[tuple[int, Row, list[Text]]]) -> list[Text]:
-    lines: list[Text] = []
-    for _, group in groupby(laid, key=itemgetter(0)):
-        lines += [Text("")] if lines else []
-        lines += chain.from_iterable(drawn for _, _, drawn in group)
-    return lines
-
-
-def _drawn(row: Row, width: int, limit: int) -> list[Text]:
-    """Return the row's lines, none wider than the terminal unless it is to be copied."""
-    if row.form == "verdict":
-        first = verdict_badge(row.label).append("  ")
-    else:
-        label = row.label.ljust(LABEL - _INDENT) if row.label else ""
-        first = Text(" " * _INDENT + label, style="dim")
-    room = max(width - len(first), 1)
-    most = min(row.most, limit)
+def labelled_row(row: Row, length: int | None = None) -> Iterator[RenderableType]:
+    """Yield the row's label, and its lines beside it; of a command one unbroken line to be copied.
+    With `length` only the first and the last lines, and of each so many characters."""
     lines = [text(phrase, _LABEL_STYLE.get(row.label, "")) for phrase in row.lines]
-    if row.form == "cut":
-        lines = lines[-most:]
+    if row.label == "reproduce":
+        label = f"  {row.label:{_LABEL}}  "
+        yield Text(no_wrap=True).append(label, "dim").append_text(lines[0])
+        return
+    if row.is_code:
         for line in lines:
-            line.truncate(room, overflow="ellipsis")
-    elif row.form != "whole":
-        lines = _folded(lines, room, most + 1)
-        if len(lines) > most:
-            lines = _shortened(lines, most, room)
-    return [
-        Text(no_wrap=True)
-        .append_text(Text(" " * len(first)) if number else first)
-        .append_text(line)
-        for number, line in enumerate(lines)
-    ]
-
-
-def _shortened(lines: Sequence[Text], most: int, width: int) -> list[Text]:
-    last = lines[most - 1].copy()
-    last.truncate(width - 1)
-    return [*lines[: most - 1], last.append("…")]
-
-
-def _folded(lines: Sequence[Text], room: int, most: int) -> list[Text]:
-    """Return the first lines that a terminal of that width would make of these."""
-    console = Console(width=room, file=io.StringIO())
-    folded = list[Text]()
-    for line in lines:
-        if len(folded) < most:
-            folded += line.wrap(console, room, overflow="fold")
-    for line in folded:
-        line.rstrip()
-    return folded
+            line.no_wrap, line.overflow = True, "ellipsis"
+    elif length is not None:
+        lines[1:-2] = []  # the last ones hold the proof
+        for line in lines:
+            line.truncate(length, overflow="ellipsis")
+    if not row.label:
+        yield indented(Group(*lines))
+        return
+    table = grid(_LABEL, None)
+    table.add_row(Text(row.label, style="dim"), Group(*lines))
+    yield indented(table)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from string import Formatter
 from typing import Any
 
-from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.compare.model import (
     KINDS,
@@ -20,11 +19,11 @@ from repro_gate.compare.model import (
     Comparison,
     Divergence,
     NoiseFloor,
-    Resumption,
 )
-from repro_gate.escape import listed
+from repro_gate.diagnosis.robustness import conditions_of
+from repro_gate.escape import clip, counted, listed
 from repro_gate.report import numbers
-from repro_gate.report.model import Determinism, Report, RunSummary
+from repro_gate.report.model import Determinism, Reason, Report, RunSummary
 from repro_gate.trace import notebook
 
 # (role, text): `say` and `figure` are our own words, `page` is a cause to link to its page. From
@@ -61,59 +60,80 @@ def plain_text(line: Phrase) -> str:
 
 # Other kinds are shown by their own names.
 _KIND_WORDS = {
-    "rng": "random state",
+    "rng": "generator state",
     "gradient": "gradient of",
     "optimizer": "optimizer state of",
-}
-# kind -> the noun by which compared tensors are counted
-_COUNTED = {
-    "parameter": "parameter",
-    "gradient": "gradient",
-    "batch": "batch",
-    "loss": "loss",
-    "buffer": "buffer",
-    "artifact": "artifact",
-    "optimizer": "optimizer state",
-    "rng": "generator state",
 }
 _UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
 _ENDED_WELL = ("finished", "stopped")
 _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
+HEADING = 160  # characters of a reason in the headline
+ROBUST = "random-state/robust"
+TOLERATED = "not bitwise identical, but within the tolerance of the spec"
+# reasons that are told by how the runs diverge
+_OF_RUNS = (
+    "determinism/diverged",
+    "determinism/crashed",
+    "determinism/outside-tolerance",
+)
 
 
 def headline(report: Report) -> Phrase:
-    """Return the sentence behind the verdict. The only texts from outside are the line of a proven
-    cause and the name of the tensor that diverges without the flags."""
+    """Return the sentence behind the verdict; it names what failed. The only texts from outside are
+    a reason and the line of a proven cause."""
     pair = report.determinism
-    if report.verdict == "inconclusive":
-        return say("the gate could not decide")
-    if report.verdict == "recorded":
-        steps = numbers.count(
-            max((run.steps for run in report.runs), default=0), "step"
-        )
-        return say(f"one run of {steps}; nothing was compared")
+    if (reason := headline_reason(report)) is not None:
+        return say(clip(reason.message.rstrip(". "), HEADING), "message")
     if pair is None:
-        return say("the runs were not compared")
+        runs = counted(len(report.runs), "run")
+        steps = counted(max((run.steps for run in report.runs), default=0), "step")
+        return say(f"{runs} of {steps}; nothing was compared")
+    if report.is_conditional:
+        return _condition(report)
+    if _fails_by_shell(report):
+        return phrase("the runs agree {}", _condition(report))
     if not pair.identical:
         return _diverging_headline(report, pair)
+    if drifted(report):
+        return say("two runs agree but differ from the baseline")
     seeds = len(pair.seeds)
-    same = (
-        f"bitwise identical: {numbers.count(pair.tensors, 'tensor')}, "
-        f"{numbers.count(pair.steps, 'step')}, "
-    )
-    same += f"seed {pair.seed}" if seeds <= 1 else numbers.count(seeds, "seed")
-    if report.baseline is not None and drifted(report):
-        names = joined([say(part, "name") for part in report.baseline.unlike[:3]])
-        drift = "two runs agree but differ from the baseline: same inputs, different results"
-        return phrase(f"{drift} in {{}}", names) if names else say(drift)
-    if report.verdict == "fail":
-        return say(f"{same}; but the gate fails, see why")
-    floor = report.noise_floor
-    if floor is None or floor.identical or floor.first_divergence is None:
-        return say(same)
-    place = place_of(floor.first_divergence, floor.first_divergence.step + 1)
-    words = f"{same}; without the flags they diverge {{message}}"
-    return phrase(words, message=place)
+    tensors, steps = counted(pair.tensors, "tensor"), counted(pair.steps, "step")
+    seed = f"seed {pair.seed}" if seeds <= 1 else counted(seeds, "seed")
+    return say(f"bitwise identical: {tensors}, {steps}, {seed}")
+
+
+def headline_reason(report: Report) -> Reason | None:
+    """Return the reason that the headline tells: the first one, unless the runs diverge, drift or
+    agree only under a condition, which the headline says in its own words."""
+    if not report.reasons or report.verdict == "pass" or drifted(report):
+        return None
+    first = report.reasons[0]
+    is_of_runs = diverged(report) and first.id in _OF_RUNS
+    return None if is_of_runs or _fails_by_shell(report) else first
+
+
+def _fails_by_shell(report: Report) -> bool:
+    """Return whether the gate fails first because the runs agree only in one shell."""
+    ids = [item.id for item in report.reasons]
+    return report.robust is False and ids[:1] == [ROBUST]
+
+
+def _condition(report: Report) -> Phrase:
+    """Return `only with PYTHONHASHSEED=42: without it the runs differ because of train.py:8`."""
+    pair = report.determinism
+    why = report.diagnosis
+    conditions = conditions_of(why) if why else []
+    if why is None or why.one_of or not conditions:
+        return say("only while nothing around the training changes")
+    seed = str(pair.seed % 2**32) if pair else ""  # as the gate sets it
+    every = joined([phrase(item, message=seed) for item in conditions], " and ")
+    it = "it" if len(conditions) == 1 else "them"
+    line = phrase(f"only with {{}}: without {it} the runs differ", every)
+    for item in (why, *why.also):
+        if item.file:
+            place = notebook.place(item.file, item.line)
+            return phrase("{} because of {name}", line, name=place)
+    return line
 
 
 def drifted(report: Report) -> bool:
@@ -132,7 +152,7 @@ def diverged(report: Report) -> bool:
 def _diverging_headline(report: Report, pair: Determinism) -> Phrase:
     first = pair.first_divergence
     if report.verdict == "pass":
-        return say("not bitwise identical, but within the tolerance of the spec")
+        return say(TOLERATED)
     two = f"two runs with seed {pair.seed}"
     of_seeds = ""
     if len(pair.seeds) > 1:
@@ -172,9 +192,7 @@ def place_of(divergence: Divergence, steps: int) -> str:
         return f"in artifact {divergence.name}"
     if _differs_in_length(divergence):
         return f"in how they end ({divergence.detail})"
-    label = f"{_KIND_WORDS.get(divergence.kind, divergence.kind)} {divergence.name}"
-    if divergence.name == divergence.kind:
-        label = divergence.kind
+    label = plain_text(quantity(divergence)).removeprefix("the ")
     return f"{moment(divergence, steps)} ({label})"
 
 
@@ -238,31 +256,24 @@ def distances(divergence: Divergence) -> list[str]:
 
 
 def spread(comparison: Comparison) -> Phrase:
-    """Return how many of the compared tensors differ, and in how many steps."""
-    few = 1 in (comparison.differing, comparison.tensors)
-    text = f" tensor{'s' * (comparison.tensors != 1)} differ{'s' * few}"
-    first = comparison.first_divergence
-    if first and _differs_in_length(first) and not comparison.differing:
-        text += f" up to step {first.step}"
-    if steps := comparison.differing_steps:
-        text += f", in {numbers.of(steps, max(comparison.steps, steps))} steps"
-    share = numbers.of(comparison.differing, comparison.tensors)
-    return phrase(f"{{figure}}{text}", figure=share)
-
-
-def kinds(comparison: Comparison) -> str:
-    """Return `gradient 14 of 20, loss 1 of 1`: the kinds that differ. Empty if there are no
+    """Return `differing: loss 1 of 1, gradient 14 of 20, in 47 of 50 steps`; empty if there are no
     tallies."""
     tallies = ((kind, comparison.by_kind.get(kind)) for kind in KINDS)
-    return ", ".join(
+    kinds = ", ".join(
         f"{kind} {numbers.of(tally.differing, tally.tensors)}"
         for kind, tally in tallies
         if tally and tally.differing
     )
+    if not kinds:
+        return ()
+    steps = comparison.differing_steps
+    whole = counted(max(comparison.steps, steps), "step")
+    share = f", in {steps:,} of {whole}" if steps else ""
+    return phrase(f"differing: {{figure}}{share}", figure=kinds)
 
 
 def compared(report: Report) -> str:
-    """Return `10 parameters, 10 gradients, 2 batches, 4 artifacts`: what was compared in equal
+    """Return `2 batches, 10 gradients, 10 parameters, 4 artifacts`: what was compared in equal
     runs; empty if they differ."""
     pair = report.determinism
     if pair is None or not pair.identical:
@@ -271,10 +282,9 @@ def compared(report: Report) -> str:
     files = max((run.artifacts for run in report.runs), default=0)
     if files and counts.get("artifact"):
         counts["artifact"] = files
+    nouns = {kind: _KIND_WORDS.get(kind, kind).removesuffix(" of") for kind in KINDS}
     return ", ".join(
-        numbers.count(counts[kind], name)
-        for kind, name in _COUNTED.items()
-        if counts.get(kind)
+        counted(counts[kind], noun) for kind, noun in nouns.items() if counts.get(kind)
     )
 
 
@@ -283,13 +293,12 @@ def bound(report: Report) -> str:
     runs ended badly. Empty if runs differ."""
     if (pair := report.determinism) is None or not pair.identical:
         return ""
-    counted = f"{numbers.of(pair.runs, pair.runs + pair.failed)} identical"
+    steps = counted(pair.steps, "step")
+    same = f"{numbers.of(pair.runs, pair.runs + pair.failed)} identical over {steps}"
     if pair.bound_pct is None:
-        return f"{counted}, {pair.failed} ended badly"
+        return f"{same}, {pair.failed} ended badly"
     least = f"{pair.bound_pct:.0f} %"
-    return (
-        f"{counted}; a fault in more than {least} of runs would have shown (95 % sure)"
-    )
+    return f"{same}; a fault in more than {least} of such runs would have shown (95 % sure)"
 
 
 def non_finite(report: Report) -> str:
@@ -310,20 +319,15 @@ def seeds(report: Report) -> str:
 
 
 def noise(floor: NoiseFloor | None) -> Phrase:
-    """Return what happens without the flags."""
+    """Return what happens without the flags; empty if that was not measured."""
     if floor is None:
-        return say("not measured (how far apart two runs without flags are)")
+        return ()
     if floor.identical:
         return say(
             "zero: here the training is bitwise identical even without the flags"
         )
     first = floor.first_divergence
-    step = floor.first_step
-    when = ""
-    if first is not None:
-        when = place_of(first, first.step + 1)
-    elif step is not None:
-        when = "before the first step" if step < 0 else f"from step {step} on"
+    when = place_of(first, first.step + 1) if first else ""
     measured = (
         ("loss gap {}", floor.loss_gap),
         ("weights {} apart (L2)", floor.weight_l2),
@@ -334,7 +338,9 @@ def noise(floor: NoiseFloor | None) -> Phrase:
         for words, value in measured
         if value is not None
     )
-    words = "two runs without flags diverge {message}"
+    words = "two runs without flags diverge"
+    if when:
+        words += " {message}"
     if figures:
         words += ": {figure}"
     return phrase(words, message=when, figure=figures)
@@ -368,15 +374,9 @@ def checks(checklist: Sequence[CheckResult]) -> Phrase:
         if ids:
             more = f"{{}}; {len(ids):,} {{status}}: {{message}}"
             line = phrase(more, line, status=status, message=listed(ids, 6))
-    missing = undeclared(checklist).partition(" (")[0]
-    return phrase(f"{{}}; {missing}", line) if missing else line
-
-
-def undeclared(checklist: Sequence[CheckResult]) -> str:
-    """Return `not declared: image, lockfile (https://…)`; empty if the spec declares both."""
-    words = sorted(_UNDECLARED[item.id] for item in checklist if is_undeclared(item))
-    page = f"{DOCS_URL}/checks/README.md"
-    return f"not declared: {', '.join(words)} ({page})" if words else ""
+    missing = sorted(_UNDECLARED[item.id] for item in checklist if is_undeclared(item))
+    undeclared = f"; not declared: {', '.join(missing)}" if missing else ""
+    return (*line, *say(undeclared))
 
 
 def is_undeclared(item: CheckResult) -> bool:
@@ -391,8 +391,9 @@ def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def ended_badly(run: RunSummary) -> bool:
-    """Return whether a run neither finished nor was stopped at `train.steps`."""
-    return run.outcome not in _ENDED_WELL
+    """Return whether a run neither finished nor was stopped at `train.steps`; one that only times
+    the flags decides nothing, and `cost.why` says how it ended."""
+    return run.arm != "alternating" and run.outcome not in _ENDED_WELL
 
 
 def outcome(run: RunSummary) -> str:
@@ -409,28 +410,7 @@ def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:
     return tuple(parts)
 
 
-def resume(pair: Resumption | None) -> str:
-    """Return one line on a training that was stopped and resumed; empty if that was not tested."""
-    if pair is None:
-        return ""
-    stops = " and ".join(str(leg.ends) for leg in pair.legs[:-1])
-    return f"bitwise identical, stopped after {stops} steps"
-
-
 def roundings(count: float) -> str:
     """Return a distance as a multiple of the effect of rounding."""
     number = f"{count:.1f}" if count < 100 else f"{count:,.0f}"
     return f"{number if count < 1e9 else f'{count:.1e}'} times the effect of rounding"
-
-
-def equivalent(report: Report) -> str:
-    """Return one line on the equivalent ways; empty if there are none."""
-    words = []
-    steps = report.determinism.steps if report.determinism else 0
-    for item in report.equivalences:
-        far = item.worst.roundings if item.worst else None
-        how = roundings(far) if far else "bitwise identical"
-        if item.steps < steps:
-            how += f" in the first {item.steps} of {steps} steps"
-        words.append(f"{item.name} ({how if item.equivalent else 'not the same'})")
-    return ", ".join(words)

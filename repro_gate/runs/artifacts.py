@@ -9,17 +9,25 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from repro_gate.compare.artifacts import WHOLE_FILE
-from repro_gate.data.hashing import file_sha256
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip
-from repro_gate.files import copy_file, is_inside, make_folder, remove_tree
+from repro_gate.files import (
+    closing,
+    copy_file,
+    digest_of_blocks,
+    is_inside,
+    make_folder,
+    open_regular,
+    remove_tree,
+    written_blocks,
+)
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.runs import variation
 from repro_gate.trace.newest import parts_after
@@ -34,7 +42,7 @@ _KINDS = {
     stat.S_IFBLK: "device",
 }
 MAX_FILES = 1_000
-# of one run's artifacts, the holes of sparse files counted: all are read
+# of one run's artifacts, the holes of sparse files counted
 MAX_BYTES = 256 * 2**30
 MAX_VISITED = 200_000  # folder entries looked at for one run
 # of a sharded model of transformers
@@ -54,7 +62,7 @@ class Collected:
     glob: str = ""  # the first that matched it
     kind: str = FILE
     problem: str = ""
-    digest: str = ""  # SHA-256 of its bytes
+    digest: str = ""  # of its bytes
     # name, digest and size of each file of a folder, or of the one file
     files: tuple[tuple[str, str, int], ...] = ()
 
@@ -65,21 +73,22 @@ class Collected:
 
 
 class _Search:
-    """One search: the root with links resolved, and how many folder entries may still be visited
-    and bytes copied."""
+    """One search: the root with links resolved, with whose rights it is looked at, and how many
+    folder entries may still be visited and bytes copied."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, as_owner: AsOwner = nullcontext) -> None:
         self.root = Path(os.path.realpath(root))
+        self.as_owner = as_owner
         self.left = MAX_VISITED
         self.bytes = MAX_BYTES
 
-    def copy(self, source: Path, target: Path, as_owner: AsOwner) -> None:
+    def copy(self, source: Path, target: Path) -> None:
         """Copy a file. Raises Inconclusive before copying if the run's artifacts would become too
         large."""
-        with as_owner():
+        with self.as_owner():
             size = os.lstat(source).st_size
         if size <= self.bytes:
-            self.bytes -= copy_file(source, target, as_owner)
+            self.bytes -= copy_file(source, target, self.as_owner)
             if self.bytes >= 0:  # it may have grown
                 return
         name = _printable(os.path.relpath(source, self.root))
@@ -131,19 +140,22 @@ def collect(
     Inconclusive for more than MAX_FILES files, MAX_BYTES or a search that is too wide.
     """
     with as_owner():
-        search = _Search(root)
-        matches = {glob: set(_matches(search, glob)) for glob in globs}
-        names = _whole(search, set().union(*matches.values()))
+        search = _Search(root, as_owner)
+        matches = {glob: [*_matches(search, glob)] for glob in globs}
+        first: dict[str, str] = {}  # of the globs, by name
+        for glob, names in matches.items():
+            for name in names:
+                first.setdefault(name, glob)
+        whole = _whole(search, first)
     if search.left < 0:
         raise _too_many(f"search more than {MAX_VISITED:,} folder entries")
-    if len(names) > MAX_FILES:
-        raise _too_many(f"match {len(names):,} files, more than {MAX_FILES:,}")
+    if len(whole) > MAX_FILES:
+        raise _too_many(f"match {len(whole):,} files, more than {MAX_FILES:,}")
     make_folder(destination)
-    first = {name: glob for glob in reversed(globs) for name in matches[glob]}
     copies = []
-    for number, name in enumerate(names):
-        item = _copied(search, name, destination / f"{number:04d}", as_owner)
-        copies.append(replace(item, glob=first.get(name, globs[0])))
+    for number, (name, glob) in enumerate(whole.items()):
+        item = _copied(search, name, destination / f"{number:04d}")
+        copies.append(replace(item, glob=glob))
     unmatched = tuple(glob for glob in globs if not matches[glob])
     with ThreadPoolExecutor() as pool:
         return tuple(pool.map(with_digest, copies)), unmatched
@@ -162,7 +174,7 @@ def in_place(path: Path) -> tuple[Collected, ...]:
     a distributed checkpoint."""
     search = _Search(path.resolve().parent)
     found = []
-    for name in _whole(search, {path.resolve().name}):
+    for name in _whole(search, {path.resolve().name: ""}):
         item = Collected(name=name, path=search.root / name)
         if not (item.path.is_file() or item.path.is_dir()):
             item = replace(item, problem="it is not a regular file")
@@ -170,18 +182,22 @@ def in_place(path: Path) -> tuple[Collected, ...]:
     return tuple(found)
 
 
-def _whole(search: _Search, names: set[str]) -> list[str]:
-    """Return the names, with the shards that an index stands for, and a folder in place of the
-    files of a distributed checkpoint."""
-    for name in list(names):
+def _whole(search: _Search, globs: Mapping[str, str]) -> dict[str, str]:
+    """Return the names, each with its glob, in order: with the shards that an index stands for, and
+    with a folder in place of the files of a distributed checkpoint."""
+    names = dict(globs)
+    for name, glob in globs.items():
         folder, base = os.path.split(name)
         if index := _INDEX.fullmatch(base):
             for other in search.names(folder):
                 if other.startswith(f"{index[1]}-") and other.endswith(f".{index[2]}"):
-                    names.add(os.path.join(folder, other))
+                    names.setdefault(os.path.join(folder, other), glob)
     folders = set(filter(search.distributed, {*map(os.path.dirname, names), *names}))
-    files = {name for name in names if os.path.dirname(name) not in folders}
-    return sorted(files | folders, key=os.fsencode)
+    whole: dict[str, str] = {}
+    for name, glob in names.items():
+        folder = os.path.dirname(name)
+        whole.setdefault(folder if folder in folders else name, glob)
+    return {name: whole[name] for name in sorted(whole, key=os.fsencode)}
 
 
 def _matches(search: _Search, glob: str) -> Iterator[str]:
@@ -205,13 +221,13 @@ def _matches(search: _Search, glob: str) -> Iterator[str]:
                 waiting.append((path, further))
 
 
-def _copied(search: _Search, name: str, target: Path, as_owner: AsOwner) -> Collected:
+def _copied(search: _Search, name: str, target: Path) -> Collected:
     suffix = os.path.splitext(name)[1]
     if re.fullmatch(r"[.][A-Za-z0-9]{1,16}", suffix):
         target = target.with_suffix(suffix)
     item = Collected(name=_printable(name), path=target)
     try:
-        with as_owner():
+        with search.as_owner():
             kind = _kind(search, name)
             if kind != FILE:
                 return replace(item, kind=kind)
@@ -226,7 +242,7 @@ def _copied(search: _Search, name: str, target: Path, as_owner: AsOwner) -> Coll
         if is_folder:
             target.mkdir()
         for member in members:
-            search.copy(source / member, target / member, as_owner)
+            search.copy(source / member, target / member)
     except PermissionError:
         return replace(item, kind=_CLOSED)
     except OSError as error:
@@ -262,13 +278,18 @@ def with_digest(item: Collected) -> Collected:
     if item.path.is_dir():
         members = sorted(filter(Path.is_file, item.path.iterdir()))
         paths = {_printable(path.name): path for path in members}
-    files = tuple(
-        (name, file_sha256(path), path.stat().st_size) for name, path in paths.items()
-    )
+    files = tuple((name, *_digest(path)) for name, path in paths.items())
     digest = hashlib.sha256(repr(files).encode()).hexdigest()
     if WHOLE_FILE in paths:
         digest = files[0][1]
     return replace(item, digest=digest, files=files)
+
+
+def _digest(path: Path) -> tuple[str, int]:
+    """Return the digest and the size of a file."""
+    with closing(open_regular(path, 0)) as handle:
+        size = os.fstat(handle).st_size
+        return digest_of_blocks(written_blocks(handle, size), size), size
 
 
 def _printable(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import stat
 import time
@@ -18,15 +19,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from repro_gate.compare.unrecorded import MAX_TEXT, TEXTS, Written, ignored
+from repro_gate.escape import counted
+from repro_gate.files import closing, digest_of_blocks, written_blocks
 from repro_gate.sandbox.identity import Sandbox, as_training_user, open_written
 
 MAX_FILES = 10_000
-MAX_BYTES = 10 * 2**30
+MAX_BYTES = 10 * 2**30  # without holes
 MAX_TEXTS = 2**20  # bytes of all texts that are kept
 MAX_SECONDS = 60.0  # for one run
 MAX_VISITED = 200_000  # folder entries
 _MAX_DIRECTORY = 8 * 2**20  # bytes of a zip file's directory
-_CHUNK = 4 * 2**20
 
 
 def changed_files(
@@ -49,7 +51,7 @@ def changed_files(
     for name, state in sorted(listed, key=lambda item: os.fsencode(item[0])):
         if name in declared or _unchanged(snapshot / name, state, older):
             continue
-        size += state.st_size
+        size += min(state.st_size, state.st_blocks * 512)
         if len(written) >= MAX_FILES or size > MAX_BYTES or time.monotonic() > until:
             whole = False
             break
@@ -62,7 +64,7 @@ def changed_files(
                 written[name] = item
     whole = whole and time.monotonic() < until
     cut = (
-        f"only {len(written):,} files were looked at, the limit for one run is "
+        f"only {counted(len(written), 'file', 'were')} looked at, the limit for one run is "
         f"{MAX_FILES:,} files, {MAX_BYTES // 2**30} GiB and {MAX_SECONDS:g} s"
     )
     return written, "" if whole else cut
@@ -100,21 +102,21 @@ def _unchanged(original: Path, state: os.stat_result, older: int) -> bool:
 
 def _read(path: Path, sandbox: Sandbox, size: int, most: int, until: float) -> Written:
     """Return one file's digest, only of its beginning if the time is over. Raises OSError."""
-    digest = hashlib.sha256()
     suffix = path.suffix.lower()
     is_text = 0 < size <= most and suffix in TEXTS
     end = b""
-    with os.fdopen(open_written(path, sandbox), "rb", buffering=0) as file:
-        while (chunk := file.read(_CHUNK)) and time.monotonic() < until:
-            digest.update(chunk)
-            if is_text or suffix == ".npz":
-                end = (end + chunk)[-_MAX_DIRECTORY:]
+    with closing(open_written(path, sandbox)) as handle:
+        blocks = written_blocks(handle, size)
+        in_time = itertools.takewhile(lambda _: time.monotonic() < until, blocks)
+        digest = digest_of_blocks(in_time, size)
+        if is_text or suffix == ".npz":
+            end = os.pread(handle, _MAX_DIRECTORY, max(size - _MAX_DIRECTORY, 0))
     if is_text:
-        return Written(digest.hexdigest(), end[-most:])
+        return Written(digest, end)
     # numpy writes the time into an .npz file, so digest the arrays' entries in its directory, which
     # is at the file's end. Digest the bytes if it is no zip file.
     with suppress(Exception), zipfile.ZipFile(io.BytesIO(end)) as archive:
         entries = archive.infolist()
         arrays = sorted((item.filename, item.CRC, item.file_size) for item in entries)
         return Written(hashlib.sha256(repr(arrays).encode()).hexdigest())
-    return Written(digest.hexdigest())
+    return Written(digest)

@@ -20,6 +20,7 @@ from repro_gate.compare.traces import (
     unequal_length,
     with_valid_distances,
 )
+from repro_gate.escape import counted
 from repro_gate.runs.ending import CANNOT_START, NO_DETERMINISTIC
 from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
@@ -87,10 +88,8 @@ def _ending(first: RunResult, second: RunResult) -> Divergence | None:
 
 
 def _ended(run: RunResult, steps: int) -> str:
-    return (
-        f"{run.name} {'ended well' if run.good else 'crashed'} after {steps} "
-        f"step{'s' * (steps != 1)}"
-    )
+    how = "ended well" if run.good else "crashed"
+    return f"{run.name} {how} after {counted(steps, 'step')}"
 
 
 def _last(run: RunResult) -> int:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from repro_gate.escape import clip, listed
 from repro_gate.runs.process import Ended
-from repro_gate.runs.slurm_log import NOT_SHARED, SHARE, Said, said_of_end
+from repro_gate.runs.slurm_log import NOT_SHARED, SHARE, said_of_end
 from repro_gate.runs.variation import FIRST, SECOND
-from repro_gate.runs.watching import Watcher
+from repro_gate.runs.watching import Untraced
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
 from repro_gate.trace.fields import Location
@@ -33,8 +33,9 @@ _LOST = (
 PREEMPTED = "preempted"  # why a leg of a resumed training was ended
 # The reason if torch ended a run because an operator has no deterministic implementation.
 NO_DETERMINISTIC = "run/no-deterministic-implementation"
+NOTHING_RECORDED = "run/nothing-recorded"
 CANNOT_START = (126, 127)  # exit statuses of a shell
-_SEE_LOG = "see the log's end"
+SEE_LOG = "see the log's end"
 _REFUSED = re.compile(fmt.REFUSAL)
 
 _START = "Traceback (most recent call last):"
@@ -62,9 +63,9 @@ class Ending:
 def ending_of(
     spec: Spec,
     traces: Sequence[Trace],
-    trace_problem: str | None,
+    trace_problem: str,
     ended: Ended,
-    watcher: Watcher,
+    untraced: Untraced | None,
 ) -> Ending:
     """Return how the run ended. If several endings apply, the most specific wins."""
     trained = [trace for trace in traces if trace.trained]
@@ -77,40 +78,31 @@ def ending_of(
             "raise train.timeout, lower train.steps, or see the log's end for what it waits for",
         )
     if ended.stopped == PREEMPTED:
-        return Ending("preempted")
-    if watcher.asked and not ended.stopped:
-        raised = last_exception(ended.tail) if ended.exit_code else None
-        if raised is None or raised.location is None:
-            return Ending("preempted")
-        problem = f"asked to end by SIGTERM, it crashed with status {ended.exit_code}"
-        return Ending("crashed", "run/crashed", problem, _SEE_LOG)
+        return Ending(PREEMPTED)
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Ending("interrupted", "run/ended-early", ended.stopped)
     # If the trace is unusable, the gate itself killed the run, so this is no crash.
     crash = None if ended.stopped == "trace" else crash_of(ended)
-    if crash and not steps_done and not (trace_problem and "cannot" in trace_problem):
+    if crash and not steps_done and "cannot" not in trace_problem:
         return crash
-    reason, problem, remedy = _untraced(traces, trace_problem, watcher)
+    incomplete = _incomplete(traces, trace_problem, untraced)
     # `srun` ends well where a node dies
-    if reason and (said := said_of_end(ended.tail)):
+    if incomplete and (said := said_of_end(ended.tail)):
         return Ending("killed", *said)
-    if reason:
-        outcome = "crashed" if reason == "run/crashed" else "untraced"
-        return Ending(outcome, reason, problem, remedy)
-    return Ending("stopped" if steps_done else "finished")
+    return incomplete or Ending("stopped" if steps_done else "finished")
 
 
-def _untraced(
-    traces: Sequence[Trace], trace_problem: str | None, watcher: Watcher
-) -> tuple[str, str, str]:
-    """Return why the traces of a command that ended well are incomplete: reason, problem and
-    remedy; all empty if they are complete."""
+def _incomplete(
+    traces: Sequence[Trace], trace_problem: str, process: Untraced | None
+) -> Ending | None:
+    """Return why the traces of a command that ended well cannot be compared; None if they can."""
     if trace_problem:
         problem = f"its trace cannot be used: {trace_problem}"
-        return "trace/unreadable", problem, _trace_remedy(trace_problem)
+        remedy = _trace_remedy(trace_problem)
+        return Ending("untraced", "trace/unreadable", problem, remedy)
     if lost := _lost_ranks(traces):
-        return Said(NOT_SHARED, _LOST.format(lost), SHARE)
-    if process := watcher.untraced:
+        return Ending("untraced", NOT_SHARED, _LOST.format(lost), SHARE)
+    if process:
         lines = [item for trace in traces for item in trace.spawned]
         starts = {item.pid: place(item.file, item.line) for item in lines}
         problem = (
@@ -123,19 +115,19 @@ def _untraced(
             "start it as `python` without -I, -E and -S, with the PATH and PYTHONPATH of its "
             "parent (append to them, do not prepend)"
         )
-        return "probe/untraced-process", problem, remedy
+        return Ending("untraced", "probe/untraced-process", problem, remedy)
     for identifier, message in (note for trace in traces for note in trace.notes):
         if identifier == "probe-error":
             problem = f"the probe itself failed: {message}"
             remedy = "please report this line; the training was not affected"
-            return "probe/error", problem, remedy
+            return Ending("untraced", "probe/error", problem, remedy)
     if any(trace.trained and trace.end == "exception" for trace in traces):
         problem = (
             "an exception ended the training, but its command exited with status 0"
         )
-        return "run/crashed", problem, _SEE_LOG
+        return Ending("crashed", "run/crashed", problem, SEE_LOG)
     if any(trace.steps for trace in traces):
-        return "", "", ""
+        return None
     problem = "no Python process of it could be traced"
     if traces:
         problem = (
@@ -149,7 +141,7 @@ def _untraced(
         "`repro_gate.step()`, and `import repro_gate`; or train with a torch optimizer or "
         "backward(), or list the files that it writes under capture.artifacts"
     )
-    return "run/nothing-recorded", problem, remedy
+    return Ending("untraced", NOTHING_RECORDED, problem, remedy)
 
 
 def _lost_ranks(traces: Sequence[Trace]) -> str:
@@ -196,7 +188,7 @@ def crash_of(ended: Ended) -> Ending | None:
         )
     if ended.signal is not None:
         problem = f"signal {ended.signal} ended it"
-        return Ending("killed", "run/killed", problem, _SEE_LOG)
+        return Ending("killed", "run/killed", problem, SEE_LOG)
     if not ended.exit_code:
         return None
     if refusals := [*filter(None, map(_REFUSED.search, ended.tail))]:
@@ -208,7 +200,7 @@ def crash_of(ended: Ended) -> Ending | None:
             "replace the operator, or name torch.use_deterministic_algorithms under "
             "determinism.allow with a reason",
         )
-    remedy = _SEE_LOG
+    remedy = SEE_LOG
     if ended.exit_code in CANNOT_START:
         remedy = (
             "the command was not found in the workspace: git-ignored files (a .venv, say) are not "

@@ -25,6 +25,7 @@ Variables: TypeAlias = Mapping[str, str]
 _XXHASH = importlib.util.find_spec("xxhash._xxhash")
 # The gate's own xxhash extension. The probe loads it if it fits the training's interpreter.
 EXTENSION = _XXHASH.origin if _XXHASH is not None else None
+CONFIGURATION = "probe.json"  # of the probe, in the run folder
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 
 _ALLOWED = re.compile(
@@ -74,7 +75,7 @@ def training_environment(
         environment |= {
             "PATH": f"{run_folder / 'bin'}{os.pathsep}{environment['PATH']}",
             "PYTHONPATH": os.pathsep.join(path),
-            CONFIG_VARIABLE: str(run_folder / "probe.json"),
+            CONFIG_VARIABLE: str(run_folder / CONFIGURATION),
         }
     return environment | {
         "HOME": str(run_folder / "home"),
@@ -122,7 +123,7 @@ def write_shims(run_folder: Path, outer_path: str) -> None:
         text = _SHIM.format(
             inject=INJECT,
             variable=CONFIG_VARIABLE,
-            config=run_folder / "probe.json",
+            config=run_folder / CONFIGURATION,
             real=os.path.abspath(real),
         )
         (folder / name).write_text(text)

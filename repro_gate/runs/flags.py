@@ -10,15 +10,26 @@ from collections.abc import Mapping
 
 FlagValue = bool | str
 
+ALGORITHMS = "torch.use_deterministic_algorithms"
 FILL = "torch.utils.deterministic.fill_uninitialized_memory"
+CUDNN = "torch.backends.cudnn.deterministic"
+MKLDNN = "torch.backends.mkldnn.deterministic"
 # The probe sets these in the process, right after torch is imported.
 IN_PROCESS: Mapping[str, FlagValue] = {
-    "torch.use_deterministic_algorithms": True,
+    ALGORITHMS: True,
     FILL: True,
-    "torch.backends.cudnn.deterministic": True,
+    CUDNN: True,
     "torch.backends.cudnn.benchmark": False,
-    "torch.backends.mkldnn.deterministic": True,
+    MKLDNN: True,
     "mkl.early_first_call": True,
+}
+# Those that can be switched between two steps -> what a training that leaves one off gives up.
+# cuDNN's `benchmark` is not among them: torch itself leaves it off.
+SWITCHED: Mapping[str, str] = {
+    ALGORITHMS: "operators that repeat their bits",
+    FILL: "known contents of memory that is read before it is written",
+    CUDNN: "cuDNN kernels that repeat their bits",
+    MKLDNN: "oneDNN primitives that repeat their bits",
 }
 # These must be in the environment before the process starts.
 IN_ENVIRONMENT: Mapping[str, str] = {
@@ -58,7 +69,7 @@ HASH_SEED = "PYTHONHASHSEED"
 # What only a training on CUDA calls: cuDNN, cuBLAS, NCCL and libraries of CUDA kernels.
 CUDA_ONLY = frozenset(
     [
-        "torch.backends.cudnn.deterministic",
+        CUDNN,
         "torch.backends.cudnn.benchmark",
         "CUBLAS_WORKSPACE_CONFIG",
         "NCCL_ALGO",

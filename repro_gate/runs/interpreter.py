@@ -29,7 +29,7 @@ from repro_gate.files import scratch_folder
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.environment import EXTENSION, Variables, training_environment
-from repro_gate.runs.process import Ended, Look, supervise
+from repro_gate.runs.process import Ended, supervise
 from repro_gate.sandbox.identity import Sandbox, chown_to_training, let_group_pass
 from repro_gate.spec.model import Spec
 
@@ -71,11 +71,9 @@ def ask(
     take: Callable[[_Row], None],
     *,
     seconds: float = inf,
-    tick: Look = lambda _: None,
 ) -> Ended:
     """Start a program with a request, pass each line of its answer to `take`, and return how it
-    ended. `tick` is that of `supervise`. Raises OSError if the program cannot be started, NoAnswer
-    for an invalid line.
+    ended. Raises OSError if the program cannot be started, NoAnswer for an invalid line.
     """
     # A new folder each time: the previous one belongs to the training's user.
     folder = Path(tempfile.mkdtemp(prefix="asked-", dir=interpreter.folder))
@@ -87,7 +85,7 @@ def ask(
     with path.open("x+b") as file:
         chown_to_training(interpreter.sandbox, folder)
 
-        def look(alive: list[psutil.Process]) -> str | None:
+        def look(_: list[psutil.Process]) -> None:
             while text := file.readline(MAX_LINE):
                 if len(text) == MAX_LINE or file.tell() > MAX_ANSWER:
                     raise NoAnswer("it is too long")
@@ -100,7 +98,6 @@ def ask(
                 except (ValueError, RecursionError) as error:
                     raise NoAnswer(str(error)[:200]) from None
                 take(row)
-            return tick(alive)
 
         ended = supervise(
             [interpreter.python, *program, str(question)],

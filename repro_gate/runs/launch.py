@@ -1,27 +1,21 @@
 """Does one run: writes the probe's configuration, starts the command, follows its traces, and
-returns how it ended. The caller makes and removes the workspace.
-
-A stressed run shares the machine with a load (`load`) and gets extra variables (`STRESS`);
-`probe/stress.py` is the part inside its processes.
-"""
+returns how it ended. The caller makes and removes the workspace."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import secrets
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from repro_gate.compare.traces import alone
+from repro_gate.compare.traces import with_own_key
 from repro_gate.compare.unrecorded import Left as Unrecorded
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import held
@@ -37,16 +31,18 @@ from repro_gate.runs.ending import (
     leave_out_idle,
 )
 from repro_gate.runs.environment import (
+    CONFIGURATION,
     EXTENSION,
     Variables,
     training_environment,
-    usable_processors,
     write_shims,
 )
 from repro_gate.runs.flags import VARIABLES
+from repro_gate.runs.legs import LegEnd, LegStart
 from repro_gate.runs.process import Ended, supervise
 from repro_gate.runs.scheduler import slurm, submits
-from repro_gate.runs.watching import Tick, Watcher, failure_in
+from repro_gate.runs.stress import STRESS, load
+from repro_gate.runs.watching import Tick, Watcher
 from repro_gate.runs.workspaces import GateFolder, Workspace
 from repro_gate.sandbox.cleanup import Left, sweep
 from repro_gate.sandbox.identity import (
@@ -56,10 +52,11 @@ from repro_gate.sandbox.identity import (
 )
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
-from repro_gate.trace.model import Trace, TraceError
-from repro_gate.trace.reader import TraceCutOff, read_folder
+from repro_gate.trace.model import Trace
 
 SNIPPET = "_repro_gate_snippet.py"
+# Characters of a run's own configuration: the paths of a first run of some hundred processes fit.
+_OWN = 1 << 14
 KEPT = ".kept"  # `probe/distance.py` saves these tensors for the second run of a pair.
 # The name that a training with its own user gets.
 _ACCOUNT = "training"
@@ -76,37 +73,40 @@ _FIXED_ADDRESSES = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What the probe notes and keeps of a run beside its digests."""
+
+    final: bool = False  # the final state is kept, or measured
+    # steps at which a replay saves or measures the tensors
+    steps: tuple[int, ...] = ()
+    distributions: bool = False  # imported ones are noted, which takes time
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunRequest:
     """A run before it starts: everything except the spec and the folders."""
 
     name: str  # the run's own: `deterministic-2`
     arm: Arm
+    command: str = ""  # in place of `train.run`, its blanks filled in
     second_of: str = ""  # the name of the first run of its pair
     reference: tuple[Trace, ...] = ()  # the first run's traces
     # what differs from the first run (`variation.py`)
     varied: frozenset[str] = frozenset()
-    keep_final: bool = False  # whether the final state is kept, or measured
-    # steps at which a replay saves or measures the tensors
-    keep_steps: tuple[int, ...] = ()
-    # whether imported distributions are noted too, which takes time
-    observe: bool = False
-    # whether artifacts are taken out, and other written files looked at
-    collect: bool = False
+    # without probe and flags; the training runs to its own end
+    bare: bool = False
+    recording: Recording = field(default_factory=Recording)
     # more of the probe's configuration
     probe: Mapping[str, Any] = field(default_factory=dict)
+    # whether artifacts are taken out, and other written files looked at
+    collect: bool = False
     environment: Variables = field(default_factory=dict)  # more variables
     stress: bool = False  # whether its timing is disturbed
     fixed_addresses: bool = False  # whether addresses are not randomised
-    # without probe and flags; the training runs to its own end
-    bare: bool = False
-    auxiliary: bool = False  # it only explains other runs
-    dispensable: bool = False  # it does not count if it ends badly
-    command: str = ""  # in place of `train.run`, its blanks filled in
-    goes_on: bool = False  # in the workspace as the run before it left it
-    checkpoint: str = ""  # from which it goes on, relative to its folder
-    # seconds that it has after SIGTERM, where `tick` ends it; 0: it is killed
-    grace: float = 0.0
+    # `never`: it only explains other runs
+    counts: Literal["always", "if good", "never"] = "always"
     announcement: str = ""  # a sentence before it starts
+    leg: LegStart | None = None  # of a resumed training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,16 +120,9 @@ class RunResult(Ending):
     # what it left outside its own places, if it had a user of its own
     left: Left = field(default_factory=Left)
     artifacts: Mapping[str, Collected] = field(default_factory=dict)  # by their names
-    checkpoint: str = ""  # at which a leg was stopped, relative to its folder
-    half_written: bool = False  # the checkpoint was open for writing then
-    # the one from which it went on was written over, not replaced
-    in_place: bool = False
-    # what it read of the leg before, but for the checkpoint
-    read_beside: tuple[str, ...] = ()
-    # files that were being written when the gate ended it
-    writing: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()  # globs of capture.artifacts that matched nothing
     unrecorded: Unrecorded = field(default_factory=Unrecorded)  # what nothing compares
+    leg: LegEnd = field(default_factory=LegEnd)
 
     @property
     def name(self) -> str:
@@ -158,6 +151,11 @@ class RunResult(Ending):
         return last_exception(self.ended.tail)
 
     @property
+    def last_words(self) -> str:
+        """Return the exception that ended the training, else what its log ends with."""
+        return str(self.raised or self.ended.last_line)
+
+    @property
     def steps(self) -> int:
         """Return the optimizer steps of the process that made the most."""
         return max((len(trace.steps) for trace in self.traces), default=0)
@@ -178,16 +176,17 @@ def launch(
     data = resolve_data(spec.data, spec.path.parent)
     # Processes may be left from before the first run: `env.install` runs untrusted code as well.
     sweep(gate.sandbox, data)
-    # Before the moment from which a changed inode is the run's. The workspace of a resumed leg
-    # belongs to the training already, and may contain hard links to files of others.
-    new = (place.tmp,) if request.goes_on else (place.root, place.home, place.tmp)
+    # Before the moment from which a changed inode is the run's. A workspace that is used already is
+    # the training's, and may contain hard links to files of others.
+    new = (place.tmp,) if place.is_used else (place.root, place.home, place.tmp)
     chown_to_training(gate.sandbox, *new)
     nonce = secrets.token_hex(16)
-    _configure(spec, request, gate, place, folder, nonce, data)
-    write_shims(
-        place.run_folder,
-        spec.train.env.get("PATH", gate.outer.get("PATH", os.defpath)),
-    )
+    text = configuration(spec, request, gate, place, folder, nonce, data)
+    (place.run_folder / CONFIGURATION).write_text(text, encoding="utf-8")
+    # This file can report a full disk, so its blocks are allocated now.
+    (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
+    path = spec.train.env.get("PATH", gate.outer.get("PATH", os.defpath))
+    write_shims(place.run_folder, path)
     # The process enters its folder while it is still root, so a link must not lead it where its own
     # user could not go.
     may_enter = not gate.sandbox.own_user or is_inside(place.cwd, place.root)
@@ -203,8 +202,37 @@ def launch(
         )
     chown_to_training(gate.sandbox, folder)
     watcher = Watcher(
-        folder, nonce, tick, gate.sandbox, spec.train.timeout, request.grace
+        folder=folder,
+        nonce=nonce,
+        tick=tick,
+        sandbox=gate.sandbox,
+        timeout=spec.train.timeout,
     )
+    ended = _trained(spec, request, gate, place, watcher)
+    traces, problem = watcher.read_to_end()
+    leave_out_idle(traces)
+    ending = ending_of(spec, traces, problem, ended, watcher.untraced)
+    with held():
+        seal(gate.sandbox, folder, KEPT)
+        left = sweep(gate.sandbox, data)
+    return RunResult(
+        **vars(ending),
+        request=request,
+        ended=ended,
+        traces=tuple(traces),
+        folder=folder,
+        left=left,
+    )
+
+
+def _trained(
+    spec: Spec,
+    request: RunRequest,
+    gate: GateFolder,
+    place: Workspace,
+    watcher: Watcher,
+) -> Ended:
+    """Start the command in its environment, and watch it to its end."""
     with as_training_user(gate.sandbox):
         text = _command(spec, request, place.cwd)
         is_submitted = submits(text, place.cwd)
@@ -213,6 +241,8 @@ def launch(
         # reach it.
         text = f"exec {text.strip()}"
     command = ["/bin/sh", "-c", text]
+    if request.fixed_addresses:
+        command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
     own = {
         **(STRESS if request.stress else {}),
         **variation.environment(request.varied, gate.outer, request.arm.environment),
@@ -232,9 +262,11 @@ def launch(
         environment |= {
             name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")
         }
-    if request.fixed_addresses:
-        command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
-    jobs = slurm(environment, gate.sandbox, gate.tell) if is_submitted else None
+    jobs = None
+    if is_submitted:
+        jobs = slurm(
+            environment, gate.sandbox, gate.tell, lambda: bool(watcher.followers)
+        )
     with load() if request.stress else nullcontext():
         ended = supervise(
             command,
@@ -247,45 +279,11 @@ def launch(
             slurm=jobs,
         )
     if jobs is not None:
-        list_anew(folder)
-    watcher.look([])  # what came after the last tick
-    traces, problem = _traces(folder, nonce, watcher)
-    leave_out_idle(traces)
-    ending = ending_of(spec, traces, problem, ended, watcher)
-    with held():
-        seal(gate.sandbox, folder, KEPT)
-        left = sweep(gate.sandbox, data)
-    return RunResult(
-        **vars(ending),
-        request=request,
-        ended=ended,
-        traces=tuple(traces),
-        folder=folder,
-        left=left,
-        writing=watcher.writing,
-    )
+        list_anew(watcher.folder)
+    return ended
 
 
-def _traces(
-    folder: Path, nonce: str, watcher: Watcher
-) -> tuple[list[Trace], str | None]:
-    """Return the traces of a run that has ended, and their problem, if any."""
-    problem = failure_in(folder, watcher.sandbox) or watcher.trace_problem
-    followers = watcher.followers
-    traces: list[Trace] = []
-    try:
-        traces = read_folder(folder, nonce, followers, watcher.opener)
-        removed = followers.keys() - {trace.path.name for trace in traces}
-        if removed:
-            problem = problem or f"{min(removed)}: was removed during the run"
-    except TraceError as error:
-        problem = problem or str(error)
-        if isinstance(error, TraceCutOff):
-            traces = [follower.trace for follower in followers.values()]
-    return traces, problem
-
-
-def _configure(
+def configuration(
     spec: Spec,
     request: RunRequest,
     gate: GateFolder,
@@ -293,21 +291,17 @@ def _configure(
     folder: Path,
     nonce: str,
     data: Sequence[Path],
-) -> None:
-    """Write the probe's configuration, at the same path for every run. Also write the file that can
-    report a full disk, since its blocks must be allocated now."""
-    keeps = request.reference and (request.keep_final or request.keep_steps)
-    configuration = place.run_folder / "probe.json"
-    config: dict[str, Any] = {
+) -> str:
+    """Return the probe's configuration as JSON. It has one length in all runs of a gate run, since
+    the first data read decides all later memory addresses: paths of varied runs are as long as
+    those of others, and what else a run has of its own has _OWN characters of room."""
+    recording = request.recording
+    keeps = request.reference and (recording.final or recording.steps)
+    of_all = {
         "nonce": nonce,
         "extension": EXTENSION,
         "gate": os.getpid(),
-        "traces": folder,
-        "seed": request.arm.seed,
-        "flags": dict(request.arm.flags),
         "variables": VARIABLES,
-        "steps": request.arm.steps or spec.train.steps,
-        "every": spec.capture.every,
         "artifacts": bool(spec.capture.artifacts),
         "cwd": place.cwd,
         "workspace": place.root,
@@ -317,17 +311,24 @@ def _configure(
             place.home,
             place.tmp,
             place.run_folder / "bin",
-            configuration,
+            place.run_folder / CONFIGURATION,
             folder.parent,
         ),
         "folders": {"home": place.home, "tmpdir": place.tmp},
-        "started": time.time(),
+        "started": time.time_ns(),  # always as many digits
         "began": gate.began,
-        "observe": request.observe,
+    }
+    own = {
+        "traces": folder,
+        "seed": request.arm.seed,
+        "flags": dict(request.arm.flags),
+        "steps": request.arm.steps or spec.train.steps,
+        "every": spec.capture.every,
+        "observe": recording.distributions,
         "stress": request.stress,
         "keep": {
-            "final": request.keep_final,
-            "steps": request.keep_steps,
+            "final": recording.final,
+            "steps": recording.steps,
             "reference": stems(request.reference) if keeps else None,
         },
         **request.probe,
@@ -335,20 +336,16 @@ def _configure(
     if request.varied or "factors" in request.probe:
         varied = filter(request.varied.__contains__, variation.PROBE)
         vary = [variation.PROBE[name] for name in varied]
-        config["factors"] = {"vary": vary, **request.probe.get("factors", {})}
-    text = json.dumps(config, default=os.fspath)
-    # It has one length in both runs of a pair, since the first data read decides all later memory
-    # addresses.
-    text += " " * (-len(text) % 256)
-    configuration.write_text(text, encoding="utf-8")
-    (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
+        own["factors"] = {"vary": vary, **request.probe.get("factors", {})}
+    texts = [json.dumps(part, default=os.fspath) for part in (of_all, own)]
+    return f"{texts[0][:-1]}, {texts[1][1:]}".ljust(len(texts[0]) + _OWN)
 
 
 def stems(traces: Sequence[Trace]) -> dict[str, str]:
     """Return process key -> path stem of its saved tensors, for keys of exactly one process."""
     return {
         key: str(trace.path).removesuffix(fmt.SUFFIX)
-        for key, trace in alone(traces).items()
+        for key, trace in with_own_key(traces).items()
     }
 
 
@@ -364,33 +361,3 @@ def _command(spec: Spec, request: RunRequest, cwd: Path) -> str:
             file.write(spec.train.snippet.replace("{seed}", str(request.arm.seed)))
         return f"exec python {SNIPPET}"
     return (spec.train.run or "").replace("{seed}", str(request.arm.seed))
-
-
-# Inductor chooses kernels by random instead of measured times; the C library fills memory when it
-# is allocated and freed.
-STRESS: Variables = {
-    "TORCHINDUCTOR_DISTORT_BENCHMARKING_RESULT": "inverse",
-    "MALLOC_PERTURB_": "170",
-}
-# Alternates between computing and waiting for irregular times, and ends with the gate.
-_LOAD = """
-import os, random, time
-parent = os.getppid()
-while os.getppid() == parent:
-    end = time.monotonic() + random.uniform(0.01, 0.2)
-    while time.monotonic() < end:
-        sum(range(1000))
-    time.sleep(random.uniform(0, 0.05))
-"""
-
-
-@contextlib.contextmanager
-def load() -> Iterator[None]:
-    """Keep every processor busy inside the block."""
-    command = [sys.executable, "-I", "-S", "-c", _LOAD]
-    with contextlib.ExitStack() as started:
-        for _ in range(usable_processors()):
-            process = subprocess.Popen(command, env={}, cwd="/", start_new_session=True)
-            started.enter_context(process)
-            started.callback(process.kill)
-        yield

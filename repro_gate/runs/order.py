@@ -6,8 +6,8 @@ these rules:
 - A crash ends the series, after a plain second run of that seed has shown whether it repeats.
 - If a varied run differs from the first run of its seed, a plain repeat follows and decides
   whether the training diverges.
-- If all pairs agree, further pairs of a deterministic and a default run follow until the cost
-  is known well enough.
+- If all pairs agree, a run follows in which the flags alternate, and up to two more while the cost
+  is not known well enough.
 - For each diverged pair, two replays measure how far apart its runs are.
 - With `--fail-fast` a divergence ends the series. Data that differs from its declaration always
   does.
@@ -18,28 +18,26 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from repro_gate.compare.cost import needs_more_runs
+from repro_gate.compare.cost import needs_another_run
 from repro_gate.compare.heat_map import COLUMNS, state_size
 from repro_gate.compare.model import Comparison
 from repro_gate.runs import arms
 from repro_gate.runs.crashes import crashed_by_itself
 from repro_gate.runs.ending import NO_DETERMINISTIC
-from repro_gate.runs.launch import RunRequest, RunResult
+from repro_gate.runs.launch import Recording, RunRequest, RunResult
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Spec
 
 CONTROL_STEPS = 2
 MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
-KEPT = 1 << 30  # bytes of tensors that the first run of a replay saves on disk, about
-MEASURED = 200_000  # distances that the second run measures: about a minute
+# of tensors that the first run of a replay saves on disk, about
+KEPT_BYTES = 1 << 30
+MEASURED_DISTANCES = 200_000  # distances that the second run measures: about a minute
+_FINAL = Recording(final=True)
 LONG = 300.0  # seconds; a longer run is not repeated twice only to draw a heat map
 
 
-def gate_runs(
-    spec: Spec,
-    *,
-    control_first: bool = False,
-) -> tuple[RunRequest, ...]:
+def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, ...]:
     """Return the planned runs of a gate run: deterministic, default, default, deterministic, in
     this order so that a steady drift of the machine affects both arms equally; the reseeded
     control, which is not timed; a deterministic pair for each further seed; and the repeats that
@@ -53,7 +51,7 @@ def gate_runs(
         second = replace(second, varied=frozenset(spec.robustness.vary))
         if requests:
             # Imported distributions are observed once, since that takes time.
-            requests += [replace(first, observe=False), second]
+            requests += [replace(first, recording=_FINAL), second]
         else:
             requests = [first, *_default_pair(spec), second]
             place = 0 if control_first else len(requests)
@@ -70,18 +68,13 @@ def of_other_ref(spec: Spec) -> tuple[RunRequest, ...]:
     return first, *_default_pair(spec, "against-"), second
 
 
-def pair(
-    spec: Spec,
-    seed: int,
-    label: str = "",
-) -> tuple[RunRequest, RunRequest]:
+def pair(spec: Spec, seed: int, label: str = "") -> tuple[RunRequest, RunRequest]:
     """Return the two deterministic runs of one seed."""
     first = RunRequest(
         name=f"{label}deterministic-1",
         arm=arms.deterministic(seed, arms.allowed(spec), spec.train.steps),
         collect=True,
-        keep_final=True,
-        observe=True,
+        recording=replace(_FINAL, distributions=True),
     )
     return first, again(first, 2)
 
@@ -89,20 +82,17 @@ def pair(
 def again(first: RunRequest, number: int) -> RunRequest:
     """Return the `number`-th run of a seed: a plain repeat of its first deterministic run."""
     name = f"{first.name[:-1]}{number}"
-    return replace(first, name=name, second_of=first.name, observe=False)
+    return replace(first, name=name, second_of=first.name, recording=_FINAL)
 
 
-def next_run(
-    requests: Sequence[RunRequest],
-    results: Results,
-) -> RunRequest | None:
+def next_run(requests: Sequence[RunRequest], results: Results) -> RunRequest | None:
     """Return the run to do next; None if no further run can add anything."""
     if results.stopped_early or results.unsound:
         return None
     request = (
         _plain_repeat(results)
         or _planned(requests, results)
-        or _for_the_cost(requests, results)
+        or _alternating(results)
         or _measuring(results)
     )
     first = results.by_name.get(request.second_of) if request else None
@@ -127,10 +117,7 @@ def _plain_repeat(results: Results) -> RunRequest | None:
     return None
 
 
-def _planned(
-    requests: Sequence[RunRequest],
-    results: Results,
-) -> RunRequest | None:
+def _planned(requests: Sequence[RunRequest], results: Results) -> RunRequest | None:
     """Return the next planned run. After a crash, only the run that completes its pair, unvaried,
     since the variation may have caused the crash."""
     waiting = (request for request in requests if request.name not in results.counted)
@@ -140,7 +127,7 @@ def _planned(
         if request is not None and request.name in results.by_name:
             # The control ended badly. Do it again without recording operators, which may be the
             # cause.
-            return replace(request, probe={}, dispensable=False)
+            return replace(request, probe={}, counts="always")
         return request
     seed = broken.arm.seed
     is_own = crashed_by_itself(broken) and broken.reason_id != NO_DETERMINISTIC
@@ -152,37 +139,43 @@ def _planned(
     return None
 
 
-def _for_the_cost(
-    requests: Sequence[RunRequest], results: Results
-) -> RunRequest | None:
-    """Return a run of a further pair that only measures the cost. None unless all pairs agree, the
-    cost's interval is still too wide, and the further runs would not exceed the planned ones in
-    number."""
+def _alternating(results: Results) -> RunRequest | None:
+    """Return a run in which the flags alternate; None unless all pairs agree, the flags can
+    alternate, and the cost is not known yet."""
     spec = results.spec
     first = results.by_name.get("deterministic-1")
-    on, off = results.timed_runs()
-    number = len(off) + 1
+    number = len(results.alternating) + 1
     if (
         first is None
-        or number > spec.cost.pairs
-        or not needs_more_runs(on, off, spec.train.warmup)
+        or number > arms.ALTERNATING_RUNS
         or not results.all_alike
-        or any(run.arm.name == "default" for run in results.auxiliary)
         or not all(run.good for run in results.runs)
     ):
         return None
-    default = replace(_default(spec, f"default-{number}"), dispensable=True)
-    turns = [again(first.request, number), default]
-    if number % 2 == 0:
-        turns.reverse()
-    missing = [request for request in turns if request.name not in results.counted]
-    # One run of this pair was done already, as a plain repeat: do the other.
-    if len(missing) < len(turns):
-        return missing[0]
-    if len(results.runs) + len(turns) > 2 * len(requests):
+    plan = results.alternation
+    blocks = results.blocks
+    if (
+        isinstance(plan, str)
+        or isinstance(blocks, str)
+        or not needs_another_run(blocks)
+    ):
         return None
-    why = "the cost of the flags is still too uncertain: one more run with and one without them"
-    return replace(missing[0], announcement=why)
+    switched = plan.arms[0]
+    flags = {it: on for it, on in first.arm.flags.items() if it not in switched}
+    return RunRequest(
+        name=f"alternating-{number}",
+        arm=replace(first.arm, name="alternating", flags=flags, steps=plan.steps),
+        probe={
+            "alternating": {
+                "arms": plan.arms,
+                "cycle": plan.cycle,
+                "seed": f"{spec.seed} {number}",
+            },
+            "every": plan.steps + 1,  # Nothing is digested in a timed step.
+        },
+        counts="never",
+        announcement="a run in which the flags alternate from step to step: what they cost",
+    )
 
 
 def _measuring(results: Results) -> RunRequest | None:
@@ -192,7 +185,7 @@ def _measuring(results: Results) -> RunRequest | None:
     for seed, comparison in results.comparisons.items():
         first = next(iter(results.pair(seed)), None)
         steps: tuple[int, ...] = ()
-        if first is not None and first.request.keep_final:
+        if first is not None and first.request.recording.final:
             steps = to_measure(results.spec, comparison, first, whole=whole)
         whole = whole and comparison.identical
         one, two = replay(results.spec, seed, steps)
@@ -213,8 +206,8 @@ def replay(
     first = RunRequest(
         name=f"replay-1-seed{seed}",
         arm=arms.deterministic(seed, arms.allowed(spec), last + 1),
-        keep_steps=steps,
-        auxiliary=True,
+        recording=Recording(steps=steps),
+        counts="never",
     )
     return first, replace(first, name=f"replay-2-seed{seed}", second_of=first.name)
 
@@ -224,9 +217,9 @@ def to_measure(
 ) -> tuple[int, ...]:
     """Return the steps at which a replay measures how far two runs are apart. With `whole`: the
     step of the divergence and evenly spaced recorded steps after it, as many as a heat map has
-    columns and as KEPT and MEASURED allow. Without `whole`, or if a run takes longer than LONG,
-    only the step of the divergence. Empty if there is nothing to measure, or the distance is
-    known."""
+    columns and as KEPT_BYTES and MEASURED_DISTANCES allow. Without `whole`, or if a run takes
+    longer than LONG, only the step of the divergence. Empty if there is nothing to measure, or the
+    distance is known."""
     found = comparison.first_divergence
     if found is None or found.detail or found.step >= comparison.steps:
         return ()
@@ -246,21 +239,21 @@ def to_measure(
 
 def most_steps(run: RunResult, kinds: Collection[str]) -> int:
     """Return at how many steps the tensors of these kinds can be saved, and measured against those
-    of another run: as KEPT and MEASURED allow."""
+    of another run: as KEPT_BYTES and MEASURED_DISTANCES allow."""
     tensors, size = state_size(run.traces, kinds)
-    return min(KEPT // max(size, 1), MEASURED // max(tensors, 1))
+    return min(KEPT_BYTES // max(size, 1), MEASURED_DISTANCES // max(tensors, 1))
 
 
 def _default_pair(spec: Spec, label: str = "") -> tuple[RunRequest, ...]:
     """Return the two runs without the flags; none if the spec does not measure the cost."""
     if not spec.cost.measure:
         return ()
-    first = replace(_default(spec, f"{label}default-1"), keep_final=True)
+    first = RunRequest(
+        name=f"{label}default-1",
+        arm=arms.default(spec.seed, spec.train.steps),
+        recording=_FINAL,
+    )
     return first, replace(first, name=f"{label}default-2", second_of=first.name)
-
-
-def _default(spec: Spec, name: str) -> RunRequest:
-    return RunRequest(name=name, arm=arms.default(spec.seed, spec.train.steps))
 
 
 def _control(spec: Spec) -> RunRequest:
@@ -271,6 +264,6 @@ def _control(spec: Spec) -> RunRequest:
     return RunRequest(
         name="reseeded",
         arm=arms.reseeded(spec.seed, arms.allowed(spec), steps),
-        probe={"dispatched": last} if last else {},
-        dispensable=bool(last),
+        probe={"calls": last} if last else {},
+        counts="if good" if last else "always",
     )

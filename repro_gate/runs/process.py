@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -42,6 +42,7 @@ SCAN_EVERY = 3  # ticks between two walks through the process tree
 GRACE = 3.0
 TAIL_LINES = 200
 TAIL_BYTES = 64 * 1024
+_SAYS = re.compile(r"(?!\S*/\S*$)(?=.*[^\W\d_])")  # no path, and with a letter
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 # How shells, torchrun, subprocess and the DataLoader report that one of their processes was killed.
 _CHILD_KILLED = re.compile(
@@ -53,11 +54,9 @@ _CHILD_KILLED = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command ended. `signal` is the signal that ended it, if any; `stopped` is the watcher's
-    reason for ending it, else empty."""
+    """How a command ended. `stopped` is the watcher's reason for ending it, else empty."""
 
     exit_code: int | None = None
-    signal: int | None = None
     timed_out: bool = False
     stopped: str = ""
     seconds: float = 0.0
@@ -69,10 +68,17 @@ class Ended:
     out_of_memory: bool = False
 
     @property
+    def signal(self) -> int | None:
+        """Return the signal that ended it, if any. A shell reports its child's as 128 + N."""
+        code = self.exit_code or 0
+        return -code if code < 0 else code - 128 if 128 < code < 160 else None
+
+    @property
     def last_line(self) -> str:
-        """Return the last line that the command printed, cut short; empty if there is none."""
+        """Return the last line that the command printed, cut short; empty if there is none. A path
+        alone, where a launcher left its log, is none, nor is a line without a letter."""
         lines = (line.strip()[:300] for line in reversed(self.tail))
-        return next(filter(None, lines), "")
+        return next((line for line in lines if _SAYS.match(line)), "")
 
 
 def supervise(
@@ -104,23 +110,14 @@ def supervise(
     timed_out = False
     output = None
     with held():
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            umask=umask,
-        )
+        process = _start(command, cwd, env, umask)
         tree = _Tree(process, before, slurm)
         if slurm is not None:
             slurm.follow(process.pid)
         try:
             output = _Tail(process)
             with obeyed():
-                stopped, timed_out = _watch(tree, began + timeout, tick, output.text)
+                stopped, timed_out = _watch(tree, began + timeout, tick)
         finally:
             seconds = time.monotonic() - began - tree.waited
             try:
@@ -131,29 +128,36 @@ def supervise(
                 end_all(sandbox)
                 # This closes the pipe, so it is needed on an exception too.
                 tail = () if output is None else output.lines()
-    code = process.returncode
-    # a shell reports its child's signal as 128 + N
-    number = -code if code < 0 else code - 128 if 128 < code < 160 else None
-    killed = number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))
-    ended_by_gate = bool(stopped) or timed_out
-    return Ended(
-        exit_code=code,
-        signal=number,
+    ended = Ended(
+        exit_code=process.returncode,
         timed_out=timed_out,
         stopped=stopped,
         seconds=seconds,
         tail=tail,
         left_running=left,
-        out_of_memory=bool(code)
-        and killed
-        and not ended_by_gate
-        and _memory_kills() > kills,
+    )
+    killed = ended.signal == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))
+    by_gate = stopped or timed_out
+    out_of_memory = process.returncode and killed and not by_gate
+    return replace(ended, out_of_memory=bool(out_of_memory) and _memory_kills() > kills)
+
+
+def _start(
+    command: list[str], cwd: Path, env: Mapping[str, str], umask: int
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        umask=umask,
     )
 
 
-def _watch(
-    tree: _Tree, deadline: float, tick: Look, log: Callable[[], str]
-) -> tuple[str, bool]:
+def _watch(tree: _Tree, deadline: float, tick: Look) -> tuple[str, bool]:
     """Return the watcher's reason for ending the command, if it did, and whether the timeout was
     reached, which seconds in a queue put off."""
     ticks = 0
@@ -169,7 +173,7 @@ def _watch(
         if reason:
             return reason, False
         if tree.slurm is not None:
-            tree.waited = tree.slurm.waited(log())
+            tree.waited = tree.slurm.waited()
         if time.monotonic() > deadline + tree.waited:
             return "", True
 
@@ -183,21 +187,21 @@ class _Tree:
     before: set[int]
     slurm: Slurm | None
     waited: float = 0.0  # seconds in a queue
-    known: set[psutil.Process] = field(default_factory=set)
+    members: set[psutil.Process] = field(default_factory=set)
 
     def descendants(self) -> list[psutil.Process]:
         """Return every process below the gate, except those that existed before."""
         found = [
             child for child in descendants(os.getpid()) if child.pid not in self.before
         ]
-        self.known.update(found)
+        self.members.update(found)
         return found
 
     def alive(self) -> list[psutil.Process]:
         """Return the living processes, and reap dead orphans that the gate has inherited."""
         self.descendants()
         found = []
-        for child in self.known:
+        for child in self.members:
             with contextlib.suppress(psutil.Error, ChildProcessError):
                 if child.status() != psutil.STATUS_ZOMBIE:
                     found.append(child)
@@ -255,11 +259,8 @@ class _Tail:
         self._thread.join(timeout=2)
         with contextlib.suppress(OSError):
             self._stream.close()
-        return tuple(self.text().replace("\r", "\n").splitlines()[-TAIL_LINES:])
-
-    def text(self) -> str:
-        """Return the end of what has been printed so far."""
-        return self._end.decode("utf-8", "replace")
+        text = self._end.decode("utf-8", "replace").replace("\r", "\n")
+        return tuple(text.splitlines()[-TAIL_LINES:])
 
 
 def _adopt_orphans() -> None:

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 from repro_gate.compare.distances import key_of, losses_of
 from repro_gate.compare.model import Divergence
-from repro_gate.compare.traces import WITHIN_A_STEP, alone, first_difference
+from repro_gate.compare.traces import (
+    WITHIN_A_STEP,
+    first_difference,
+    with_own_key,
+)
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
@@ -69,13 +73,13 @@ class Progress:
     def __post_init__(self) -> None:
         self.blocks = {
             key: {key_of(block): block for block in trace.blocks}
-            for key, trace in alone(self.first).items()
+            for key, trace in with_own_key(self.first).items()
         }
 
     def tick(self, traces: Sequence[Trace]) -> str | None:
         """Read the traces so far. Called a few times a second; returning a text ends the run."""
         # Processes that share a key are compared only after the run has ended.
-        for key, trace in alone(traces).items():
+        for key, trace in with_own_key(traces).items():
             if key in self.blocks:
                 self._compare(key, trace)
         if self.is_compared:
@@ -91,11 +95,7 @@ class Progress:
             return "stopped: diverged from the first run"
         return None
 
-    def _compare(
-        self,
-        key: str,
-        trace: Trace,
-    ) -> None:
+    def _compare(self, key: str, trace: Trace) -> None:
         """Compare what is new in the trace of one process."""
         start = self.compared.get(trace.path, 0)
         end = len(trace.blocks)
@@ -112,10 +112,7 @@ class Progress:
                 self.watch.diverged(self.divergence)
 
 
-def _may_be_the_end(
-    trace: Trace,
-    block: Block,
-) -> bool:
+def _may_be_the_end(trace: Trace, block: Block) -> bool:
     """Return whether a block belongs to no finished step, so that it may be the final state of the
     run. The step of the other run's final state is unknown until both have ended."""
     return block.step >= len(trace.steps) and block.kind not in WITHIN_A_STEP

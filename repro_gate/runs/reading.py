@@ -16,7 +16,13 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import structs
 
-from repro_gate.compare.artifacts import Artifact, Leaf, compare_artifacts
+from repro_gate.compare.artifacts import (
+    Artifact,
+    Leaf,
+    Pair,
+    compare_artifacts,
+    paired,
+)
 from repro_gate.compare.model import Distance, Divergence
 from repro_gate.errors import Inconclusive
 from repro_gate.files import make_folder, remove_tree
@@ -52,21 +58,21 @@ class ArtifactReader:
     spec: Spec
     folder: GateFolder
     notes: list[str] = field(default_factory=list)
-    known: dict[Path, Artifact] = field(default_factory=dict)
+    by_path: dict[Path, Artifact] = field(default_factory=dict)
     seconds: float = MAX_SECONDS  # that are left
 
     def contents(self, items: Sequence[Collected]) -> list[Artifact]:
         """Return the content of these artifacts. Those that were not read before are read in one
         start of the training's interpreter, and then removed."""
-        waiting = [item for item in items if item.path not in self.known]
+        waiting = [item for item in items if item.path not in self.by_path]
         if waiting:
             began = monotonic()
             for item, artifact in zip(waiting, self._read(waiting), strict=True):
-                self.known[item.path] = artifact
+                self.by_path[item.path] = artifact
                 if artifact.note:
                     self.notes.append(f"artifact {item.name}: {artifact.note}")
             self.seconds -= monotonic() - began
-        return [self.known[item.path] for item in items]
+        return [self.by_path[item.path] for item in items]
 
     def _read(self, items: Sequence[Collected]) -> list[Artifact]:
         sandbox = self.folder.sandbox
@@ -90,13 +96,19 @@ class ArtifactReader:
 
 @dataclass(frozen=True)
 class Uncompared:
-    """An artifact that was not compared, the glob that matched it, and why. `same`: in neither run
-    is it a file, so no comparison was missed; otherwise a copy failed."""
+    """An artifact that was not compared, the glob that matched it, and why. `no_file`: in neither
+    run is it a file, so no comparison was missed; otherwise a copy failed."""
 
     name: str
     glob: str
     why: str
-    same: bool
+    no_file: bool
+
+
+def pairs(a: Mapping[str, Collected], b: Mapping[str, Collected]) -> list[Pair]:
+    """Return which artifacts of two runs are compared."""
+    globs = ({name: item.glob for name, item in side.items()} for side in (a, b))
+    return paired(*globs)
 
 
 def differences(
@@ -105,51 +117,61 @@ def differences(
     reader: ArtifactReader,
     step: int,
 ) -> tuple[list[Divergence], int, list[Uncompared]]:
-    """Compare two runs' artifacts by their names. Return the differences as divergences at `step`,
-    the number of values compared, and the artifacts that could not be compared. A file with equal
-    bytes is not read and counts as one value."""
+    """Compare two runs' artifacts. Return the differences as divergences at `step`, the number of
+    values compared, and the artifacts that could not be compared. A file with equal bytes is not
+    read and counts as one value."""
     found = list[Divergence]()
     uncompared = list[Uncompared]()
+    names = list[str]()
     others = list[Collected]()
     values = 0
-    for name in sorted(a.keys() | b.keys()):
-        first = a.get(name)
-        second = b.get(name)
-        detail = ""
-        if first is None or second is None:
-            detail = f"written by the {'first' if first else 'second'} run only"
-        elif problem := first.problem or second.problem:
-            which = f"the {'first' if first.problem else 'second'} run"
-            if first.problem == second.problem:
-                which = "both runs"
-            why = f"in {which} {problem}"
-            uncompared.append(Uncompared(name, first.glob, why, same=False))
-        elif FILE not in (first.kind, second.kind):
-            why = f"it is {_kinds(first, second)}"
-            if first.kind == second.kind:
-                why = f"in both runs it is a {first.kind}"
-            uncompared.append(Uncompared(name, first.glob, why, same=True))
-        elif first.kind != second.kind:
-            detail = _kinds(first, second)
-        elif first.digest != second.digest:
+    for name, ours, theirs in pairs(a, b):
+        first = a.get(ours)
+        second = b.get(theirs)
+        if first and second and name not in (ours, first.glob):
+            note = (
+                f"capture.artifacts {first.glob!r} matches several files, by other names in each "
+                "run: they are compared in the order of what its wildcards matched"
+            )
+            reader.notes += [note] * (note not in reader.notes)
+        answer = _without_reading(name, first, second)
+        if isinstance(answer, Uncompared):
+            uncompared.append(answer)
+        elif answer:
+            found.append(
+                Divergence(step=step, kind="artifact", name=name, detail=answer)
+            )
+        elif first and second and first.digest != second.digest:
+            names.append(name)
             others += first, second
         else:
             values += 1
-        if detail:
-            found.append(
-                Divergence(step=step, kind="artifact", name=name, detail=detail)
-            )
     contents = reader.contents(others)
-    sides = zip(others[::2], contents[::2], contents[1::2], strict=True)
-    for collected, left, right in sides:
-        found += compare_artifacts(left, right, collected.name, step)
+    for name, left, right in zip(names, contents[::2], contents[1::2], strict=True):
+        found += compare_artifacts(left, right, name, step)
         values += len(left.leaves)
     found.sort(key=lambda item: item.name.partition(": ")[0])
     return found, values, uncompared
 
 
-def _kinds(a: Collected, b: Collected) -> str:
-    return f"a {a.kind} in the first run, a {b.kind} in the second"
+def _without_reading(
+    name: str, first: Collected | None, second: Collected | None
+) -> str | Uncompared:
+    """Return how two artifacts differ, or why they cannot be compared; empty if both are files."""
+    if first is None or second is None:
+        return f"written by the {'first' if first else 'second'} run only"
+    if problem := first.problem or second.problem:
+        which = f"the {'first' if first.problem else 'second'} run"
+        if first.problem == second.problem:
+            which = "both runs"
+        why = f"in {which} {problem}"
+        return Uncompared(name, first.glob, why, no_file=False)
+    kinds = f"a {first.kind} in the first run, a {second.kind} in the second"
+    is_alike = first.kind == second.kind
+    if FILE in (first.kind, second.kind):
+        return "" if is_alike else kinds
+    why = f"in both runs it is a {first.kind}" if is_alike else f"it is {kinds}"
+    return Uncompared(name, first.glob, why, no_file=True)
 
 
 # The interpreter's answer: each line is one of these.

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
-from repro_gate.compare.cost import paces
-from repro_gate.compare.model import Comparison, NoiseFloor, TimedArm
+from repro_gate.compare.cost import Block, blocks_of, measure_cost, paces
+from repro_gate.compare.model import Comparison, Cost, NoiseFloor, TimedArm
 from repro_gate.compare.tolerance import is_same, noise_floor
 from repro_gate.compare.traces import compare_runs, with_replay
 from repro_gate.compare.unrecorded import differing_modules, notices
 from repro_gate.errors import Inconclusive
+from repro_gate.escape import counted
 from repro_gate.files import copy_file
+from repro_gate.runs.arms import Alternation, alternation
 from repro_gate.runs.crashes import compare_crashed
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
@@ -181,8 +184,8 @@ class Results:
                 continue
             after = "after a run"
             if run.outcome == "stopped":
-                steps = self.spec.train.steps
-                after += f" (the training was stopped after {steps} steps)"
+                steps = self.spec.train.steps or 0
+                after += f" (the training was stopped after {counted(steps, 'step')})"
             for glob in run.unmatched:
                 notes[f"no file matches capture.artifacts {glob!r} {after}"] = None
         return tuple(notes)
@@ -214,8 +217,48 @@ class Results:
         first_seed = self.of_seed(self.spec.seed)
         on = [run.traces for run in first_seed if run.good]
         off = self.default_traces
-        count = min(len(on), len(off), self.spec.cost.pairs)
+        count = min(len(on), len(off))
         return on[:count], off[:count]
+
+    @property
+    def alternating(self) -> list[RunResult]:
+        """Return the runs in which the flags alternate."""
+        return [run for run in self.auxiliary if run.arm.name == "alternating"]
+
+    @cached_property
+    def alternation(self) -> Alternation | str:
+        """Return how the flags alternate in these runs, or why they cannot. It follows from the
+        first runs and the control, and reads every digest of one trace: asked for when all of them
+        are there."""
+        on, off = self.timed_runs()
+        control = self.control.traces if self.control else ()
+        if not on:
+            return "the runs are not compared"
+        return alternation(self.spec, on[0], off[0], control)
+
+    @property
+    def blocks(self) -> list[Block] | str:
+        """Return the timed blocks of the alternating runs so far, or why they tell nothing."""
+        plan = self.alternation
+        if isinstance(plan, str):
+            return plan
+        blocks: list[Block] = []
+        for run in self.alternating:
+            if not run.good:
+                return f"{run.name} ended badly: {run.problem}"
+            warmup = self.spec.train.warmup
+            found = blocks_of(run.traces, plan.arms, plan.cycle, warmup)
+            if isinstance(found, str):
+                return found
+            blocks += found
+        return blocks
+
+    def cost(self) -> Cost | None:
+        """Return what determinism costs; None where it cannot be measured."""
+        plan = self.alternation
+        flags = () if isinstance(plan, str) else plan.flags
+        warmup = self.spec.train.warmup
+        return measure_cost(*self.timed_runs(), warmup, self.blocks, flags)
 
     def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
         """Return the step time of each timed run in milliseconds, by arm; arms without timed runs
@@ -248,17 +291,12 @@ class Results:
     def add(self, run: RunResult) -> None:
         """Add a run that has ended, and compare it with the first of its pair, if it has one."""
         request = run.request
-        if request.auxiliary or (request.dispensable and not run.good):
+        if request.counts == "never" or (request.counts == "if good" and not run.good):
             self.auxiliary += (run,)
-            if request.auxiliary and run.good and request.second_of:
+            if run.good and request.second_of:
                 before = self.comparisons[run.arm.seed]
                 replayed = with_replay(before, run.traces)
                 self.comparisons[run.arm.seed] = replayed
-            elif not request.auxiliary and run.arm.name == "default":
-                self.warn(
-                    f"{run.name}, done for the cost alone, ended badly and does not count: "
-                    f"{run.problem}"
-                )
             return
         self.runs += (run,)
         defaults = self.default_traces
@@ -267,11 +305,7 @@ class Results:
         if request.second_of and run.arm.name != "default":
             self._compare(self.by_name[request.second_of], run)
 
-    def _compare(
-        self,
-        first: RunResult,
-        run: RunResult,
-    ) -> None:
+    def _compare(self, first: RunResult, run: RunResult) -> None:
         """Compare a deterministic run with the first of its seed."""
         seed = run.arm.seed
         varied = run.request.varied
@@ -297,14 +331,10 @@ class Results:
         # Otherwise what is not recorded only follows.
         if comparison.identical and not self.unrecorded:
             self.unrecorded = notices(first.unrecorded, run.unrecorded)
-            names = differing_modules(first.traces, run.traces)
-            message = "tensors that no optimizer updates differ in two runs that otherwise agree"
-            remedy = (
-                "these are averages, snapshots or counters: seed or order their inputs"
-            )
-            if names:
-                reason = f"{message}: {few(names)}", remedy
-                self.unrecorded["unrecorded/modules"] = reason
+            if names := differing_modules(first.traces, run.traces):
+                what = "tensors that no optimizer updates differ in two runs that otherwise agree"
+                remedy = "these are averages, snapshots or counters: seed or order their inputs"
+                self.unrecorded["unrecorded/modules"] = f"{what}: {few(names)}", remedy
 
 
 def compare_pair(

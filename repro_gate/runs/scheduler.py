@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import for_log
@@ -31,10 +31,10 @@ JOB_NAME = f"repro-gate-{secrets.token_hex(6)}"
 _SUBMITS = re.compile(rb"(?<![\w.-])(?:srun|sbatch|salloc)(?![\w.-])")
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _SCRIPT_BYTES = 1 << 16
-_QUEUED = "queued and waiting for resources"
-_ALLOCATED = "has been allocated resources"
 _ASKED_EVERY = 5.0  # seconds between two questions to the queue
 _WITHIN = 30.0  # seconds in which Slurm answers
+_LONGEST = 86400.0  # seconds that the runs of one gate run wait in the queue, in sum
+_FIELDS = "AllocSID:20,State:20,Reason:120"
 # A program's arguments and its environment.
 Started: TypeAlias = tuple[list[str], dict[str, str]]
 # It reads how to ask the queue and to cancel, the process group of the command, and at the end one
@@ -88,14 +88,17 @@ sys.exit(bool(left))
 
 @dataclass
 class Slurm:
-    """The jobs that one command submits, while it runs. `queue` lists them, `cancel` ends them."""
+    """The jobs that one command submits, while it runs. `queue` lists them, `cancel` ends them;
+    `has_begun` says whether the training has written a trace."""
 
     queue: Started
     cancel: Started
     tell: Callable[[str], None]
+    has_begun: Callable[[], bool]
+    waited_in_all: ClassVar[float] = 0.0  # seconds, of all runs
 
     def __post_init__(self) -> None:
-        self._state = ""
+        self._state = self._session = ""
         self._looked = time.monotonic()
         self._asked = self._waited = 0.0
         self._ender = subprocess.Popen(
@@ -109,7 +112,8 @@ class Slurm:
         )
 
     def follow(self, group: int) -> None:
-        """Name the process group that is to be ended with the gate."""
+        """Name the process group that is to be ended with the gate, which is a session too."""
+        self._session = str(group)
         pipe = self._ender.stdin
         if pipe is not None:
             lines = map(json.dumps, (self.queue, self.cancel, group))
@@ -117,28 +121,39 @@ class Slurm:
                 pipe.write("\n".join(lines).encode())
                 pipe.flush()
 
-    def waited(self, log: str) -> float:
-        """Return the seconds that the command has waited in the queue so far, by its log and by the
-        queue itself. Called a few times a second."""
+    def waited(self) -> float:
+        """Return the seconds that the command has waited in the queue so far. Called a few times a
+        second.
+
+        The training cannot postpone its timeout: what it prints does not count, nor does a job that
+        was submitted elsewhere than in the command's session, and nothing does once it has begun.
+        """
         now = time.monotonic()
-        if log.rfind(_QUEUED) > log.rfind(_ALLOCATED):
-            if now - self._asked > _ASKED_EVERY:
-                self._asked = now
-                self._ask()
-            if self._state.startswith("PENDING"):
-                self._waited += now - self._looked
+        if self.has_begun() or Slurm.waited_in_all > _LONGEST:
+            return self._waited
+        is_asked = now - self._asked > _ASKED_EVERY
+        if is_asked:
+            self._asked = now
+            self._ask()
+        if self._state.startswith("PENDING"):
+            self._waited += now - self._looked
+            Slurm.waited_in_all += now - self._looked
+        elif not is_asked:
+            return self._waited  # it may have been submitted since the last answer
         self._looked = now
         return self._waited
 
     def _ask(self) -> None:
-        """Ask the queue, and tell the state of the job where it is new."""
+        """Ask the queue, and tell the state of the command's job where it is new."""
         argv, environment = self.queue
         before = self._state
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
                 argv, env=environment, capture_output=True, timeout=_WITHIN, check=False
             )
-            self._state = done.stdout.decode("utf-8", "replace").strip()[:200]
+            self._state = state_of(
+                done.stdout.decode("utf-8", "replace"), self._session
+            )
         if self._state not in ("", before):
             self.tell(f"Slurm's queue: {for_log(self._state)}")
 
@@ -157,6 +172,19 @@ class Slurm:
             )
 
 
+def state_of(listing: str, session: str) -> str:
+    """Return the state of the jobs that were submitted in a session, and Slurm's reason for it, by
+    lines of session, state and reason; empty where there is none, or where one is not pending."""
+    jobs = [
+        line.split(None, 2)[1:]
+        for line in listing.splitlines()
+        if line.split()[:1] == [session]
+    ]
+    states = [f"{state} ({' '.join(reason).strip()})" for state, *reason in jobs]
+    state = max(states, key=lambda state: not state.startswith("PENDING"), default="")
+    return state[:200]
+
+
 def submits(text: str, folder: Path) -> bool:
     """Return whether a command asks Slurm for nodes, itself or in a shell script that it names."""
     if _SUBMITS.search(text.encode()):
@@ -171,7 +199,10 @@ def submits(text: str, folder: Path) -> bool:
 
 
 def slurm(
-    environment: dict[str, str], sandbox: Sandbox, tell: Callable[[str], None]
+    environment: dict[str, str],
+    sandbox: Sandbox,
+    tell: Callable[[str], None],
+    has_begun: Callable[[], bool],
 ) -> Slurm | None:
     """Name the jobs of a command in its environment, and return what follows them; None where there
     is no Slurm."""
@@ -184,8 +215,9 @@ def slurm(
     name = f"--name={JOB_NAME}"
     return Slurm(
         started_as(
-            sandbox, [queue, name, "--noheader", "--format=%T (%r)"], environment
+            sandbox, [queue, name, "--noheader", f"--Format={_FIELDS}"], environment
         ),
         started_as(sandbox, [cancel, name], environment),
         tell,
+        has_begun,
     )

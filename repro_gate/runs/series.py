@@ -3,23 +3,20 @@ next, `results.py` compares them."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from repro_gate.compare.unrecorded import Left
 from repro_gate.data.declared import changed_data, read_data_state
-from repro_gate.files import closing, is_below
 from repro_gate.machine import gpu_processes
 from repro_gate.runs import variation
 from repro_gate.runs.artifacts import collect
 from repro_gate.runs.changed_files import changed_files
 from repro_gate.runs.ending import PREEMPTED
 from repro_gate.runs.launch import RunRequest, RunResult, launch
+from repro_gate.runs.legs import following
 from repro_gate.runs.order import next_run
 from repro_gate.runs.progress import Progress, Watch
 from repro_gate.runs.reading import ArtifactReader
@@ -29,13 +26,12 @@ from repro_gate.runs.workspaces import (
     GateFolder,
     Workspace,
     fresh_workspace,
-    workspace_as_left,
+    used_workspace,
 )
 from repro_gate.sandbox.cleanup import MOST
-from repro_gate.sandbox.identity import as_training_user, open_written
+from repro_gate.sandbox.identity import as_training_user
 from repro_gate.spec.errors import few
-from repro_gate.spec.model import Resume, Spec
-from repro_gate.trace.newest import newest
+from repro_gate.spec.model import Spec
 
 
 def do_runs(
@@ -73,7 +69,7 @@ def do_runs(
             results.changed_data = results.changed_data or changed_data(before, after)
             results.unsound = not sound(waits=True)
         if results.unsound:
-            results.runs = ()
+            results.runs = results.auxiliary = ()
     except EARLY_ENDS as error:
         if not results.runs and not isinstance(error, KeyboardInterrupt):
             raise  # without any result there is nothing to report
@@ -86,72 +82,29 @@ def run(
 ) -> RunResult:
     """Do one run in a fresh workspace. Its artifacts are copied out before the workspace is
     removed."""
+    leg = request.leg
     workspace = (
-        workspace_as_left(spec, folder)
-        if request.goes_on
+        used_workspace(spec, folder)
+        if leg and leg.checkpoint
         else fresh_workspace(spec, folder, request.varied)
     )
-    began = time.time()
-    with _followed(workspace.cwd / request.checkpoint, folder) as was_written_over:
+    if leg is None:
         result = launch(spec, request, folder, workspace, tick)
-        if spec.resume is not None and (request.goes_on or result.outcome == PREEMPTED):
-            result = _with_checkpoint(spec.resume, folder, workspace, result, began)
-            result = replace(result, in_place=was_written_over())
+    else:
+        with following(leg, workspace, folder, tick) as watch:
+            result = launch(spec, request, folder, workspace, watch.look)
+            ending = watch.ending(result.ended)
+            end = watch.end(result.traces)
+            result = replace(result, leg=end, **(vars(ending) if ending else {}))
     is_whole = request.collect and result.outcome != PREEMPTED
     return _collected(spec, folder, workspace, result) if is_whole else result
-
-
-@contextlib.contextmanager
-def _followed(path: Path, folder: GateFolder) -> Iterator[Callable[[], bool]]:
-    """Hold a file open, so that no other file gets its inode, and yield a function that returns
-    whether this file was written to; False for a folder or an absent file."""
-    with contextlib.ExitStack() as stack:
-        try:
-            handle = stack.enter_context(closing(open_written(path, folder.sandbox)))
-        except OSError:
-            yield lambda: False
-            return
-        before = os.fstat(handle).st_mtime_ns
-        yield lambda: os.fstat(handle).st_mtime_ns != before
-
-
-def _with_checkpoint(
-    resume: Resume,
-    folder: GateFolder,
-    workspace: Workspace,
-    result: RunResult,
-    began: float,
-) -> RunResult:
-    """Return a leg with the checkpoint that it saved, and with the files outside the checkout that
-    it read besides the checkpoint from which it resumed."""
-    with as_training_user(folder.sandbox):
-        _, name = newest(str(workspace.cwd), resume.checkpoint, (began, ""))
-    path = os.path.realpath(workspace.cwd / name)
-    loaded = os.path.relpath(workspace.cwd / result.request.checkpoint, workspace.root)
-    read = {
-        item.path for trace in result.traces for item in trace.opened if item.inside
-    }
-    beside = [
-        item
-        for item in sorted(read)
-        # the trace has another name for one that is not UTF-8
-        if "\\udc" not in item
-        and not is_below(item, [loaded])
-        and not os.path.lexists(folder.snapshot.root / item)
-    ]
-    return replace(
-        result,
-        checkpoint=name,
-        half_written=bool(name) and any(is_below(it, [path]) for it in result.writing),
-        read_beside=tuple(beside),
-    )
 
 
 def _watched(
     requests: Sequence[RunRequest], request: RunRequest, results: Results, watch: Watch
 ) -> RunResult:
     """Do one run of a series, and report its progress to the watch."""
-    if request.auxiliary:
+    if request.counts == "never":
         return run(results.spec, results.folder, request)
     progress = Progress(
         watch=watch,
@@ -223,5 +176,5 @@ def _look_for_others(results: Results) -> None:
     if results.spec.hardware.device != "cpu":
         found = gpu_processes()
         if found is not None:
-            known = results.gpu_processes or ()
-            results.gpu_processes = tuple(dict.fromkeys((*known, *found)))
+            before = results.gpu_processes or ()
+            results.gpu_processes = tuple(dict.fromkeys((*before, *found)))

@@ -10,24 +10,26 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import psutil
 
-from repro_gate.machine import descendants
 from repro_gate.sandbox.identity import Sandbox, as_training_user, open_written
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Budget, Trace, TraceError
-from repro_gate.trace.reader import TraceFollower, trace_files
+from repro_gate.trace.reader import (
+    TraceCutOff,
+    TraceFollower,
+    read_folder,
+    trace_files,
+)
 
 MAPS_BYTES = 4 << 20  # of /proc/PID/maps; a process with torch has some 200 KiB
-_OPEN = 10_000  # descriptors that are looked at
 STOP_GRACE = 30.0  # seconds in which a training must end after its last step
 
 Tick = Callable[[Sequence[Trace]], str | None]
@@ -42,36 +44,26 @@ class Untraced:
     pids: tuple[int, ...]
 
 
+@dataclass(kw_only=True)
 class Watcher:
     """Watches one run: reads its traces as they grow, and finds processes that have loaded torch
     but write none."""
 
-    def __init__(
-        self,
-        folder: Path,
-        nonce: str,
-        tick: Tick,
-        sandbox: Sandbox,
-        timeout: float,
-        grace: float = 0.0,
-    ) -> None:
-        self.folder = folder
-        self.nonce = nonce
-        self.tick = tick
-        self.sandbox = sandbox
-        self.opener = partial(open_written, sandbox=sandbox)
-        self.followers: dict[str, TraceFollower] = {}
-        seconds = min(timeout, fmt.MAX_OF_RUN[fmt.SECONDS])
+    folder: Path
+    nonce: str
+    tick: Tick
+    sandbox: Sandbox
+    timeout: float
+    followers: dict[str, TraceFollower] = field(default_factory=dict)
+    suspects: Counter[psutil.Process] = field(default_factory=Counter)
+    untraced: Untraced | None = None  # the first that was found
+    trace_problem: str = ""
+    ended_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self.opener = partial(open_written, sandbox=self.sandbox)
+        seconds = min(self.timeout, fmt.MAX_OF_RUN[fmt.SECONDS])
         self.budget = Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: seconds})
-        self.suspects: Counter[psutil.Process] = Counter()
-        self.untraced: Untraced | None = None  # the first that was found
-        self.trace_problem: str | None = None
-        self.ended_at: float | None = None
-        # seconds between SIGTERM, where `tick` ends the run, and SIGKILL
-        self.grace = grace
-        self.asked = ""  # why SIGTERM was sent; empty: it was not
-        # files open for writing when `tick` ended it
-        self.writing: tuple[str, ...] = ()
 
     def look(self, alive: list[psutil.Process]) -> str | None:
         """Read what is new. Return a reason to end the run if its trace is broken, or if it does
@@ -108,27 +100,23 @@ class Watcher:
             self.ended_at = self.ended_at or now
             if now - self.ended_at > STOP_GRACE:
                 return "steps"
-        reason = self.tick(traces)
-        if reason and self.grace:
-            reason = self._ask(reason, traces)
-        if reason:
-            self.writing = self.writing or _open_for_writing(self.sandbox)
-        return reason
+        return self.tick(traces)
 
-    def _ask(self, reason: str, traces: Sequence[Trace]) -> str | None:
-        """Send SIGTERM to the processes of the run that train, once. Return the reason when they
-        have had their time. A trace may name any process: only one below the gate, and of the
-        training's user where it has one of its own, gets the signal."""
-        trained = {trace.pid for trace in traces if trace.trained}
-        for process in () if self.asked else descendants(os.getpid()):
-            with contextlib.suppress(psutil.Error):
-                is_theirs = process.uids().real == (self.sandbox.uid or os.getuid())
-                if process.pid in trained and is_theirs:
-                    process.send_signal(signal.SIGTERM)
-                    self.asked = reason
-                    self.ended_at = time.monotonic()
-        late = self.ended_at and time.monotonic() - self.ended_at > self.grace
-        return reason if self.asked and late else None
+    def read_to_end(self) -> tuple[list[Trace], str]:
+        """Return the traces of a run that has ended, and their problem, if any."""
+        self.look([])  # what came after the last tick
+        problem = failure_in(self.folder, self.sandbox) or self.trace_problem
+        traces: list[Trace] = []
+        try:
+            traces = read_folder(self.folder, self.nonce, self.followers, self.opener)
+            removed = self.followers.keys() - {trace.path.name for trace in traces}
+            if removed:
+                problem = problem or f"{min(removed)}: was removed during the run"
+        except TraceError as error:
+            problem = problem or str(error)
+            if isinstance(error, TraceCutOff):
+                traces = [follower.trace for follower in self.followers.values()]
+        return traces, problem
 
     def _suspect(self, process: psutil.Process) -> None:
         self.suspects[process] += 1
@@ -146,30 +134,13 @@ def _has_torch(pid: int) -> bool:
         return b"libtorch" in file.read(MAPS_BYTES)
 
 
-def _open_for_writing(sandbox: Sandbox) -> tuple[str, ...]:
-    """Return the paths of files that processes below the gate have open for writing (Linux), but
-    not for appending, as logs are."""
-    found: list[str] = []
-    left = _OPEN
-    for process in descendants(os.getpid()):
-        place = f"/proc/{process.pid}"
-        with contextlib.suppress(OSError), as_training_user(sandbox):
-            for number in os.listdir(f"{place}/fd")[:left]:
-                left -= 1
-                with contextlib.suppress(OSError, ValueError):
-                    facts = Path(place, "fdinfo", number).read_text()
-                    flags = int(facts.partition("flags:")[2].split()[0], 8)
-                    if flags & os.O_ACCMODE and not flags & os.O_APPEND:
-                        found.append(os.readlink(f"{place}/fd/{number}"))
-    return tuple(found)
-
-
-def failure_in(folder: Path, sandbox: Sandbox) -> str | None:
-    """Return the problem that a probe reported because it could not write its trace."""
+def failure_in(folder: Path, sandbox: Sandbox) -> str:
+    """Return the problem that a probe reported because it could not write its trace; empty if there
+    is none."""
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
         with os.fdopen(open_written(folder / fmt.FAILURE_FILE, sandbox), "rb") as file:
             text = file.read(fmt.FAILURE_BYTES).strip()
         if text:
             error = json.loads(text).get("error", "")
             return f"cannot be written: {error}"[:1000]
-    return None
+    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro_gate.checkout.snapshot import Copy, Snapshot
@@ -52,6 +52,7 @@ class Workspace:
     cwd: Path
     home: Path
     tmp: Path
+    is_used: bool = False  # the training has run in it before
 
     @property
     def run_folder(self) -> Path:
@@ -94,13 +95,13 @@ def fresh_workspace(
     return space
 
 
-def workspace_as_left(spec: Spec, folder: GateFolder) -> Workspace:
+def used_workspace(spec: Spec, folder: GateFolder) -> Workspace:
     """Return the workspace and HOME of the previous run, as a requeued job finds them, with an
     empty TMPDIR."""
     space = _workspace(spec, folder, variation.FIRST)
     make_folder(space.tmp)
     let_group_pass(folder.sandbox, space.run_folder)
-    return space
+    return replace(space, is_used=True)
 
 
 def _workspace(spec: Spec, folder: GateFolder, names: variation.Places) -> Workspace:

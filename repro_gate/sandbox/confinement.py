@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
-from repro_gate.files import closing, is_below, leads_out, own_lock
+from repro_gate.files import closing, is_below, leads_out, own_lock, walk
 from repro_gate.sandbox.cleanup import sweep
 from repro_gate.sandbox.identity import Sandbox, as_training_user
 from repro_gate.sandbox.reexec import hide_memory
@@ -237,7 +237,7 @@ def unreadable(
         try:
             yield
         finally:
-            # whatever could not be ended would read what is opened here
+            # What could not be ended would read what is opened here, so it stays closed.
             if processes_of(sandbox.uid):
                 restored.pop_all()
 
@@ -247,7 +247,9 @@ def _to_restrict(path: Path, keep: list[Path]) -> Iterator[tuple[Path, int]]:
     the bits that others keep of each. Raise OSError where one cannot be listed."""
     if path in keep:
         # a clone that is declared as data may have a credential in its `.git`
-        yield from ((git, 0) for git in path.rglob(".git"))
+        found = walk(path) if path.is_dir() else ()
+        names = (name.rstrip("/") for name in found)
+        yield from ((path / it, 0) for it in names if os.path.basename(it) == ".git")
         return
     inside = [item for item in keep if path in item.parents]
     yield path, _PASS if inside else 0

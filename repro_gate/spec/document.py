@@ -5,6 +5,7 @@ number. Aliases, tags, size and depth are refused before anything is built.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ _CONSTANTS = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
 }
+_PLAIN = re.compile(r"[\w./][\w./=+ -]*(?<! )", re.ASCII)
 _UNPRINTABLE = re.compile("[\0\ud800-\udfff]")
 _PLAIN_TAGS = (
     None,
@@ -148,6 +150,12 @@ def scalar(text: str) -> str | int | float | bool | None:
     if _FLOAT.fullmatch(text) and math.isfinite(float(text)):
         return float(text)
     return text
+
+
+def written(text: str) -> str:
+    """Return how a text stands in a spec, in brackets too: in quotes where it must."""
+    is_plain = _PLAIN.fullmatch(text) and scalar(text) == text
+    return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
 class _Composer(yaml.SafeLoader):

@@ -4,6 +4,7 @@ mistakes of a file are raised together, as one `SpecError`."""
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from repro_gate.spec.schema import beyond_the_schema, problems_in, quoted, secon
 FILE_NAME = "repro.yml"
 MAX_VALUE = 1 << 16  # characters of one option
 
+_CODE = (".py", ".ipynb", ".sh")
 _LINKED = (
     "let the link lead to a file of the checkout, or name the spec by its own path"
 )
@@ -89,6 +91,12 @@ def _bytes(file: Path) -> bytes:
     """Return what the file holds. Never read more than a spec may be, nor from what is not a file
     (a pipe would hang, a device would not end)."""
     remedy = _START_ONE
+    if file.suffix in _CODE:
+        message = (
+            "is a script, no spec: a spec is YAML, and its `train.run` names the script"
+        )
+        remedy = f"write one with `repro-gate init --script {shlex.quote(str(file))}`, and run that"
+        raise Refused(Problem("", message), remedy=remedy)
     try:
         why = leads_out(file, checkout_of(file))
         if not why:
@@ -127,11 +135,12 @@ def _spec(path: Path, document: Document) -> Spec:
     determinism = keys.get("determinism", {})
     if determinism.get("compare") != "bitwise":
         determinism["tolerance"] = determinism.get("compare")
-    vary = keys.get("robustness", {}).get("vary", True)
+    robustness = keys.setdefault("robustness", {})
+    vary = robustness.get("vary", True)
     varied = VARIED if vary is True else vary or ()
     # which is part of the recipe if the spec sets it
     left_out = "hash-seed" if "PYTHONHASHSEED" in train["env"] else None
-    keys["robustness"] = {"vary": [name for name in varied if name != left_out]}
+    robustness["vary"] = [name for name in varied if name != left_out]
     for item in keys.get("data", ()):
         if "sha256" in item:
             item["sha256"] = item["sha256"].lower()

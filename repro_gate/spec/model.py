@@ -96,9 +96,11 @@ class Determinism:
 @dataclass(frozen=True)
 class Robustness:
     """`robustness:`. `vary` are the names of what the second deterministic run differs in; empty
-    (`false`): it is a plain repeat."""
+    (`false`): it is a plain repeat. `on_dependence` is what a pass is worth that holds only in one
+    shell: `warn` or `fail`; None: what the profile says."""
 
     vary: tuple[str, ...] = VARIED
+    on_dependence: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,6 @@ class CostBudget:
     measure: bool = True
     max_percent: float | None = None
     max_regression_percent: float | None = None
-    pairs: int = 6  # of a deterministic run and a default run, at most
 
 
 @dataclass(frozen=True)
@@ -128,14 +129,13 @@ class DataItem:
     absolute; digests are lower-case hex.
 
     An entry of `data:` that names a `.dvc` file stands for the items that it declares; `source`
-    then says where (`data/train.bin.dvc:3`), and `md5` (DVC's own, of a folder the digest of its
-    listing) and `size` in bytes may be declared as well.
+    then says where (`data/train.bin.dvc:3`), and `md5` is DVC's own, of a folder the digest of its
+    listing.
     """
 
     path: str
     sha256: str | None = None
     md5: str | None = None
-    size: int | None = None
     source: tuple[str, int] | None = None
 
 
@@ -212,8 +212,15 @@ class BaselineRule:
 class DiagnosisBounds:
     """`diagnosis:`. How many more runs the search for a cause may make, and in how many seconds."""
 
-    runs: int = 12
+    runs: int = 16
     timeout: float = 600.0
+
+
+@dataclass(frozen=True)
+class OperatorsBudget:
+    """`operators:`. About how many seconds the operators of the training are measured for."""
+
+    seconds: float = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +245,8 @@ class Spec:
     baseline: BaselineRule = field(default_factory=BaselineRule)
     # None: `diagnosis: false`
     diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)
+    # None: operators are not measured
+    operators: OperatorsBudget | None = None
     # whose spec judges where a base ref is known: `head` (the change's own) or `base`
     policy: str = "head"
     # the folder in which workspaces and traces lie; None: the temporary folder

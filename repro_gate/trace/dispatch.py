@@ -41,12 +41,21 @@ def gives_unwritten(name: str) -> bool:
 
 def is_view(function: Any) -> bool:
     """Return whether what comes out is an input's memory, and nothing is written."""
-    returns = function._schema.returns
+    schema = getattr(function, "_schema", None)
+    if schema is None:
+        return False  # one that takes functions (`torch.cond`)
+    returns = schema.returns
     return (
-        not function._schema.is_mutable
+        not schema.is_mutable
         and bool(returns)
         and all(item.alias_info is not None for item in returns)
     )
+
+
+def is_mutable(function: Any) -> bool:
+    """Return whether an operator writes an input. One that takes functions has no schema."""
+    schema = getattr(function, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
 
 
 def form(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -60,7 +69,9 @@ def form(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
             if place < len(args)
             else kwargs.get(argument.name, argument.default_value)
         )
-        if isinstance(value, (bool, str)) and value != argument.default_value:
+        default = argument.default_value
+        is_default = value == default or (value is False and default is None)
+        if isinstance(value, (bool, str)) and not is_default:
             chosen.append(f"{argument.name}={value}")
     return ", ".join(chosen)[:100]
 

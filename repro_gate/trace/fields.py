@@ -37,7 +37,6 @@ Kind = Literal["rng", "batch", "buffer", "loss", "gradient", "parameter", "optim
 Row = tuple[Name, Dtype, Shape]
 UnmovedRow = tuple[Literal["module", "attribute"], Name, Short]
 Digests = Annotated[tuple[Short, ...], Meta(max_length=100)]
-DispatchedRow = tuple[Short, Dtype, Literal["forward", "backward"], Short, Count]
 Setting = Union[Name, bool, Signed, float, None]  # the value of a flag
 
 
@@ -67,6 +66,22 @@ class _InArray(
     """What is written as an array of its fields."""
 
 
+class Call(_InArray):
+    """One distinct call of an operator in a step. `options`: what chooses among its algorithms
+    (`accumulate=True`). `dtype`: of its first floating-point tensor, else of its first tensor.
+    `form`: its arguments as JSON, tensors by shape, strides, dtype and device (probe/forms.py);
+    its digest if they take more than MAX_FORM. `sites`: the lines that made it, the most frequent
+    first."""
+
+    op: Short
+    options: Short
+    dtype: Dtype
+    phase: Literal["forward", "backward", "optimizer"]
+    form: Annotated[str, Meta(max_length=fmt.MAX_FORM)]
+    count: Count
+    sites: Annotated[tuple[tuple[Name, Line], ...], Meta(max_length=10)]
+
+
 class Measured(_InArray, kw_only=True):
     """The distance of one tensor to its counterpart in the reference run; figures that do not exist
     are None."""
@@ -88,12 +103,14 @@ class Opened(_InArray):
     `path` relative to its root; else absolute, neither declared data nor part of the interpreter or
     the system. `by` is the nearest line of the workspace on the stack.
     `left`: it lies outside, holds something, and was made or changed after the gate run had
-    begun."""
+    begun. `sought`: not opened, but looked for in the workspace: a file that was not there, or a
+    folder that was listed."""
 
     path: Place
     inside: bool
     by: Location | None = None
     left: bool = False
+    sought: bool = False
 
     def __post_init__(self) -> None:
         if self.inside == self.path.startswith("/"):

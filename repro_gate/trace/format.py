@@ -28,8 +28,16 @@ ANY_ORDER = " (its lines in any order)"
 # behind a call, as the source of a use: it takes what several threads or processes have done as
 # they are done
 HANDED = " (as it comes)"
+# behind what is shared between processes: a line read it, at another moment in each run
+SHARED = " (as it changes)"
+# behind a call, as the source of a use of the clock: it ended by its time limit
+TIMED = " (its time was over)"
+# the source of a use: a process whose own hashes are random
+RANDOM_HASHES = "a Python without PYTHONHASHSEED"
 # the source of a use: a line makes a set of tensors, whose order follows their addresses
 SET_OF_TENSORS = "Tensor.__hash__"
+# where the machine says of itself, as the source of a use
+OF_MACHINE = ("/proc/", "/sys/")
 # beside the traces; its blocks are allocated before training, so that it can be written on a full
 # disk
 FAILURE_FILE = "failure.json"
@@ -69,12 +77,13 @@ MAX_DISTRIBUTIONS = 5_000
 MAX_DRAWN = 1_000
 MAX_USES = 20_000  # of factors, in one process: one for each step, factor and line
 MAX_OPERATORS = 200_000  # dispatched in the steps that are recorded
-MAX_DISPATCHED = 5_000  # operators of one step, by name, dtype and pass
+MAX_CALLS = 500  # distinct calls of operators in one step
+MAX_FORM = 1 << 16  # characters of the arguments of one call
 MAX_VARIABLES = 1_000
 MAX_UNMOVED = 10_000  # modules and attributes that no optimizer updates
 LIMITS = {  # event -> how many of one process, or rows of them: the probe writes no more
+    "calls": MAX_CALLS,
     "distances": MAX_ROWS,
-    "dispatched": MAX_DISPATCHED,
     "drawn": MAX_DRAWN,
     "imports": 2 * MAX_IMPORTS,
     "loaders": 1_000,

@@ -17,9 +17,9 @@ from msgspec import Meta
 from . import format as fmt
 from .blocks import Block, Spool
 from .fields import (
+    Call,
     Count,
     Digests,
-    DispatchedRow,
     Imported,
     Kind,
     Line,
@@ -91,7 +91,8 @@ class Trace:
     uses: list[Used] = _made(list)  # of factors, where the run was watched
     # of one step, where the run was asked for them
     operators: list[OperatorLine] = _made(list)
-    dispatched: list[DispatchedRow] = _made(list)  # of one step of the control
+    # of one step of the control, the most frequent first
+    calls: list[Call] = _made(list)
     refused: list[Refused] = _made(list)  # where the run was to name them
     loaders: list[LoaderSeen] = _made(list)
     # that torch or CUDA read, as they stood at the first step
@@ -156,13 +157,15 @@ class Flags(Event):
 
 class StepMark(Event, tag="step"):
     """The end of one optimizer step: training time and the probe's own time in milliseconds, peak
-    memory in bytes, the reading of flags."""
+    memory in bytes, the reading of flags. `behind`, in an alternating run: all workers of a
+    DataLoader were at work as a batch was asked for."""
 
     step: Count
     ms: Milliseconds
     probe_ms: Milliseconds
     peak_bytes: Annotated[int, Meta(ge=0, le=1 << 60)]
     flags: Count
+    behind: bool = False
 
 
 class Seen(Event):
@@ -246,7 +249,8 @@ class Used(Seen, tag="uses"):
 
 
 class OperatorLine(Seen, tag="operators"):
-    """One operator that torch dispatched. `simple`: a view or element-wise. `distinct`: outputs of
+    """One operator that torch dispatched. `simple`: a view or element-wise. `form` digests its
+    arguments but for the elements of tensors, which lie on `device`. `distinct`: outputs of
     replays, by how they were run."""
 
     op: Short
@@ -258,15 +262,14 @@ class OperatorLine(Seen, tag="operators"):
     inputs: Digests
     outputs: Digests
     simple: bool
+    form: Short = ""
+    device: Short = "cpu"
     distinct: Annotated[dict[Short, Count], Meta(max_length=10)] | None = None
     process: Short = ""  # as in Used
 
 
-class Dispatched(Seen):
-    """The operators of one step: name, dtype of its first floating-point tensor, pass, form
-    (`dispatch.form`), how often."""
-
-    rows: tuple[DispatchedRow, ...]
+class Calls(Seen):
+    rows: tuple[Call, ...]
 
 
 class Refused(Seen):

@@ -14,11 +14,7 @@ def integer(torch: Any, dtype: Any) -> Any:
     return getattr(torch, name) if str(dtype) in _FLOATS else None
 
 
-def gaps(
-    torch: Any,
-    x: Any,
-    y: Any,
-) -> Any:
+def gaps(torch: Any, x: Any, y: Any) -> Any:
     """Return that of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may
     wrap. The dtype has an ULP."""
     kind = integer(torch, x.dtype)

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import time
-import types
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -23,16 +22,6 @@ from . import format as fmt
 Row = tuple[str, str, tuple[int, ...]]
 
 
-def frozen(module: Any) -> types.SimpleNamespace:
-    """Return the module's names as they are before the training's first line: what it puts in their
-    place later (a mock of `time.time`, freezegun, a daemon's own `os.write`) does not reach the
-    probe. Nobody finds the object by looking through `sys.modules`, as freezegun does."""
-    return types.SimpleNamespace(**vars(module))
-
-
-_OS = frozen(os)
-_TIME = frozen(time)
-_JSON = frozen(json)
 _APPENDING = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 MOST_WAITING = 2_000  # events; one more waits for the device
 
@@ -58,14 +47,14 @@ class TraceWriter:
     def __init__(self, folder: str, hello: dict[str, Any]) -> None:
         self.folder = folder
         # names in alphabetical order are in that of their start
-        self.stem = f"{_TIME.time_ns()}-{_OS.getpid()}"
+        self.stem = f"{time.time_ns()}-{os.getpid()}"
         self.path = os.path.join(folder, self.stem + fmt.SUFFIX)
         self._numbers: dict[str, dict[Any, int]] = {"table": {}, "flags": {}}
         # kind -> the rows of its last block, and their number
         self._last: dict[str, tuple[Any, int]] = {}
         self._waiting: deque[tuple[Later | None, dict[str, Any]]] = deque()
         try:
-            self._file = _OS.open(self.path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
+            self._file = os.open(self.path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
             self._identity = self._opened()
         except OSError as error:
             self._fail(error)
@@ -98,25 +87,25 @@ class TraceWriter:
     def _append(self, event: dict[str, Any]) -> None:
         if isinstance(event.get("digests"), bytes):
             event["digests"] = base64.b64encode(event["digests"]).decode("ascii")
-        text = _JSON.dumps(
+        text = json.dumps(
             event, separators=(",", ":"), allow_nan=False, ensure_ascii=False
         )
         # half of a surrogate pair, which no report could hold, becomes a question mark
         line = text.encode("utf-8", "replace") + b"\n"
         try:
             if self._opened() != self._identity:  # closed, as every daemon does
-                self._file = _OS.open(self.path, _APPENDING | os.O_NOFOLLOW)
+                self._file = os.open(self.path, _APPENDING | os.O_NOFOLLOW)
                 if self._opened() != self._identity:
                     raise OSError("the trace is no longer where it was")
             while line:
-                line = line[_OS.write(self._file, line) :]
+                line = line[os.write(self._file, line) :]
         except OSError as error:
             self._fail(error)
 
     def _opened(self) -> tuple[int, ...]:
         """Return the device and number of the descriptor's file; nothing if it is closed."""
         try:
-            state = _OS.fstat(self._file)
+            state = os.fstat(self._file)
         except OSError:
             return ()
         return state.st_dev, state.st_ino
@@ -158,16 +147,16 @@ class TraceWriter:
     def abandon(self) -> None:
         """Close the file without another word (a forked child lets go of its parent's trace)."""
         if self._opened() == self._identity:
-            _OS.close(self._file)
+            os.close(self._file)
 
     def _fail(self, error: OSError) -> None:
         """Leave the reason in the file that was allocated for it, then raise."""
         reason = f"{self.path}: {error.strerror or error}"
         try:
-            text = _JSON.dumps({"error": reason, "pid": _OS.getpid()}).encode("ascii")
-            slot = _OS.open(os.path.join(self.folder, fmt.FAILURE_FILE), os.O_WRONLY)
-            _OS.write(slot, text[: fmt.FAILURE_BYTES].ljust(fmt.FAILURE_BYTES))
-            _OS.close(slot)
+            text = json.dumps({"error": reason, "pid": os.getpid()}).encode("ascii")
+            slot = os.open(os.path.join(self.folder, fmt.FAILURE_FILE), os.O_WRONLY)
+            os.write(slot, text[: fmt.FAILURE_BYTES].ljust(fmt.FAILURE_BYTES))
+            os.close(slot)
         except OSError:
             pass  # the trace is truncated, which the reader sees for itself
         sys.stderr.write(f"repro-gate: the trace cannot be written: {reason}\n")

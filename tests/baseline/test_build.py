@@ -16,7 +16,7 @@ from repro_gate.baseline.config_hash import ConfigHash, changed_inputs
 from repro_gate.baseline.inputs import code_digest, config_hash_of
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import take_snapshot
-from repro_gate.commands import hash as command
+from repro_gate.commands import check as command
 from repro_gate.data.declared import data_path, verify_data
 from repro_gate.errors import GateError, Inconclusive
 from repro_gate.files import remove_tree
@@ -179,25 +179,31 @@ def test_a_lockfile_that_git_ignores_counts_and_a_pipe_or_a_folder_is_none(check
         assert of(checkout).inputs.recipe["lockfile"] is None
 
 
-def test_hash_gives_the_config_hash_that_a_run_gives(
+def inputs_of(root: Path) -> ConfigHash:
+    """The config hash of the checkout at `root`, as `check --inputs` has it."""
+    return command.config_hash_of_checkout(load_spec(root), Watch(), cached=False)
+
+
+def test_check_gives_the_config_hash_that_a_run_gives(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "interpreter_facts", lambda spec, environment, sandbox: FACTS)
     monkeypatch.setattr(evidence, "read_machine", lambda: MACHINE)
+    monkeypatch.setenv("OMP_NUM_THREADS", FACTS["threads"])
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     found = of(checkout)
-    assert command.address_at(checkout, Watch(), cached=False) == found
+    assert inputs_of(checkout) == found
     assert len(found.inputs.recipe) + len(found.inputs.platform) > 25
     image = "sha256:" + "1" * 64
     monkeypatch.setenv(IMAGE_VARIABLE, f"x@{image}")
-    in_image = command.address_at(checkout, Watch(), cached=False)
+    in_image = inputs_of(checkout)
     assert in_image.inputs.platform["image"] == image
     monkeypatch.delenv(IMAGE_VARIABLE)
     with (checkout / "repro.yml").open("a") as file:
         file.write("scratch: /no/such/folder\n")  # no run is made here
-    assert command.address_at(checkout, Watch(), cached=False) == of(checkout)
-    assert list((tmp_path / "temporary").iterdir()) == []
+    assert inputs_of(checkout) == of(checkout)
+    assert not [path for path in (tmp_path / "temporary").iterdir() if path.suffix != ".lock"]
 
 
 def test_there_is_no_config_hash_without_data_or_interpreter(
@@ -206,10 +212,10 @@ def test_there_is_no_config_hash_without_data_or_interpreter(
     (tmp_path / "git").symlink_to(shutil.which("git") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GateError, match="no `python`"):
-        command.address_at(checkout, Watch(), cached=False)
+        inputs_of(checkout)
     (checkout / "data/train.bin").unlink()
     with pytest.raises(Inconclusive, match=r"data/train\.bin"):
-        command.address_at(checkout, Watch(), cached=False)
+        inputs_of(checkout)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

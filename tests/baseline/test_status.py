@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from repro_gate.baseline.config_hash import PLATFORM, InputValue
-from repro_gate.baseline.model import STATUSES, Baseline, BaselineFinding, RecordedResult
+from repro_gate.baseline.file import dump_baseline, read_baseline
+from repro_gate.baseline.model import (
+    FILE_NAME,
+    STATUSES,
+    Baseline,
+    BaselineFinding,
+    RecordedResult,
+)
 from repro_gate.baseline.record import entry_of
 from repro_gate.baseline.status import compare_entry, loss_gap
+from repro_gate.commands import gate as command
 from repro_gate.compare.model import TimedArm
+from tests.support import reports
 from tests.support.recorded import (
     CPU,
     GPU,
@@ -142,14 +153,26 @@ def test_an_unknown_platform_is_new_and_compared_with_the_nearest() -> None:
     assert found.unknown_recipe and not same.unknown_recipe
 
 
-def test_recording_replaces_this_platform_and_keeps_the_others_and_its_arguments() -> None:
-    other, outside = entry(RECIPE, GPU), dict(OUTSIDE)
-    new = entry_of(
-        config_hash_of(REFACTORED, CPU), [outcome(2), outcome(1)], outside, NOW, "0.2.0", {}
-    )
+def test_an_entry_has_its_results_by_seed_and_facts_of_its_own() -> None:
+    outside = dict(OUTSIDE)
+    results = [outcome(2), outcome(1)]
+    new = entry_of(config_hash_of(), results, outside, NOW, "0.2.0", {})
     outside.clear()
     assert [result.seed for result in new.outcomes] == [1, 2] and new.outside == OUTSIDE
-    merged = {**baseline(entry(), other), new.platform: new}
-    assert judged(REFACTORED, CPU, outcome(1), outcome(2), held=merged).status == "unchanged"
+
+
+def test_recording_replaces_this_platform_and_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / FILE_NAME, entry(RECIPE, GPU)
+    path.write_text(dump_baseline(baseline(entry(), other)))
+    (tmp_path / "repro.yml").write_text("version: 1\ntrain: {run: python train.py}\n")
+    new = entry(REFACTORED, CPU, outcome(1), outcome(2))
+    monkeypatch.setattr(command, "gate", lambda *_: (reports.PASS, new))
+    options = {"spec": tmp_path, "no_cache": True, "quiet": True, "verbose": False}
+    assert command.baseline_command(Namespace(**options)) == 0
+    held = read_baseline(path)
+    assert held == baseline(new, other)
+    assert judged(REFACTORED, CPU, outcome(1), outcome(2), held=held).status == "unchanged"
     # the other platform's entry is of an older recipe
-    assert judged(REFACTORED, GPU, SECOND, held=merged).status == "changed"
+    assert judged(REFACTORED, GPU, SECOND, held=held).status == "changed"

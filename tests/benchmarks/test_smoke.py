@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import (
+    alternating,
     arms,
     cost_coverage,
     data_hashing,
@@ -53,6 +54,14 @@ def test_the_gate_is_compared_with_its_bare_runs() -> None:
     well_formed(figures[:1], gate_overhead.QUICK.rounds)
     well_formed(figures[1:], 2 * gate_overhead.QUICK.rounds)
     assert [figure.goal for figure in figures] == [gate_overhead.GOAL, 0.1, 0.6]
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_a_known_cost_is_measured_by_a_gate_run() -> None:
+    [figure] = alternating.measure(alternating.QUICK)
+    json.dumps(to_json(figure), allow_nan=False)
+    assert figure.beside["why"] == [""] or figure.beside["others"] != [None]
 
 
 @pytest.mark.slow

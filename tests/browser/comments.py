@@ -54,7 +54,7 @@ def comments() -> Mapping[str, str]:
         "drift": comment(_real("drift"), VIEW),
         "resume": comment(_real("resume"), VIEW),
         "weakened": line(replace(passed, base=reports.WEAKENED.base), VIEW, before="pass"),
-        "fork": comment(fork, replace(VIEW, foreign=True)),
+        "fork": comment(fork, replace(VIEW, by_training=True)),
     }
 
 

@@ -8,6 +8,7 @@ here, so what is harmless here is harmless there.
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
@@ -44,6 +45,22 @@ _MEASURE = (
     "document.body.dataset.height = "
     "Math.ceil(document.querySelector('.comment').getBoundingClientRect().bottom) + 16"
 )
+# the share of pixels, where both pictures have some, that are clearly darker or lighter in one
+_COMPARE = """
+window.onload = () => {
+  const images = [...document.images];
+  const [width, height] = ['naturalWidth', 'naturalHeight'].map(
+    side => Math.min(...images.map(image => image[side])));
+  const [one, other] = images.map(image => {
+    const context = new OffscreenCanvas(width, height).getContext('2d');
+    context.drawImage(image, 0, 0);
+    return context.getImageData(0, 0, width, height).data;
+  });
+  let differing = 0;
+  for (let at = 0; at < one.length; at += 4) differing += Math.abs(one[at + 1] - other[at + 1]) > 64;
+  document.body.dataset.differing = differing / (width * height);
+};
+"""
 
 
 class NoPicture(Exception):
@@ -96,6 +113,17 @@ def content_height(html: str, width: int = WIDTH) -> int:
     if found is None:
         raise NoPicture("Chromium did not say how high the page is")
     return int(found[1])
+
+
+def difference(one: Path, other: Path) -> float:
+    """The share of pixels in which two pictures differ clearly, as far down as both go. Raises
+    NoPicture where Chromium does not say."""
+    texts = (base64.b64encode(path.read_bytes()).decode() for path in (one, other))
+    images = "".join(f'<img src="data:image/png;base64,{text}">' for text in texts)
+    found = re.search(r'data-differing="([0-9.e-]+)"', dom(f"<body>{images}</body>", _COMPARE))
+    if found is None:
+        raise NoPicture("Chromium did not say how far the pictures differ")
+    return float(found[1])
 
 
 def _run(html: str, arguments: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from repro_gate.report.document import load
 from repro_gate.report.markdown import comment, summary
 from repro_gate.report.model import Report, View
 from tests.browser.comments import REPORTS, comments
-from tests.browser.picture import HEIGHT, PHONE, WIDTH, dom, page, take
+from tests.browser.picture import HEIGHT, PHONE, WIDTH, difference, dom, page, take
 from tests.support import reports
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("chromium")]
@@ -151,12 +151,16 @@ def test_no_name_pushes_the_verdict_out_of_the_page(report: Report) -> None:
     assert "Repro Gate: fail" in _found(comment(report))["seen"]
 
 
+_IMAGES = Path(__file__).parents[2] / "docs/images"
+
+
 @pytest.mark.parametrize("name", _SCREENS)
-def test_a_picture_is_made_and_those_in_the_docs_are_as_wide(name: str, tmp_path: Path) -> None:
-    drawn = tmp_path / "drawn.png"
-    take(page(comments()[name]), drawn)
-    for path in (drawn, Path(__file__).parents[2] / f"docs/images/comment-{name}.png"):
-        data = path.read_bytes()
-        assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == WIDTH
-        assert len(data) < 150_000 or path == drawn
-    assert int.from_bytes(drawn.read_bytes()[20:24], "big") == HEIGHT
+def test_a_picture_in_the_docs_shows_the_comment_of_today(name: str, tmp_path: Path) -> None:
+    kept, drawn = _IMAGES / f"comment-{name}.png", tmp_path / "drawn.png"
+    text = comments()[name]
+    take(page(text), drawn)
+    assert difference(kept, drawn) < 0.002
+    take(page(text.replace("Repro Gate", "Something else")), drawn)
+    assert difference(kept, drawn) > 0.002
+    data = kept.read_bytes()
+    assert int.from_bytes(data[16:20], "big") == WIDTH and len(data) < 150_000

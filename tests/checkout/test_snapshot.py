@@ -11,6 +11,7 @@ import pytest
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import take_snapshot
 from repro_gate.errors import UsageError
+from repro_gate.files import remove_tree
 from tests.support.repositories import commit, git, repository, snapshot_of, tree, write
 
 others_only = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -93,3 +94,20 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(repo: Path, tmp_pa
     (repo / "train.py").chmod(0)
     with pytest.raises(UsageError, match=r"train\.py cannot be read"):
         snapshot_of(repo, tmp_path)
+
+
+def test_folders_nested_beyond_what_python_recurses_are_copied(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repo)
+    for _ in range(1_500):
+        os.mkdir("a")
+        os.chdir("a")
+    Path("x").touch()
+    monkeypatch.undo()
+    try:
+        copy = take_snapshot(inspect_checkout(repo), tmp_path / "copy")
+        assert os.path.isfile(copy.root / ("a/" * 1_500 + "x"))
+    finally:  # pytest could not remove them
+        remove_tree(repo / "a")
+        remove_tree(tmp_path / "copy")

@@ -22,9 +22,11 @@ from repro_gate.checks.opened import (
 )
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.spec.model import DataItem
+from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Imported, Location, Opened
+from repro_gate.trace.model import Trace
 from tests.checks.conftest import outcome, statuses
-from tests.support.built_traces import evidence, run, spec, training
+from tests.support.built_traces import FACTS, changed, evidence, flip, run, spec, training
 from tests.support.repositories import git, repository, write
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 123456\n"
@@ -103,45 +105,16 @@ def test_the_spec_must_be_tracked_and_lfs_pointers_are_not_content(repo: Path) -
     assert code.lfs_resolved(of(repo)).status == "pass"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "status"),
-    [
-        ("LICENSE", "MIT", "pass"),
-        ("COPYING.LESSER", "LGPL", "pass"),
-        ("UNLICENSE", "none", "pass"),
-        ("LICENSES__MIT_dot_txt", "MIT", "pass"),
-        ("pyproject.toml", '[project]\nname = "x"\nlicense = "MIT"\n', "pass"),
-        ("pyproject.toml", '[project]\nlicense = {text = "MIT"}\n', "pass"),
-        ("pyproject.toml", '[tool.poetry]\n  "license" = "MIT"\n', "pass"),
-        ("exp__LICENSE", "MIT", "pass"),
-        ("LICENSE", "", "warn"),
-        ("licensing", "x", "warn"),
-        ("docs__LICENSE", "MIT", "warn"),
-        ("pyproject.toml", '[project]\nlicense = {file = "LICENSE"}\n', "warn"),
-        ("pyproject.toml", 'license = ""', "warn"),
-        ("pyproject.toml", '[project.license]\ntext = "MIT"\n', "pass"),
-    ],
-)
-def test_a_licence_is_found(name: str, text: str, status: str, repo: Path, tmp_path: Path) -> None:
-    file = {name.replace(".", "_dot_"): text}
-    write(repo, **file)
-    assert code.licence(of(repo, "exp")).status == "warn", "it is not tracked"
-    commit(repo)
-    assert code.licence(of(repo, "exp")).status == status
-    write(tmp_path / "no-git", **file)
-    assert code.licence(of(tmp_path / "no-git", "exp")).status == status
-
-
 def test_a_workspace_is_enough_if_runs_end(repo: Path) -> None:
     for good, bad, status in ((1, 0, "pass"), (0, 0, "skip"), (1, 1, "pass"), (0, 1, "skip")):
         runs = good * (run("deterministic-1", training()),) + bad * (run("default-1", **CRASHED),)
         lines = bad * ("default-1: it exited with status 1",)
         assert outcome(code.pristine_workspace, evidence(runs=runs)) == (status, lines)
-    line = "FileNotFoundError: [Errno 2] No such file or directory: 'build/vocab.json'"
+    line = "FileNotFoundError: [Errno 2] No such file or directory: 'build/vocab.yaml'"
     runs = (run("run-1", **CRASHED, tail=[line]),)
     assert code.pristine_workspace(of(repo, runs=runs)).status == "skip"
-    write(repo, build__vocab_dot_json="{}")
-    lines = ("build/vocab.json (not found by run-1)",)
+    write(repo, build__vocab_dot_yaml="")
+    lines = ("build/vocab.yaml (not found by run-1)",)
     assert outcome(code.pristine_workspace, of(repo, runs=runs)) == ("fail", lines)
 
 
@@ -234,3 +207,56 @@ def test_a_few_files_are_named_one_by_one_and_many_by_their_folders() -> None:
     facts = evidence(runs=opening(*(Opened(f"{n}.txt", True) for n in range(21))), tracked=())
     lines = ("./: 21 files: data that git does not track",)
     assert outcome(code.opened_files, facts)[1] == lines
+
+
+def still(trace: Trace, *kinds: str) -> Trace:
+    """The trace, with the digests and values of these kinds as they were first."""
+    first: dict[str, Block] = {}
+    blocks = []
+    for item in trace.blocks:
+        begun = first.setdefault(item.kind, item)
+        same = replace(item, content=begun.content, values=begun.values)
+        blocks.append(same if item.kind in kinds else item)
+    return replace(trace, blocks=blocks)
+
+
+def without(trace: Trace, *kinds: str) -> Trace:
+    return replace(trace, blocks=[item for item in trace.blocks if item.kind not in kinds])
+
+
+ZERO = {**FACTS, "gradients": "zero"}
+MOVES = training()
+# (the processes of a run, status, what did not move)
+TRAINED: list[tuple[tuple[Trace, ...], str, tuple[str, ...]]] = [
+    ((MOVES,), "pass", ()),
+    ((still(MOVES, "parameter"),), "warn", ("no parameter changed",)),
+    ((training(facts=ZERO),), "warn", ("every gradient was zero",)),
+    (
+        (still(training(facts=ZERO), "parameter", "loss"),),
+        "warn",
+        ("no parameter changed", "every gradient was zero", "the loss stayed 1"),
+    ),
+    # what is watched may be constant by construction, and a process may only help
+    ((still(MOVES, "loss"),), "pass", ()),
+    ((still(MOVES, "gradient"),), "pass", ()),
+    ((MOVES, still(training(key="rank1", facts=ZERO), "parameter")), "pass", ()),
+    # a frozen layer, a warm-up that begins at 0
+    ((changed(still(MOVES, "parameter"), -3, flip(1)),), "pass", ()),
+    # what was not recorded is no evidence
+    ((without(MOVES, "gradient", "loss"),), "pass", ()),
+    ((still(without(MOVES, "parameter"), "loss"),), "skip", ()),
+    ((still(training(1, facts=ZERO), "parameter", "loss"),), "skip", ()),
+]
+
+
+@pytest.mark.parametrize(("traces", "status", "lines"), TRAINED)
+def test_two_runs_in_which_nothing_moves_are_told_from_a_training(
+    traces: tuple[Trace, ...], status: str, lines: tuple[str, ...]
+) -> None:
+    runs = tuple(run(f"deterministic-{number}", *traces) for number in (1, 2))
+    facts = evidence(runs=runs, pair=runs)
+    found = code.trains(facts)
+    assert found.status == status
+    if lines:
+        assert found.message == f"in 3 steps {', '.join(lines)}"
+        assert [item.text for item in found.evidence] == ["2 parameters: fc.weight, fc.bias"]

@@ -13,7 +13,7 @@ from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import NOT_ALL
 from repro_gate.compare.traces import compare_runs
 from repro_gate.data.declared import DataFinding
-from repro_gate.data.formats import DataProblem
+from repro_gate.data.dvc import DataProblem
 from repro_gate.runs.launch import RunResult
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.fields import Location, Opened
@@ -45,13 +45,11 @@ def test_data_is_what_the_spec_states() -> None:
         facts = evidence(spec=DECLARED, data=(item,))
         assert statuses(data.checksums, facts) == outcomes
         assert outcome(data.checksums, facts)[1] == (f"train.bin: {line}",)
-    for actual, size, status in (("c", 3, "pass"), ("d", 3, "fail"), ("c", 4, "fail")):
+    for actual, status in (("c", "pass"), ("d", "fail")):
         item = DataFinding(
             path="train.bin",
             expected=None,
             actual="b" * 64,
-            size=size,
-            size_expected=3,
             md5_expected="c" * 32,
             md5_actual=actual * 32,
             source=Location("train.bin.dvc", 3),
@@ -91,12 +89,15 @@ def test_batches_that_differ_first_fail_and_later_warn() -> None:
     first = "gradient fc.weight at step 0"
     for one, other, status, place in (
         (a, a, "pass", ""),
-        (a, batch, "fail", "batch images at step 1"),
-        (a, both, "warn", f"1 of 2 batches differ; first divergence: {first}"),
+        (a, batch, "fail", "differing: 1 of 2 batches"),
+        (a, both, "warn", f"differing: 1 of 2 batches; first divergence: {first}"),
         (bare, bare, "skip", ""),
     ):
         facts = evidence(pair=RUNS, comparison=compare_runs([one], [other]))
         assert outcome(data.batches_equal, facts) == (status, (place,) if place else ())
+        if status == "fail":
+            told = "batches differ, first batch images at step 1"
+            assert data.batches_equal(facts).message == told
     assert data.batches_equal(evidence()).status == "skip"
 
 

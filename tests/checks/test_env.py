@@ -15,7 +15,7 @@ from repro_gate.runs.launch import RunResult
 from repro_gate.spec.model import AllowedFlag, Determinism, Env
 from tests.checks.conftest import outcome, statuses
 from tests.support.built_traces import FACTS, evidence, run, spec, training
-from tests.support.lockfiles import REQUIREMENTS, UV
+from tests.support.lockfiles import PROJECT, REQUIREMENTS, UV
 
 A = f"--hash=sha256:{'a' * 64}"
 AT_START = "cublas-workspace-at-cuda-start"
@@ -30,6 +30,8 @@ def locked(
     folder: Path, name: str = "requirements.txt", text: str = REQUIREMENTS, **changes: Any
 ) -> Evidence:
     (folder / name).write_text(text)
+    if name == "uv.lock":
+        (folder / "pyproject.toml").write_text(PROJECT)
     return replace(evidence(spec=spec(folder, env=Env(name))), **changes)
 
 
@@ -126,7 +128,7 @@ def test_without_lock_imports_or_runs_there_is_nothing_to_compare(tmp_path: Path
         locked(tmp_path, "uv.lock", "[", runs=idna),
     ):
         assert env.installed(facts).status == "skip"
-    own = importing(idna="3.10", small__training="0.1.0")  # the lock's own folder needs no entry
+    own = importing(idna="3.10", small__training="0.1.0")  # the project itself needs no entry
     assert env.installed(locked(tmp_path, "uv.lock", UV, runs=own)).status == "pass"
     for distributions, lines in (
         ({"idna": "3.10", "six": "1.17.0", **TOOLS}, []),

@@ -15,6 +15,7 @@ from tests.support.golden import golden
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "checks"
 HEADINGS = ["What it looks at", "Why", "How to fix it", "Before and after"]
 IDS = [check.id for check in ALL]
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
 @pytest.mark.parametrize("identifier", IDS)
@@ -29,8 +30,12 @@ def test_every_check_has_a_page_of_the_one_form_whose_links_lead_somewhere(ident
     assert all(section.strip() for section in sections)
     blocks = re.findall(r"^```[a-z]+\n(.*?)^```$", sections[-1], re.MULTILINE | re.DOTALL)
     assert len(blocks) == 2 and blocks[0] != blocks[1] and all(block.strip() for block in blocks)
-    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
+    for target in LINK.findall(text):
         assert (DOCS / identifier).parent.joinpath(target).is_file(), target
+
+
+def test_links_are_found_on_the_pages() -> None:
+    assert sum(bool(LINK.findall(page(identifier) or "")) for identifier in IDS) > 5
 
 
 NO_CHECKS = (
@@ -59,8 +64,9 @@ def test_every_id_that_a_report_can_name_is_explained() -> None:
     word = "[a-z]+(?:-[a-z]+)*"
     texts = {*re.findall(rf'"({word}/{word})"', source)}
     named = dict(re.findall(rf'^_?([A-Z_]+) = "({word})"$', source, re.MULTILINE))
-    for text, name in re.findall(rf'\.note\(\s*(?:"({word})"|_?([A-Z][A-Z_]+)[,)])', source):
-        texts.add(f"probe/{text or named[name]}")
+    notes = re.findall(rf'\.note\(\s*(?:"({word})"|_?([A-Z][A-Z_]+)[,)])', source)
+    assert len(notes) > 10
+    texts |= {f"probe/{text or named[name]}" for text, name in notes}
     # the probe notes the use of a factor by another `note`
     ids = texts - {f"probe/{factor}" for factor in BY_NAME} - NO_IDS - set(IDS)
     assert ids - set(reasons()) == set(), "docs/reasons.md has no line on these"

@@ -10,10 +10,9 @@ from msgspec import structs
 
 from repro_gate.checks import random_state
 from repro_gate.checks.interface import Evidence, missing
-from repro_gate.checks.random_state import ALGORITHMS
 from repro_gate.checks.refused import INSTEAD
 from repro_gate.compare.traces import compare_runs
-from repro_gate.runs.flags import CUDA_ONLY, ONLY_READ, WARN_ONLY
+from repro_gate.runs.flags import ALGORITHMS, CUDA_ONLY, ONLY_READ, WARN_ONLY
 from repro_gate.runs.results import Varied
 from repro_gate.spec.model import Robustness
 from repro_gate.trace.fields import Location
@@ -72,19 +71,25 @@ def test_a_flag_of_cuda_counts_where_cuda_was_used() -> None:
 
 
 def test_a_change_counts_if_a_step_ran_under_it_and_is_named_with_its_line() -> None:
-    for at_end, undone, status in (
-        ("AUTO", [], "pass"),
-        ("AUTO", [UNDONE], "warn"),  # off for part of a step
-        ("AUTO", [structs.replace(UNDONE, step=-1)], "pass"),  # before anything was trained
-        ("AUTO", [structs.replace(UNDONE, late=True)], "pass"),  # set back, never read meanwhile
-        (None, [Undone("MKL_CBWR", "None", "train.py", 9, -1, True)], "warn"),
-        (None, [Undone("MKL_CBWR", "None", "train.py", 2, -1)], "fail"),
-        (None, [Undone("MKL_CBWR", "None", "a.py", n, -1, n > 5) for n in (9, 2)], "fail"),
-        (None, [], "fail"),
+    for at_end, undone, status, line in (
+        ("AUTO", [], "pass", ""),
+        ("AUTO", [UNDONE], "warn", "train.py:7: "),  # off for part of a step
+        ("AUTO", [structs.replace(UNDONE, step=-1)], "pass", ""),  # before anything was trained
+        # set back, never read meanwhile
+        ("AUTO", [structs.replace(UNDONE, late=True)], "pass", ""),
+        (None, [Undone("MKL_CBWR", "None", "train.py", 9, -1, True)], "warn", "train.py:9: "),
+        (None, [Undone("MKL_CBWR", "None", "train.py", 2, -1)], "fail", "train.py:2: "),
+        (
+            None,
+            [Undone("MKL_CBWR", "None", "a.py", n, -1, n > 5) for n in (9, 2)],
+            "fail",
+            "a.py:9: ",
+        ),
+        (None, [], "fail", "MKL_CBWR is not set "),
     ):
         judged, lines = flags(training(settings={**ON, "MKL_CBWR": at_end}), undone=undone)
-        assert judged == status
-        assert status == "pass" or not undone or lines[0].startswith(f"{undone[0].file}:")
+        assert (judged, len(lines)) == (status, bool(line))
+        assert "".join(lines).startswith(line)
     trace = training(settings=ON)
     marks = [*trace.steps[:2], StepMark(2, 1.0, 0.0, 0, 1)]
     result = flags(trace, settings=[ON, {**ON, ALGORITHMS: False}], steps=marks, undone=[UNDONE])
@@ -96,12 +101,12 @@ def test_a_change_counts_if_a_step_ran_under_it_and_is_named_with_its_line() -> 
 def test_generators_that_differ_first_fail_and_later_or_alone_warn() -> None:
     a = training()
     rng = differing(a, 1, "rng", 1)
-    later = "1 of 2 generator states differ; first divergence: gradient fc.weight at step 0"
+    later = "differing: 1 of 2 generator states; first divergence: gradient fc.weight at step 0"
     for b, status, lines in (
         (a, "pass", ()),
         # `repro-gate selftest` looks for this text
         (rng, "warn", ("torch: differs from step 1 on",)),
-        (differing(rng, 1, "loss"), "fail", ("rng torch at step 1",)),
+        (differing(rng, 1, "loss"), "fail", ("differing: 1 of 2 generator states",)),
         (differing(rng, 0, "gradient"), "warn", (later,)),
     ):
         pair = (run("deterministic-1", a), run("deterministic-2", b))

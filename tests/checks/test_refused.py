@@ -67,8 +67,9 @@ def test_each_name_has_something_to_write_instead(name: str) -> None:
 
 def test_each_operator_that_the_installed_torch_documents_as_refused_is_known_by_name() -> None:
     documentation = pytest.importorskip("torch").use_deterministic_algorithms.__doc__
-    from repro_gate.ops.worker.cases import assign
-
-    notes = [note for device in ("cpu", "cuda") for note in assign([], documentation, device)]
-    entries = {note.partition("(raises): ")[2] for note in notes} - {""}
+    behind = re.split(r"will throw a\s+:class:`RuntimeError` when ``mode", documentation or "")[1]
+    section = re.split(r"\n\s*(?:In addition|Note that|\.\. note|Args:)", behind)[0]
+    texts = re.split(r"^\s*\* (?=:\w+:`)", section, flags=re.MULTILINE)[1:]
+    plain = (" ".join(text.split()).replace("``", "") for text in texts)
+    entries = {re.sub(r":\w+:`~?([^`]*)`", r"\1", text) for text in plain}
     assert len(entries) >= 20 and not [text for text in entries if not _names(text)]

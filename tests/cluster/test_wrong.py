@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,10 +34,10 @@ def busy(*more: str) -> Iterator[None]:
         slurm("scancel", "--name=somebody-elses")
 
 
-def running(site: Site) -> subprocess.Popen[str]:
-    """A gate whose training takes two seconds on the node."""
-    source = ON.replace("1_000_000", "40")
-    gate = site.start("srun -N1 -w gpu4 python train.py 1", source, train={"steps": 40})
+def running(site: Site, steps: int = 40) -> subprocess.Popen[str]:
+    """A gate whose training takes so many steps of 50 ms on the node."""
+    source = ON.replace("1_000_000", str(steps))
+    gate = site.start("srun -N1 -w gpu4 python train.py 1", source, train={"steps": steps})
     until(lambda: any("srun" not in line and "train.py" in line for line in site.processes()), 30)
     return gate
 
@@ -77,13 +79,24 @@ def test_a_job_that_is_cancelled(site: Site) -> None:
 def test_waiting_in_the_queue_is_no_time_of_the_run(site: Site) -> None:
     run = "srun -N1 -w gpu4 --exclusive python train.py 1"
     with busy():
-        gate = site.start(run, LOOP, train={"timeout": "3s"})
+        gate = site.start(run, LOOP, train={"timeout": "8s"})
         with suppress(subprocess.TimeoutExpired):
-            gate.wait(5)
+            gate.wait(12)
     gated = ended(gate, site)
     gated.must(0)
     assert "Slurm's queue: PENDING (" in gated.stdout
-    assert gated.report["runs"][0]["seconds"] < 3
+    assert gated.report["runs"][0]["seconds"] < 8
+
+
+def test_a_training_cannot_postpone_its_timeout(site: Site) -> None:
+    """It says that it waits, and has a job that does."""
+    submits = "sbatch --hold --output=/dev/null --wrap=true"
+    says = "echo 'srun: job 7 queued and waiting for resources'"
+    run = json.dumps(f"{submits}; {says}; exec python train.py 1")
+    began = time.monotonic()
+    gated = site.gate(run, ON, train={"steps": 1_000_000, "timeout": "8s"})
+    gated.must(3, "run/timeout")
+    assert time.monotonic() - began < 45
 
 
 def test_a_queue_that_stays_full(site: Site) -> None:
@@ -101,7 +114,7 @@ def test_a_job_that_is_preempted(site: Site) -> None:
 
 
 def test_a_node_that_dies(site: Site) -> None:
-    gate = running(site)
+    gate = running(site, 1_000)  # it must not end before the node does
     try:
         job = site.queue()[0].split()[0]
         end(AT / "gpu4.pid", signal.SIGKILL)

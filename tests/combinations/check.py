@@ -34,7 +34,7 @@ _SOUND = {
     "noise@varied": "two-optimizers",
     "leaves": "two-optimizers",
 }
-_MISSING = ["code/opened-files", "env/image-digest", "env/lockfile", "code/licence"]
+_MISSING = ["code/opened-files", "env/image-digest", "env/lockfile"]
 _MISSING += ["random-state/robust"]
 
 
@@ -57,7 +57,8 @@ def spec_of(case: Case) -> dict[str, Any]:
     flag = {"flag": "torch.utils.deterministic.fill_uninitialized_memory", "reason": "none is read"}
     train: dict[str, Any] = {"run": case.training.command, "warmup": options.warmup}
     train["timeout"] = "4s" if "hangs" in case.training.name else "2m"
-    tolerance, cost = {"loss": 1e-6, "weights": 1e-5}, {"pairs": 2}
+    tolerance = {"loss": 1e-6, "weights": 1e-5}
+    cost: dict[str, Any] = {}
     found: dict[str, Any] = {
         "version": 1,
         "train": train,

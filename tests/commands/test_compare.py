@@ -1,5 +1,5 @@
-"""`repro-gate compare`: checkpoints, traces and reports, the same and not the same, and what cannot
-be read."""
+"""`repro-gate compare`: checkpoints, traces, reports and config hashes, the same and not the same, and
+what cannot be read."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from repro_gate.baseline.config_hash import InputValue, hash_inputs
+from repro_gate.baseline.file import dump_baseline
 from repro_gate.cli import main
 from repro_gate.compare.model import Fingerprint
+from repro_gate.report.document import to_text
 from repro_gate.trace.writer import TraceWriter
-from tests.support import reports
+from tests.support import recorded, reports
+from tests.support.recorded import GPU
 
 torch = pytest.importorskip("torch")
 
@@ -97,6 +103,84 @@ def test_traces_and_reports_differ(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["compare", a, of("odd.json", "a", "b", digest="\x1b[31m")]) == 2
     assert "digest" in (said := capsys.readouterr().err) and "\x1b" not in said
     assert main(["compare", a, of("bare.json")]) == 2
+
+
+RECIPE: dict[str, InputValue] = {"code": "sha256:ab", "seeds": [42], "steps": None}
+RECIPE |= {"command": "grep '\\d' \udcff", "data/\udcff": {"sha256": "ff", "bytes": 2**60}}
+PLATFORM: dict[str, InputValue] = {"python": "3.11.9", "threads": 2, "long": "x" * 60_000}
+
+
+def with_inputs(path: Path, recipe: Mapping[str, InputValue] = RECIPE) -> str:
+    """A report with these inputs, but without a fingerprint; or, named `inputs`, only they, as `check
+    --inputs --json` writes them."""
+    hashed = hash_inputs(recipe, PLATFORM)
+    if path.stem == "inputs":
+        path.write_text(to_text(msgspec.to_builtins(hashed)))
+        return str(path)
+    report = replace(reports.PASS, config_hash=hashed, fingerprint=None)
+    return str(reports.written(path, report))
+
+
+def test_of_config_hashes_the_inputs_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # no line is folded
+    report = with_inputs(tmp_path / "report.json")
+    inputs = with_inputs(tmp_path / "inputs.json")
+    assert main(["compare", report, inputs]) == 0
+    assert capsys.readouterr().out == "same config hash: no input differs\n"
+    moved = with_inputs(tmp_path / "moved.json", {**RECIPE, "seeds": [7], "\x1b[31m": 1})
+    out = tmp_path / "changed.json"
+    assert main(["compare", inputs, moved, "--json", str(out)]) == 1
+    printed = "recipe \\x1b[31m: new, 1\nrecipe seeds: [42] -> [7]\n"
+    assert capsys.readouterr().out == printed
+    change = json.loads(out.read_text())["changed_inputs"][1]
+    assert change == {"root": "recipe", "name": "seeds", "before": "[42]", "after": "[7]"}
+    # of two reports the table has them, whether or not their runs can be compared
+    assert main(["compare", report, moved]) == 2
+    assert re.search(r"recipe seeds +\[42\] +\[7\]", capsys.readouterr().out)
+    # a file of the training that names its config hash
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"config_hash": "sha256:ab", "x": name}))
+    metrics = str(tmp_path / "a.json"), str(tmp_path / "b.json")
+    assert main(["compare", *metrics, "--python", sys.executable]) == 1
+    assert "recipe" not in capsys.readouterr().out
+
+
+def test_of_baselines_the_inputs_are_compared_if_they_record_one_platform(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cpu, gpu = recorded.entry(), recorded.entry(platform=GPU)
+    old, new = tmp_path / "old.baseline.yml", tmp_path / "repro.baseline.yml"
+    old.write_text(dump_baseline(recorded.baseline(cpu)))
+    new.write_text(dump_baseline(recorded.baseline(gpu)))
+    assert main(["compare", str(old), str(old)]) == 0
+    assert main(["compare", str(old), str(new)]) == 1
+    assert "platform gpu-model: new, NVIDIA H100 80GB HBM3\n" in capsys.readouterr().out
+    new.write_text(dump_baseline(recorded.baseline(cpu, gpu)))
+    assert main(["compare", str(old), str(new)]) == 2
+    assert "repro.baseline.yml: records 2 platforms" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"config_hash": "sha256:" + "0" * 64},
+        {"inputs": {"recipe": {"\x1b[31m\u202e": 1}, "platform": {}}},
+    ],
+)
+def test_a_forged_config_hash_is_refused_in_one_line(
+    fields: Mapping[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = with_inputs(tmp_path / "inputs.json")
+    report = with_inputs(tmp_path / "report.json")
+    document = json.loads(Path(report).read_text())
+    forged = {**document["config_hash"], **fields}
+    Path(report).write_text(json.dumps({**document, "config_hash": forged}))
+    assert main(["compare", inputs, report]) == 2
+    line, remedy, end = capsys.readouterr().err.split("\n")
+    assert line.startswith("repro-gate: ") and line.isprintable() and not end
+    assert "report.json: " in line and remedy.startswith("  remedy: ")
 
 
 @pytest.mark.parametrize(

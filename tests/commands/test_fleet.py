@@ -90,7 +90,8 @@ def test_the_exit_code_and_the_last_line_say_who_differs(tmp_path: Path, capsys:
     )
     assert last(capsys) == f"3 of 4 nodes agree; {words}"
     assert compared(tmp_path, *good, node("gpu-1", flip=2)) == 1
-    assert last(capsys) == "2 of 3 nodes agree; gpu-1 differs from itself from step 2 on"
+    words = "gpu-1 differs from itself, or a report of another node has its name"
+    assert last(capsys) == f"2 of 3 nodes agree; gpu-1 (3.json) differs from step 2 on; {words}"
 
 
 def test_generator_states_alone_and_the_end_of_a_report_are_no_divergence(

@@ -68,26 +68,31 @@ def test_the_script_that_trains_is_taken(files: dict[str, str], run: str, tmp_pa
     assert load_spec(tmp_path).train.run == run
 
 
+NONE = "no training script was found"
+SEVERAL = "several scripts may be the training: "
+
+
 @pytest.mark.parametrize(
-    "files",
+    ("files", "said"),
     [
-        {},
-        {"model.py": MODULE, "tool.py": GUARD, "plots.ipynb": notebook("x = 1")},
-        {"main.py": TORCH, "train.py": TORCH},
-        {"a/train.py": TORCH, "b/train.py": TORCH},
-        {"bpe.py": TORCH, "projects/adder.py": TORCH},
-        {"a.ipynb": notebook("import torch"), "b.ipynb": notebook("import torch")},
+        ({}, NONE),
+        ({"model.py": MODULE, "tool.py": GUARD, "plots.ipynb": notebook("x = 1")}, NONE),
+        ({"main.py": TORCH, "train.py": TORCH}, f"{SEVERAL}main.py, train.py"),
+        ({"a/train.py": TORCH, "b/train.py": TORCH}, f"{SEVERAL}a/train.py, b/train.py"),
+        ({"bpe.py": TORCH, "projects/adder.py": TORCH}, f"{SEVERAL}bpe.py, projects/adder.py"),
+        (
+            {"a.ipynb": notebook("import torch"), "b.ipynb": notebook("import torch")},
+            f"{SEVERAL}a.ipynb, b.ipynb",
+        ),
     ],
 )
 def test_none_is_taken_where_there_is_none_or_none_is_likelier(
-    files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    files: dict[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(tmp_path, files)
     assert main(["init", str(tmp_path)]) == 2
     printed = capsys.readouterr().err
-    assert "--script" in printed and all(
-        name in printed for name in files if "model.py" not in files
-    )
+    assert "--script" in printed and said in printed
     assert not (tmp_path / "repro.yml").exists()
 
 
@@ -164,3 +169,41 @@ def test_a_file_of_any_name_is_run_as_it_is_named(name: str) -> None:
         if name.isprintable():
             run = shlex.split(load_spec(root).train.run or "")
             assert run in (["python", path], ["python", f"./{path}"])
+
+
+DEEP = "x" + ".y" * 900
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"if {DEEP}:\n    pass\n",
+        "if " + "x" + ".y" * 50_000 + ":\n    pass\n",
+        "x = " + "(" * 5_000 + ")" * 5_000,
+        "x = " + "-" * 50_000 + "1",
+        "x = 1" + " + 1" * 50_000,
+        "lambda: " * 5_000 + "1",
+    ],
+)
+def test_source_of_any_depth_is_no_traceback(text: str, tmp_path: Path) -> None:
+    put(tmp_path, {"train.py": TORCH, "deep.py": TORCH + text})
+    for more in ([], ["--script", "deep.py"]):
+        assert main(["init", str(tmp_path), "--stdout", *more]) == 0
+
+
+def test_a_guard_is_known_by_its_name(tmp_path: Path) -> None:
+    put(tmp_path, {"train.py": MODULE + GUARD, "main.py": MODULE + f"if {DEEP}:\n    pass\n"})
+    assert main(["init", str(tmp_path)]) == 0
+    assert load_spec(tmp_path).train.run == "python train.py"
+
+
+def test_a_forced_spec_replaces_a_link_and_leaves_what_it_leads_to(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    put(tmp_path, {"code/train.py": TORCH, "mine": "kept"})
+    for target in ("../mine", "../none"):
+        (code / "repro.yml").unlink(missing_ok=True)
+        (code / "repro.yml").symlink_to(target)
+        assert main(["init", str(code)]) == 2
+        assert main(["init", str(code), "--force"]) == 0
+        assert not (code / "repro.yml").is_symlink() and load_spec(code).train.run
+    assert (tmp_path / "mine").read_text() == "kept" and not (tmp_path / "none").exists()

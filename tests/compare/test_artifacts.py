@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from repro_gate.compare.artifacts import Artifact, Leaf, compare_artifacts
+from repro_gate.compare.artifacts import Artifact, Leaf, compare_artifacts, paired
 from repro_gate.compare.model import Value
 from tests.support.artifacts import differences, what
 
@@ -72,3 +72,49 @@ def test_a_distance_is_given_for_numbers_alone(
     )
     (found,) = differences(file("a", x=a), file("b", x=b))
     assert (found.max_abs, str(found.values)) == (far, str(values))
+
+
+GLOB = "runs/*/ck-*.pt"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        # one in each run belongs to the other's, whatever its name
+        (["runs/9-59/ck-1.pt"], ["runs/10-00/ck-1.pt"], [GLOB]),
+        (["runs/a/ck-1.pt"], ["runs/a/ck-1.pt"], ["runs/a/ck-1.pt"]),
+        (["runs/a/ck-1.pt"], [], ["runs/a/ck-1.pt only first"]),
+        # in the order of folders, then of files, as the wildcards matched
+        (
+            ["runs/a/ck-2.pt", "runs/a/ck-1.pt", "runs/a-b/ck-1.pt"],
+            ["runs/b/ck-1.pt", "runs/b/ck-2.pt", "runs/b-b/ck-1.pt"],
+            [
+                f"{GLOB} (1): runs/a/ck-1.pt, runs/b/ck-1.pt",
+                f"{GLOB} (2): runs/a/ck-2.pt, runs/b/ck-2.pt",
+                f"{GLOB} (3): runs/a-b/ck-1.pt, runs/b-b/ck-1.pt",
+            ],
+        ),
+        # those of one name first
+        (["runs/a/ck-1.pt", "runs/x/ck-1.pt"], ["runs/b/ck-1.pt", "runs/x/ck-1.pt"], [GLOB, "runs/x/ck-1.pt"]),
+        # as many in each run, or there is no order
+        (
+            ["runs/a/ck-1.pt"],
+            ["runs/b/ck-1.pt", "runs/b/ck-2.pt"],
+            ["runs/a/ck-1.pt only first", "runs/b/ck-1.pt only second", "runs/b/ck-2.pt only second"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_time_names_belongs_to_what_the_same_glob_matched(
+    ours: list[str], theirs: list[str], expected: list[str]
+) -> None:
+    found = []
+    for name, first, second in paired(dict.fromkeys(ours, GLOB), dict.fromkeys(theirs, GLOB)):
+        alone = " only first" * (not second) + " only second" * (not first)
+        several = f": {first}, {second}" if "(" in name else ""
+        found.append(name + alone + several)
+    assert sorted(found) == sorted(expected)
+
+
+def test_globs_do_not_share_what_they_matched() -> None:
+    a, b = {"x/1": "x/*", "y/1": "y/*"}, {"x/2": "x/*", "z": "z"}
+    assert paired(a, b) == [("x/*", "x/1", "x/2"), ("y/1", "y/1", ""), ("z", "", "z")]

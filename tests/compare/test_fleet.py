@@ -67,12 +67,12 @@ def test_in_a_tie_nobody_is_to_blame() -> None:
     assert [group.first_divergence for group in answer.groups] == [None, FIRST, FIRST]
 
 
-def test_who_differs_from_itself_is_told_apart_and_has_no_say() -> None:
-    # in two reports, and in the two runs of one, whose bits are those of most
-    answer = answered(one("a"), one("b"), one("b", "c"), one("d", own=OWN), one("e"))
-    assert told(answer) == [(AGREES, "a e"), (UNSTEADY, "b"), (UNSTEADY, "d")]
-    assert (answer.verdict, answer.agreeing, answer.nodes) == ("fail", 2, 4)
-    assert [group.first_divergence for group in answer.groups] == [None, FIRST, OWN]
+def test_who_differs_from_itself_has_no_say() -> None:
+    # by the two runs of one report, whose bits are those of most
+    answer = answered(one("a"), one("b"), one("d", own=OWN))
+    assert told(answer) == [(AGREES, "a b"), (UNSTEADY, "d")]
+    assert (answer.verdict, answer.agreeing, answer.nodes) == ("fail", 2, 3)
+    assert [group.first_divergence for group in answer.groups] == [None, OWN]
     # two of them are no majority over one that is steady
     assert told(answered(one("a"), one("b", "c", own=OWN), one("d", "c", own=OWN)))[0] == (
         AGREES,
@@ -82,7 +82,20 @@ def test_who_differs_from_itself_is_told_apart_and_has_no_say() -> None:
     assert told(answer) == [(UNSTEADY, "a"), (UNSTEADY, "b")] and answer.agreeing == 0
     # several reports of one node count once
     answer = answered(one("a"), one("a"), one("a"), one("b", "c"), one("d", "c"))
-    assert told(answer)[0] == (AGREES, "b d")
+    assert told(answer)[0] == (AGREES, "b d") and answer.shared_names == ()
+
+
+def test_a_report_that_claims_another_nodes_name_hides_neither() -> None:
+    answer = answered(one("a"), one("b"), one("b", "c"), one("e"))
+    assert told(answer) == [(AGREES, "a b (b-a.json) e"), (DIFFERS, "b (b-c.json)")]
+    assert (answer.verdict, answer.agreeing, answer.nodes) == ("fail", 2, 3)
+    assert answer.groups[1].first_divergence == FIRST
+    assert answer.shared_names == ("b",)
+    # also one whose own two runs differ, or that has no result
+    answer = answered(one("a"), one("b"), one("b", own=OWN))
+    assert told(answer) == [(AGREES, "a b (b-a.json)"), (UNSTEADY, "b (b-a.json)")]
+    answer = answered(one("a"), one("b"), lost("b"))
+    assert told(answer) == [(AGREES, "a b (b-a.json)"), (NOTHING, "b (b-.json)")]
 
 
 def test_no_result_is_no_agreement_and_no_divergence() -> None:
@@ -126,7 +139,8 @@ def test_every_node_is_told_about_and_the_order_of_the_reports_decides_no_verdic
 ) -> None:
     records = [one(node, bits, why="" if bits else "so") for node, bits in pairs]
     answer = answered(*records)
-    assert {node for group in answer.groups for node in group.nodes} == {node for node, _ in pairs}
+    labels = {node[0] for group in answer.groups for node in group.nodes}
+    assert labels == {node for node, _ in pairs}
     assert sum(len(group.reports) for group in answer.groups) == len(records)
     assert answer.agreeing <= answer.nodes == len({node for node, _ in pairs})
     assert (answer.verdict == "pass") == (

@@ -110,7 +110,7 @@ def _large(layers: int, other: int | None = None) -> HeatMap:
 
 
 def test_rows_are_modules_as_far_as_there_are_rows_and_names_are_cut() -> None:
-    fine, coarse = _large(120), _large(5_000, other=4_999)
+    fine, coarse = _large(24), _large(5_000, other=4_999)
     assert fine.depth == 3 and any(row.module == "blocks.0.part3" for row in fine.rows)
     assert coarse.depth == 1 and len(coarse.rows) <= ROWS
     row = next(row for row in coarse.rows if (row.kind, row.module) == ("parameter", "blocks"))

@@ -12,7 +12,7 @@ from repro_gate.compare.model import Divergence, Leg
 from repro_gate.compare.resume import beginnings, leg_of
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import StepMark, Trace
-from tests.support.built_traces import ROWS, block, digest, training
+from tests.support.built_traces import ROWS, block, digest, flip, training
 
 STEPS = 8
 GROUP = (("param_groups.0.lr", "float", ()), ("param_groups.0.weight_decay", "float", ()))
@@ -133,6 +133,113 @@ def test_a_generator_that_nothing_depends_on_is_named_and_decides_nothing() -> N
     assert found.identical
 
 
+def states(trace: Trace, name: str, seed: object, moves: bool) -> Trace:
+    """The training with one more generator, whose state moves at each step, or never."""
+
+    def more(item: Block) -> Block:
+        if item.kind != "rng":
+            return item
+        state = digest("state", name, seed, item.step if moves else 0)
+        rows = (*item.rows, (name, "state", ()))
+        return replace(item, rows=rows, content=item.digests + state)
+
+    return replace(trace, blocks=[more(item) for item in trace.blocks])
+
+
+@pytest.mark.parametrize(
+    ("moves", "again", "components"),
+    [
+        (True, 1, ["rng:numpy"]),
+        (True, 2, ["unrecorded"]),  # nobody seeded it: it differs whether or not it is restored
+        (False, 1, ["unrecorded"]),  # nothing is drawn from it
+    ],
+)
+def test_a_generator_of_no_effect_is_not_named_and_hides_nothing(
+    moves: bool, again: int, components: list[str]
+) -> None:
+    reference = states(REFERENCE, "numpy", 1, moves)
+    repeat = states(REFERENCE, "numpy", again, moves)
+    own = states(leg(3, 4, otherwise("loss", 0)), "numpy", 3, moves)
+    found = leg_of([reference], [own], number=2, reached_end=False, expected=3, again=[repeat])
+    assert [item.component for item in found.not_restored] == components
+    assert found.first_divergence is not None
+    assert found.first_divergence.kind == ("rng" if "rng:numpy" in components else "loss")
+
+
+def test_part_of_the_parameters_is_named_alone_at_the_step_of_the_others() -> None:
+    own = leg(3, 4)
+    blocks = [
+        flip(1)(item) if item.kind == "parameter" and item.step < 1 else item for item in own.blocks
+    ]
+    found = leg_of(
+        [REFERENCE], [replace(own, blocks=blocks)], number=2, reached_end=False, expected=5
+    )
+    assert (found.begins, found.identical) == (3, False)
+    (only,) = found.not_restored
+    assert only.component == "parameters"
+    assert only.message == "1 of its 2 parameters are not as they were before step 3: fc.bias"
+
+
+def test_weights_of_another_start_are_no_training_that_began_anew() -> None:
+    own = leg(3, 4)
+    fresh = [item for item in REFERENCE.blocks if (item.step, item.kind) == (-1, "parameter")]
+    first = [flip(0)(item) for item in fresh]  # the other half is as before the first step
+    blocks = [
+        item
+        for item in own.blocks
+        if item.step >= 0 and item.kind not in ("optimizer", "parameter")
+    ]
+    found = judged(replace(own, blocks=[*first, *blocks]))
+    assert (found.begins, found.not_restored[0].component) == (3, "parameters")
+
+
+def test_what_an_empty_optimizer_state_takes_along_is_no_component_of_its_own() -> None:
+    """Its step counts, and the learning rate that a scheduler had set."""
+    blocks = without("optimizer", 0)(leg(3, 4).blocks)
+    at = max(n for n, item in enumerate(blocks) if (item.step, item.kind) == (0, "optimizer"))
+    other = block(0, "optimizer", GROUP, at=1, seed="other", values=(0.1, 0.1))
+    found = judged(replace(leg(3, 4), blocks=[*blocks[:at], other, *blocks[at + 1 :]]))
+    (only,) = found.not_restored
+    assert (
+        only.component == "optimizer-state" and "is empty, learning rate 0.1 where" in only.message
+    )
+
+
+def in_passes(trace: Trace, passes: Sequence[range], begins: int = 0) -> Trace:
+    """The training with several backward passes before an update, by step: batch, generators and
+    loss of each."""
+    blocks = [item for item in trace.blocks if item.step < 0 or item.kind not in ("rng", "loss")]
+    for item in [item for item in blocks if item.kind == "batch"]:
+        own: list[Block] = []
+        for at, number in enumerate(passes[item.step]):
+            for kind in ("batch", "rng", "loss"):
+                rows = ROWS[kind]
+                content = b"".join(digest(begins + item.step, number, row) for row in rows)
+                own.append(replace(item, kind=kind, at=at, rows=rows, content=content))
+        place = blocks.index(item)
+        blocks[place : place + 1] = own
+    return replace(trace, blocks=blocks)
+
+
+@pytest.mark.parametrize("left", [range(2, 4), range(3, 4), range(4)])
+@pytest.mark.parametrize("fault", [None, "gradient", "loss", "rng"])
+def test_a_checkpoint_between_two_passes_of_an_update_is_compared_from_there(
+    left: range, fault: str | None
+) -> None:
+    reference = in_passes(REFERENCE, [range(4)] * STEPS)
+    own = in_passes(leg(3, 3), [left, range(4), range(4)], 3)
+    own = replace(own, blocks=otherwise(fault, 0)(own.blocks) if fault else own.blocks)
+    found = leg_of([reference], [own], number=2, reached_end=False, expected=3)
+    lost = {
+        "gradient": ["gradients"],
+        "loss": ["unrecorded"],
+        "rng": ["rng:python", "rng:torch"],
+        None: [],
+    }[fault]
+    assert (found.begins, found.identical) == (3, fault in (None, "rng"))
+    assert [item.component for item in found.not_restored] == lost
+
+
 def test_parameters_of_no_step_are_told_and_the_expected_step_is_taken() -> None:
     found = judged(leg(3, 4, otherwise("parameter", 0)))
     assert found.begins == 3
@@ -211,6 +318,15 @@ def test_of_batches_that_were_not_recorded_nothing_is_said() -> None:
         )
     ]
     assert [["batch and" in item.message for item in items] for items in found] == [[True], [False]]
+
+
+def test_a_loss_that_differs_alone_may_be_that_of_a_model_that_no_optimizer_moves() -> None:
+    teacher = replace(REFERENCE, unmoved=[("module", "Teacher", "a"), ("attribute", "p", "b")])
+    own = leg(3, 2, otherwise("loss", 0))
+    found = leg_of([teacher], [own], number=2, reached_end=False, expected=3)
+    (only,) = found.not_restored
+    assert only.component == "unrecorded"
+    assert "a model that no optimizer moves (Teacher), a torch.Generator" in only.message
 
 
 def test_processes_of_a_stopped_leg_count_as_far_as_each_came() -> None:

@@ -13,6 +13,7 @@ from repro_gate.compare.unrecorded import (
     differing_files,
     differing_numbers,
     ignored,
+    named_numbers,
     notices,
 )
 
@@ -21,14 +22,61 @@ DIFFERS = {
     "step 20: train loss 3.5, val loss: {}": "loss",
     "[rank0]: 2026-11-21 22:10:39,123 - root - INFO - top-1: {}%": "top-1",
     "Sat Nov 21 22:10:39 2026 epoch 3 took 3.2 s, acc@1: {}": "acc@1",
+    "accuracy {}": "accuracy",
+    "{{'loss': {}, 'epoch': 1.0}}": "loss",
+    '{{"step": 9, "loss": {}, "seconds": 3.2}}': "loss",
+    "iter 9: loss {}, time 3.2ms, mfu 0.25%": "loss",
 }
+GRAMMAR = [
+    # as `print` writes it
+    ("accuracy 0.93", [("accuracy", "0.93")]),
+    ("test accuracy 93%", [("accuracy", "93")]),
+    ("loss tensor(0.5, grad_fn=<MseLossBackward0>)", [("loss", "0.5")]),
+    ("epoch 3 loss 0.41 acc 0.9", [("loss", "0.41"), ("acc", "0.9")]),
+    ("INFO 12345 loss 0.41", [("loss", "0.41")]),
+    ("finished in 3.2", []),
+    ("epoch 3 of 10", []),
+    # with a sign between
+    ("loss: 0.41, acc=0.9", [("loss", "0.41"), ("acc", "0.9")]),
+    ("Train Epoch: 1 [0/60 (0%)]\tLoss: 2.3", [("Loss", "2.3")]),
+    ("iter 9: loss 4.2, time 12.4ms, mfu -1.00%", [("loss", "4.2"), ("mfu", "-1.00")]),
+    ("10/10 [00:01<00:00, 3.2it/s, loss=0.1]", []),
+    ("took: 3 ms", []),
+    # dictionaries and JSON lines
+    ("{'loss': 0.41, 'epoch': 1.0}", [("loss", "0.41"), ("epoch", "1.0")]),
+    ('{"step": 3, "loss": 4.1e-05, "done": true}', [("step", "3"), ("loss", "4.1e-05")]),
+    ("step 3 {'loss': nan, 'name': 'x'}", [("loss", "nan")]),
+    ("{'acc': np.float64(0.5), 'n': [1]}", [("acc", "0.5")]),
+    ('{"val": {"top 1": 0.5}}', [("top 1", "0.5")]),
+    ("'loss': 0.41, 'epoch'", [("loss", "0.41")]),  # cut off
+    ("{'loss': '0.41', 'lr': '1e-05'}", [("loss", "0.41"), ("lr", "1e-05")]),
+    ("'loss' 0.41, 'acc'", []),
+    ("version: 1.2.3", []),
+]
+
+
+@pytest.mark.parametrize(("line", "found"), GRAMMAR)
+def test_the_numbers_that_a_line_names_are_these(line: str, found: list[tuple[str, str]]) -> None:
+    assert named_numbers(line) == found
+
+
+def test_a_dictionary_of_another_step_is_another_place() -> None:
+    """As from two runs that print by the clock; and times in it are no place."""
+    first = [f"{{'step': {step}, 'loss': {step / 7}, 'time': 3}}" for step in (1, 10, 19)]
+    other = [f"{{'step': {step}, 'loss': {step / 7}, 'time': 4}}" for step in (2, 10, 20)]
+    assert differing_numbers(first, other) == []
+    other[1] = "{'step': 10, 'loss': 0.5, 'time': 4}"
+    assert differing_numbers(first, other) == [("loss", str(10 / 7), "0.5")]
+
+
 MOVES = ("epoch 3 train_runtime={}", "samples/s: {}", "peak memory: {}", "pid={}", "took: {} ms")
-NO_NUMBER = ("loss {}", "{}", "step {}: val_acc: 0.7", "10/10 [00:01<00:00, {}it/s, loss=0.1]")
+NO_NUMBER = ("done in {}", "{}", "step {}: val_acc: 0.7", "10/10 [00:01<00:00, {}it/s, loss=0.1]")
 
 
 def test_a_named_number_at_a_lines_end_that_differs_is_told_and_a_time_is_not() -> None:
     for line, name in DIFFERS.items():
         other = line.replace("22:10:39", "09:01:02").replace("3.2", "41.07")
+        other = other.replace("Sat Nov 21", "Mon Nov 23")  # in the varied run it is another day
         for a, b in (("nan", "0.5"), ("1.12345678", "1.12345679"), ("-3", "1e-3")):
             assert differing_numbers([line.format(a)], [other.format(b)]) == [(name, a, b)]
             assert differing_numbers([line.format(a)], [other.format(a)]) == []
@@ -44,7 +92,27 @@ def test_a_named_number_at_a_lines_end_that_differs_is_told_and_a_time_is_not() 
     assert differing_numbers(*counts) == [("acc", "2", "5")]
 
 
-PIECES = ("1", "1 ", "a=", "a=1", "a.", "a-", ":", "=", "1:1", "_", "_1", "0x", "/a", "ab1-", "tmp")
+PIECES = (
+    "{'a': 1, ",
+    "a(",
+    "'a': x(1",
+    "a 1 ",
+    "1",
+    "1 ",
+    "a=",
+    "a=1",
+    "a.",
+    "a-",
+    ":",
+    "=",
+    "1:1",
+    "_",
+    "_1",
+    "0x",
+    "/a",
+    "ab1-",
+    "tmp",
+)
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -52,7 +120,8 @@ def test_the_time_of_a_text_grows_with_its_length_alone(piece: str) -> None:
     begun = time.process_time()
     text = (piece * MAX_TEXT)[:MAX_TEXT]
     for name in ("a.txt", "a.csv", piece * 2_000):
-        assert len(differing_files(*(files(**{name: text + end}) for end in "xy"))) <= 1
+        one, other = (files(**{name: f"{text} {end}"}) for end in "xy")
+        assert differing_files(one, other) == [name]
     differing_numbers([text[:2_000] + "x"] * 32, [text[:2_000]] * 32)
     assert time.process_time() - begun < 5
 
@@ -72,6 +141,7 @@ TEXTS = (
     ("r.json", JSON.format(0.5, 3.2, 21, "a"), JSON.format(0.5, 4, 22, "b"), JSON.format(6, 4, 22, "b")),
     ("m.csv", "epoch,loss,time\n1,0.5,3.2", "epoch,loss,time\n1,0.5,4", "epoch,loss,time\n1,0.6,4"),
     ("t.txt", "10:00:01 loss = 0.5", "10:03:07 loss = 0.5", "10:00:01 loss = 0.6"),
+    ("l.txt", "loss 0.5 time 3.2\n-", "loss 0.5 time 4\n-", "loss 0.6 time 4\n-"),
     ("other.txt", "model a", "model a", "model b"),
 )  # fmt: skip
 NAMES = (
@@ -100,8 +170,10 @@ def test_one_notice_names_a_few_and_says_why_not_all_was_compared() -> None:
     names = [f"{n}.bin" for n in range(30)]
     a, b = (files(**dict.fromkeys(names, run)) for run in (b"0", b"1"))
     assert notices(a, b)["unrecorded/files"][0].endswith(
-        " differ: 0.bin, 1.bin, 10.bin, 11.bin and 26 more"
+        "30 undeclared files differ between the runs: 0.bin, 1.bin, 10.bin, 11.bin and 26 more"
     )
+    one = notices(files(x=b"0"), files(x=b"1"))["unrecorded/files"][0]
+    assert one.startswith("1 undeclared file differs between the runs: x")
     assert notices(a, a) == {}
     names = ["acc", "f1", "bleu", "rouge"]
     a, b = (Left(printed=[f"{name}: {value}" for name in names]) for value in (0.5, 0.25))

@@ -63,7 +63,7 @@ def passing(
 ) -> Step:
     """The quickstart, by the fewest runs and steps that have a cost."""
     layout = lay_out(tmp_path_factory.mktemp("passing"), {".": QUICKSTART})
-    few = "cost.pairs=2\ndeterminism.repeat=2\ntrain.steps=20"
+    few = "train.steps=20"
     step = _step(engine, image, layout, docker_socket, set=few)
     if step.ended.exit_code == 0:
         runs = sum(run["seconds"] for run in step.ended.report["runs"])
@@ -91,7 +91,8 @@ def test_the_quickstart_passes(passing: Step) -> None:
     assert (outputs["verdict"], outputs["identical"], outputs["exit_code"]) == ("pass", "true", "0")
     assert outputs["first_divergence"] == outputs["cause"] == ""
     low, high = json.loads(outputs["determinism_cost_ci95"])
-    assert -100 < low <= float(outputs["determinism_cost_pct"]) <= high
+    figure = outputs["determinism_cost_pct"]  # empty on a machine whose runs scatter
+    assert -100 < low <= (float(figure) if figure else low) <= high
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", outputs["config_hash"])
 
 

@@ -48,7 +48,7 @@ def test_a_lock_is_installed_on_top_of_torch(engine: Engine, image: Image, tmp_p
         RUNNER if layout.workspace.stat().st_uid == RUNNER else 0
     }
 
-    assert list((layout.workspace / ".cache/gate/environments/uv").rglob("tiny.py"))
+    assert list((layout.workspace / ".cache/gate/environments/uv-2").rglob("tiny.py"))
     second = start(engine, image.name, layout, inputs, more=more)
     assert second.exit_code == 0, second.log
     checklist = {item["id"]: item["status"] for item in second.report["checklist"]}

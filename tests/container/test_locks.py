@@ -34,7 +34,9 @@ def locked(path: Path) -> dict[str, list[tuple[Requirement, int]]]:
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
 def test_everything_is_locked_to_one_version_and_its_hashes(path: Path) -> None:
-    for requirement, hashes in (item for items in locked(path).values() for item in items):
+    packages = [item for items in locked(path).values() for item in items]
+    assert packages
+    for requirement, hashes in packages:
         assert re.fullmatch(r"==[^,*]+", str(requirement.specifier)), requirement
         assert hashes > 0, requirement
 

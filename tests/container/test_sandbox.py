@@ -106,12 +106,15 @@ def unconfined(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_training_cannot(name: str, attacked: Attacked) -> None:
+    assert len(attacked.runs) > 1
     for number, results in enumerate(attacked.runs, 1):
         assert results[name].startswith("denied"), f"run {number}: {results[name]}"
 
 
 def test_each_attack_met_what_it_attacks(attacked: Attacked) -> None:
-    for results in attacked.runs[1:]:  # the first run finds no earlier one's traces
+    later = attacked.runs[1:]  # the first run finds no earlier one's traces
+    assert later and all(later)
+    for results in later:
         for name, result in results.items():
             assert "No such file" not in result and NOTHING_THERE not in result, f"{name}: {result}"
 

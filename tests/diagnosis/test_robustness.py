@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from repro_gate.diagnosis.model import Diagnosis, Exhausted
+from repro_gate.diagnosis.experiments import Experiments
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.diagnosis.robustness import (
     SURROUNDINGS,
     Outcome,
     at_line,
     called,
+    conditions_of,
     diagnose,
     differing,
 )
@@ -27,12 +29,10 @@ class Training:
 
     def __init__(self, *needs: str, uses=(), most: int = 99, racy: bool = False, by=()) -> None:
         self.needs, self.uses, self.by = set(needs), dict(uses), dict(by)
-        self.most, self.racy = most, racy
+        self.experiments, self.racy = Experiments(self.run, most), racy
         self.runs: list[frozenset[str]] = []
 
-    def __call__(self, varied: frozenset[str]) -> Outcome:
-        if len(self.runs) >= self.most:
-            raise Exhausted
+    def run(self, varied: frozenset[str]) -> Outcome:
         self.runs.append(varied)
         told = []
         for name, line in self.uses.items():
@@ -40,8 +40,11 @@ class Training:
             told.append(use(called(name), line, "2" if name in varied else "1", **asked))
         return Outcome(self.racy or self.needs <= varied, tuple(told))
 
+    def dependence(self, names: Sequence[str] = VARIED) -> Diagnosis | None:
+        return diagnose(names, 3, WHERE, self.experiments.result)
+
     def found(self, names: Sequence[str] = VARIED) -> Diagnosis:
-        found = diagnose(names, 3, WHERE, self)
+        found = self.dependence(names)
         assert found is not None
         return found
 
@@ -55,7 +58,7 @@ def test_what_lines_ask_for_is_tried_first_and_what_nobody_asked_for_last() -> N
     found = training.found()
     assert told(found) == ("external-input", "train.py", 7, True) and found.factor == "locale"
     assert training.runs == [frozenset(), frozenset(VARIED), frozenset({"locale"})]
-    assert found.message.endswith("f() in train.py:7 depends on the locale")
+    assert found.message.endswith("`f()` in train.py:7 depends on the locale")
     assert WHERE in found.evidence[0]
     asked = {"path": 1, "environment": 2, "home": 3}
     by = {"environment": "wandb.init()", "home": "import torch"}
@@ -75,9 +78,23 @@ def test_what_is_left_is_named_but_not_of_a_racy_training() -> None:
     assert len(found.one_of) == len(VARIED)
     unseen = Training("umask", most=2).found()
     assert told(unseen) == ("unknown", "", 0, False) and len(unseen.one_of) == len(VARIED)
-    assert diagnose(VARIED, 3, WHERE, Training("nothing that is varied")) is None  # it was chance
-    found = Training(racy=True).found()
-    assert (found.cause, found.factor, found.confirmed) == ("unknown", None, False)
+    for training in (Training("nothing that is varied"), Training(racy=True)):
+        assert training.dependence() is None, "it was chance"
+
+
+def test_what_differs_between_two_shells_is_told_from_what_differs_between_users() -> None:
+    shell = {"hash-seed", "clock", "listing", "path", "file-times", "memory"}
+    names = (*VARIED, THREADS)
+    assert {name for name in names if conditions_of(Training(name).found(names))} == shell
+    # of several that decide only together, all must differ
+    assert conditions_of(Training("listing", "hash-seed").found()) == [
+        "PYTHONHASHSEED={message}",
+        "the same order of listings",
+    ]
+    assert conditions_of(Training("listing", "home").found()) == []
+    # where the search ended, one of them may be enough
+    assert conditions_of(Training("home", most=2).found())
+    assert conditions_of(Training("home", most=2).found(("home", "umask"))) == []
 
 
 def test_what_no_line_uses_is_found_by_halves_and_no_line_is_named() -> None:
@@ -125,10 +142,11 @@ def test_the_line_is_the_first_that_was_told_something_else_before_the_divergenc
 def test_the_line_that_depends_on_the_hash_seed_is_named_and_every_name_has_a_remedy() -> None:
     found = Training("hash-seed").found()
     assert (found.factor, found.file) == ("hash-seed", "")
-    assert at_line(found, "hash-seed", None) == found
+    assert at_line(found, None) == found
     call = "classes = set(labels)"
-    named = at_line(found, "hash-seed", use("line", 7, call=call, file="utils.py"))
+    named = at_line(found, use("line", 7, call=call, file="utils.py"))
     assert (named.file, named.line, named.call) == ("utils.py", 7, call)
+    assert f"`{call}` in utils.py:7 depends" in named.message
     assert named.message.endswith("the order of a set, which PYTHONHASHSEED decides")
     assert set(SURROUNDINGS) == {*VARIED, THREADS}
     assert all(said.cause and said.what and said.remedy for said in SURROUNDINGS.values())

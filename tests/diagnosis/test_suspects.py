@@ -4,8 +4,13 @@ and the first line that did."""
 from __future__ import annotations
 
 from repro_gate.diagnosis.model import Unit
-from repro_gate.diagnosis.suspects import first_difference, line_uses, started, suspects
-from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
+from repro_gate.diagnosis.suspects import (
+    differing_lines,
+    line_uses,
+    started,
+    suspects,
+)
+from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS, SHARED
 from repro_gate.trace.model import Used
 from tests.support.uses import use
 
@@ -14,8 +19,8 @@ def tried(first: list[Used], second: list[Used], until: int = 0) -> list[Unit]:
     return [item.unit for item in suspects(first, second, until)]
 
 
-def line(at: int, digest: str = "s", order: str = "", process: str = "main") -> Used:
-    return use("line", at, digest, process=process, source=order)
+def line(at: int, digest: str = "s", process: str = "main") -> Used:
+    return use("line", at, digest, process=process)
 
 
 def test_other_answers_counts_and_missing_calls_are_suspects_and_shown_first() -> None:
@@ -50,19 +55,24 @@ def test_a_set_of_tensors_and_threads_whose_results_are_taken_stand_for_what_mad
     assert [item.site[1] for item in started(first, "threads")] == [5, 3]
 
 
-def test_the_line_before_two_ways_or_that_made_a_set_in_another_order_is_told() -> None:
+def test_the_first_line_with_other_values_or_the_one_before_two_ways_is_told() -> None:
     one, other = ([line(at) for at in (1, 2, last)] for last in (3, 7))
-    assert first_difference(one, other) == one[1]
-    assert first_difference(one, one) is None
+    assert [*differing_lines(one, other)] == [one[1]]
+    assert [*differing_lines(one, one)] == []
     one, other = ([line(1, digest, process="Worker-1"), line(9, digest)] for digest in "xy")
-    assert first_difference(one, other) == one[1]
-    one, other = (
-        [line(1, "s", before), line(7, "s", order), line(8, "s", order), line(9, digest, order)]
-        for before, order, digest in (("other", "abc", "a"), ("rehto", "cab", "b"))
+    assert [*differing_lines(one, other)] == [one[1], one[0]]
+    # all of them, in order
+    one, other = ([line(1, digest), line(2), line(4), line(5, digest)] for digest in "xy")
+    assert [*differing_lines(one, other)] == [one[0], one[3]]
+
+
+def test_who_only_reads_what_is_shared_starts_no_race() -> None:
+    start, read = use("threads", 3), use("threads", 9, step=2, source="Value" + SHARED)
+    assert started([start, read], "threads") == [start]
+    [found] = suspects(
+        [start, read], [start, use("threads", 9, "b", step=2, source="Value" + SHARED)], 2
     )
-    assert first_difference(one, other) == one[1]
-    # a set of another line is not to blame
-    assert first_difference([one[1], line(9, "a")], [other[1], line(9, "b")]) == line(9, "a")
+    assert (found.unit, found.use) == (Unit("threads"), read)
 
 
 def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_both() -> None:
@@ -95,3 +105,16 @@ def test_a_line_that_asks_gives_way_to_one_that_reads() -> None:
     parallel, commands = (Unit(name, ("train.py", 3)) for name in ("parallel", "commands"))
     assert tried(printed("a", "same"), printed("b", "same")) == [parallel]
     assert tried(printed("a", "x"), printed("b", "y")) == [commands]
+
+
+def test_a_file_comes_before_the_process_and_that_before_what_the_machine_says_of_itself() -> None:
+    order = [("files", "/srv/rows.csv"), ("process", "/proc/self/stat"), ("files", "/proc/stat")]
+    first, second = (
+        [
+            use(factor, at + 1, digest, source=source, outside=True, step=at - 1)
+            for at, (factor, source) in enumerate(reversed(order))
+        ]
+        for digest in "ab"
+    )
+    found = [(item.use.factor, item.use.source) for item in suspects(first, second, 9)]
+    assert found == order

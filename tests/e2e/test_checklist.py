@@ -66,7 +66,7 @@ ENTROPY, OPERATORS = "random-state/os-entropy", "random-state/operators"
 HUB = "data/revisions"  # nothing here comes from a hub's cache
 WHERE_RUNS_DIVERGE = {"data/batches", "random-state/generators", "random-state/workers"}
 # each fault has a test of its own below, in test_imports, test_leftovers, test_robust or tests/checks
-OTHERWISE = {"code/imports-checkout", "code/pristine-workspace", "data/leftovers"}
+OTHERWISE = {"code/imports-checkout", "code/pristine-workspace", "code/trains", "data/leftovers"}
 OTHERWISE |= {"env/versions", "hardware/same", "random-state/robust"}
 CONNECT = """
 import contextlib, socket
@@ -134,12 +134,11 @@ def project(
     ignored: str = "",
     untracked: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write and commit a training with data, settings, lockfile and licence; `untracked` is written
+    """Write and commit a training with data, settings and lockfile; `untracked` is written
     after the commit."""
     files = {
         "config.json": '{"lr": 0.01, "batch": 16}\n',
         "requirements.lock": lock or lock_text(),
-        "LICENSE": "Do with it what you like.\n",
         ".gitignore": f"__pycache__/\n{ignored}",
     }
     code = training(folder, text, spec, files)
@@ -241,8 +240,8 @@ own = torch.Generator().manual_seed(random.Random().getrandbits(40))
 train_loader.generator = own
 train_loader.sampler.generator = own"""
 WORKERS = (
-    r"loader 0: 1 workers from base seed (\d+) in deterministic-1, "
-    r"1 workers from base seed (?!\1 )\d+ in deterministic-[23]"
+    r"loader 0: 1 worker from base seed (\d+) in deterministic-1, "
+    r"1 worker from base seed (?!\1 )\d+ in deterministic-[23]"
 )
 
 
@@ -270,12 +269,12 @@ if epoch == 1: torch.nn.MaxUnpool1d(2)(ONE, ONE.long())""".replace("ONE", "torch
 
 
 def test_what_needs_an_ignored_file_does_not_run_from_a_fresh_copy(tmp_path: Path) -> None:
-    text = source({"first": "with open('notes.cache') as file:\n    notes = file.read()"})
-    files = {"notes.cache": "x"}
-    code = project(tmp_path / "code", text, spec_text(""), ignored="*.cache\n", untracked=files)
+    text = source({"first": "with open('notes.py') as file:\n    notes = file.read()"})
+    files = {"notes.py": "x"}
+    code = project(tmp_path / "code", text, spec_text(""), ignored="notes.py\n", untracked=files)
     gated = gate(code, out=tmp_path)
     name = "code/pristine-workspace"
     gated.must(1, name, "run/crashed")
     assert gated.check(name)["status"] == "fail"
-    assert evidence(gated, name) == "notes.cache (not found by deterministic-1)"
-    assert "notes.cache" in gated.report["runs"][0]["log_tail"][-1]
+    assert evidence(gated, name) == "notes.py (not found by deterministic-1)"
+    assert "notes.py" in gated.report["runs"][0]["log_tail"][-1]

@@ -13,6 +13,7 @@ from repro_gate.trace.notebook import place
 from tests.corpus.__main__ import cases
 from tests.corpus.ways import projects
 from tests.support.gates import ROOT, gate, tiered
+from tests.support.mutations import mutations
 from tests.test_readme import demo, labels
 
 EXAMPLES = ROOT / "examples"
@@ -39,15 +40,20 @@ def test_the_corpus_fits_its_folders() -> None:
     assert len(cases()) > 100 and len(list(projects())) > 20
 
 
-@pytest.mark.parametrize("name", tiered(sorted(BROKEN), ("quickstart", "torchrun")))
+def test_every_mutation_fits_the_code() -> None:
+    assert len(mutations(ROOT)) == 60
+
+
+@pytest.mark.parametrize("name", tiered(sorted(BROKEN), ("torchrun",)))
 def test_an_example_passes(name: str, tmp_path: Path) -> None:
-    """Only the quickstart takes the time of its default runs: it drifts without the flags, and its
-    cost is measured, by the fewest runs and steps; `make demo` takes as many as it needs."""
+    """Only the quickstart takes the time of its default runs, without which it drifts, and of those
+    in which the flags alternate; `make demo` takes all of its steps, so that `make test` leaves it
+    out."""
     for module in NEEDS.get(name, ("torch",)):
         pytest.importorskip(module)
     few = ["cost.measure=false"]
     if name == "quickstart":
-        few = ["cost.pairs=2", "determinism.repeat=2", "train.steps=20", "baseline.on-change=fail"]
+        few = ["train.steps=20", "baseline.on-change=fail"]
     gated = gate(EXAMPLES / name, *(part for item in few for part in ("--set", item)), out=tmp_path)
     gated.must(0)
     found = gated.report["determinism"]
@@ -58,9 +64,12 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
         assert gated.check(check)["status"] == "pass"
     if name == "quickstart":
         cost, floor = gated.report["cost"], gated.report["noise_floor"]
-        assert cost["ci95"][0] <= cost["determinism_cost_pct"] <= cost["ci95"][1]
+        low, high = cost["ci95"]
+        figure = cost["determinism_cost_pct"]  # none on a machine whose runs scatter
+        assert high - low > 30 if figure is None else low <= figure <= high
         arms = ["deterministic", "default", "default", "deterministic", "reseeded"]
-        assert [run["arm"] for run in gated.report["runs"]] == arms
+        made = [run["arm"] for run in gated.report["runs"]]
+        assert made[:5] == arms and {*made[5:]} == {"alternating"}
         assert not floor["identical"] and floor["first_step"] is not None
         assert labels(demo()) == labels(gated.stdout), "the README's demo shows what a run prints"
         assert floor["loss_gap"] > 0 and 0 < floor["weight_l2"] < math.inf

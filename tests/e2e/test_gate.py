@@ -49,9 +49,11 @@ def test_a_crash_names_the_data_that_git_ignores(tmp_path: Path) -> None:
     code = training(tmp_path / "code/deep", source, files=files)
     git(tmp_path / "code", "init", "-q")
     git(tmp_path / "code", "add", "-A")
-    gated, line = gate(code, out=tmp_path), 'data: [{path: "sets/mnist"}]'
-    gated.must(3, "run/crashed", "run/ignored-data")
-    assert line in gated.report["reasons"][1]["remedy"]
+    gated, line = gate(code, out=tmp_path), "data: [{path: sets}]"
+    gated.must(3, "data/undeclared", "run/crashed")
+    needed, crashed = gated.report["reasons"]
+    assert needed["message"] == "the training needs files that git ignores: `sets/` (1 file)"
+    assert line in needed["remedy"] and "without the gate" not in crashed["message"]
     with open(code / "repro.yml", "a") as spec:
         spec.write(f"{line}\n")
     gate(code, out=tmp_path).must(0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gates import gate_training
+from tests.support.gates import gate_training, tiered
 
 TRAIN = """
 import json, os, random, tempfile
@@ -126,3 +126,34 @@ open("out/model.bin", "wb").write(b"1")
 def test_a_training_that_removes_its_own_folder_has_not_shown_its_artifacts(tmp_path: Path) -> None:
     gone = MADE + "shutil.rmtree(os.getcwd())\n"
     gate_training(tmp_path, gone, SPEC).must(3, "artifact/missing")
+
+
+# As Hydra, Lightning and trackers do: a folder that is named by the time or an id.
+NAMED = """
+import os, uuid
+from repro_gate import record, step
+record("loss", 0.5)
+step()
+for letter in "abc":
+    folder = f"outputs/{letter}-{uuid.uuid4()}"
+    os.makedirs(folder)
+    open(folder + "/model.bin", "wb").write(b"weights of " + letter.encode())
+    if "many" not in NAME: break
+"""
+SEVERAL = "capture.artifacts 'outputs/*/*.bin' matches several files, by other names in each run"
+
+
+@pytest.mark.parametrize("name", tiered(["one", "many"], ["many"]))
+@pytest.mark.parametrize("fault", [True, False])
+def test_a_folder_that_an_id_names_is_no_difference_and_what_it_holds_is(
+    fault: bool, name: str, tmp_path: Path
+) -> None:
+    source = NAMED.replace("NAME", repr(name))
+    if fault:
+        source = source.replace("letter.encode()", "letter.encode() + os.urandom(2)")
+    gated = gate_training(tmp_path, source, SPEC.replace("out/model.bin", "'outputs/*/*.bin'"))
+    gated.must(int(fault))
+    if fault:
+        assert gated.first["name"] == f"outputs/*/*.bin{' (1)' * (name == 'many')}: (file)"
+    told = [item["message"] for item in gated.report["notes"] if "outputs/*" in item["message"]]
+    assert [SEVERAL in note for note in told] == [True] * (name == "many"), told

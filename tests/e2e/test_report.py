@@ -91,7 +91,7 @@ def test_a_pass_says_what_was_compared_and_never_declared(passed: Gated) -> None
     passed.must(0)
     assert passed.check("data/batches")["status"] == "pass"
     (line,) = (line for line in passed.stdout.splitlines() if line.lstrip().startswith("compared"))
-    for words in ("6 parameters", "6 gradients", "2 batches", "1 artifact,", "optimizer states"):
+    for words in ("6 parameters", "6 gradients", "2 batches", "1 artifact", "optimizer states"):
         assert words in line, line
     assert passed.stdout.count("not declared: image, lockfile") == 1
 

@@ -119,21 +119,29 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Leg]:
     """How the sound training goes on from the checkpoint of a first leg that was killed, and how
     each faulty one does, all in one process that forks: the real starts are those of the gates
     below."""
-    folder = tmp_path_factory.mktemp("resume")
-    reference = trace_script(folder / "reference", SOUND)
-    preempt = {"after": 6, "checkpoint": "out/step*.pt", "stop": "kill"}
+    return second_legs(tmp_path_factory.mktemp("resume"), SOUND, FAULTS, 6)
+
+
+def second_legs(
+    folder: Path, sound: str, faults: Sequence[tuple[str, str, str]], after: int
+) -> Mapping[str, Leg]:
+    """The second leg of a training that is stopped after so many steps, and of it with each
+    fault."""
+    reference = trace_script(folder / "reference", sound)
+    again = trace_script(folder / "again", sound)
+    preempt = {"after": after, "checkpoint": "out/step*.pt", "stop": "kill"}
     probe = {"boundary": True, "preempt": preempt}
-    first = trace_script(folder / "legs", SOUND, name="leg-1", probe=probe, tick=stopped)
+    first = trace_script(folder / "legs", sound, name="leg-1", probe=probe, tick=stopped)
     assert (reference.outcome, first.outcome) == ("finished", "preempted"), first.problem
     leg = leg_of(reference.traces, first.traces, number=1, reached_end=False, expected=0)
-    assert (leg.ends, leg.identical, leg.not_restored) == (6, True, ())
+    assert (leg.ends, leg.identical) == (after, True)
     (checkpoint,) = {trace.preempted for trace in first.traces if trace.preempted}
 
     path = next((folder / "legs").rglob(Path(checkpoint).name))
-    sources = {"sound": SOUND}
-    for number, (_, was, instead) in enumerate(FAULTS):
-        assert was in SOUND
-        sources[f"fault-{number}"] = SOUND.replace(was, instead, 1)
+    sources = {"sound": sound}
+    for number, (_, was, instead) in enumerate(faults):
+        assert was in sound
+        sources[f"fault-{number}"] = sound.replace(was, instead, 1)
     cases = trace_cases(
         folder / "seconds",
         {name: (source, str(path)) for name, source in sources.items()},
@@ -144,8 +152,14 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Leg]:
     found = {}
     for name, case in cases.items():
         assert case.exit_code == 0, (name, case.printed)
-        again = [replace(case.trace, key=key)]
-        found[name] = leg_of(reference.traces, again, number=2, reached_end=True, expected=6)
+        found[name] = leg_of(
+            reference.traces,
+            [replace(case.trace, key=key)],
+            number=2,
+            reached_end=True,
+            expected=after,
+            again=again.traces,
+        )
     return found
 
 
@@ -158,11 +172,54 @@ def test_the_sound_training_goes_on_from_its_checkpoint(legs: Mapping[str, Leg])
 def test_what_a_checkpoint_lacks_is_named(number: int, legs: Mapping[str, Leg]) -> None:
     leg = legs[f"fault-{number}"]
     assert not leg.identical
-    assert FAULTS[number][0] in [item.component for item in leg.not_restored], leg
+    assert {item.component for item in leg.not_restored} == {FAULTS[number][0]}, leg
     places = [place for item in leg.not_restored for place in item.locations]
     assert [place.file for place in places] == [f"fault-{number}.py"] * (
         "urandom" in FAULTS[number][2]
     )
+
+
+# Checkpoints between two passes of an update. Nobody seeded Python's generator, nor draws from it.
+PASSES = """
+import os, sys
+import torch
+saved = torch.load(sys.argv[1]) if len(sys.argv) > 1 else None
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.1), torch.nn.Linear(16, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+data = [(torch.randn(8, 8), torch.randn(8, 1)) for _ in range(32)]
+done = 0
+if saved:
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    for parameter, gradient in zip(model.parameters(), saved["gradients"]):
+        parameter.grad = gradient
+    done = saved["done"]
+os.makedirs("out", exist_ok=True)
+loader = torch.utils.data.DataLoader(data, None, sampler=range(done, 32))
+for number, (x, y) in enumerate(loader, done + 1):
+    if saved:
+        torch.set_rng_state(saved["torch"])
+        saved = None
+    torch.nn.functional.mse_loss(model(x), y).div(4).backward()
+    if number % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+    if number == 10:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": number,
+            "gradients": [item.grad for item in model.parameters()], "torch": torch.get_rng_state()}
+        torch.save(state, "out/step.pt")
+"""
+
+
+def test_half_an_update_is_restored_or_its_gradients_are_named(tmp_path: Path) -> None:
+    faults = [("gradients", "parameter.grad = gradient", "pass")]
+    faults += [("rng:torch", 'torch.set_rng_state(saved["torch"])', "pass")]
+    found = second_legs(tmp_path, PASSES, faults, 3)
+    lost = [[item.component for item in leg.not_restored] for leg in found.values()]
+    assert lost == [[], ["gradients"], ["rng:torch"]]
+    assert [leg.identical for leg in found.values()] == [True, False, False]
+    assert {leg.begins for leg in found.values()} == {2}
 
 
 def test_the_example_passes_and_its_twin_fails(tmp_path: Path) -> None:
@@ -173,10 +230,11 @@ def test_the_example_passes_and_its_twin_fails(tmp_path: Path) -> None:
     found = gated.report["resume"]
     assert found["identical"] and found["not_restored"] == []
     assert [(leg["from"], leg["to"]) for leg in found["legs"]] == [(0, 10), (6, 16), (12, 40)]
-    assert "resume" in gated.stdout and "stopped after 10 and 16 steps" in gated.stdout
+    assert "resume       leg 1, steps 0 to 9: bitwise identical; leg 2, " in gated.stdout
     twin = gate(EXAMPLE / "broken", *FEW, out=tmp_path / "broken")
     twin.must(1)
     assert twin.report["determinism"]["identical"] and twin.reason_ids == ["resume/diverged"]
+    assert twin.stdout.startswith(" FAIL   resumed at step ")
     assert twin.report["resume"]["not_restored"] == ["rng:torch"]
     assert "out/step6.pt" in twin.stderr
 
@@ -200,7 +258,7 @@ for step in range(saved["step"], 12):
 
 # without torch: its runs take a tenth of a second
 RECORDS = """
-import json, os, sys
+import json, os, sys, time
 from repro_gate import record, step
 saved = json.load(open(sys.argv[1])) if len(sys.argv) > 1 else {"weight": 0.0, "number": 0}
 weight = saved["weight"]
@@ -218,6 +276,13 @@ GOES_ON = "resume.run=python train.py {checkpoint}"
 
 SAVES = """        with open("out/step%d.json" % (number + 1), "w") as file:
             json.dump({"weight": weight, "number": number + 1}, file)
+"""
+# takes its time, in the file that the last leg left
+SLOWLY = """        text = json.dumps({"weight": weight, "number": number + 1})
+        with open("out/step.json", "w", 1) as file:
+            file.write(text[:9] + "\\n")
+            time.sleep(2.5 if saved["number"] == 3 else 0.0)
+            file.write(text[9:])
 """
 PLAIN_NAME = SAVES.replace('"out/step%d.json" % (number + 1)', '"out/step.json"')
 # what is written otherwise, the settings, the code and the reason, and what a note says
@@ -268,6 +333,8 @@ ODD = [
     ),
 ]
 ODD += [
+    ((SAVES, SLOWLY), (), 1, ["resume/in-place"], "overwritten in place"),  # the third leg is quick
+    ((SAVES, SLOWLY.replace("step.json", "new") + '        os.replace("out/new", "out/step.json")\n'), (), 0, [], ""),
     # the loop counts from where it resumes
     (('range(saved["number"], 12)', 'range(saved["number"], 12 + saved["number"])'), ("resume.after=7",), 1, ["resume/diverged"], ""),
     # a log in the folder that is the checkpoint; the fault is another one
@@ -313,7 +380,6 @@ def test_a_training_that_is_asked_to_end_saves_where_it_is(answer: str, tmp_path
     source = ASKED + RECORDS.replace(
         "    if number % 3 == 2:\n" + SAVES, f"    if asked:\n{does}    time.sleep(0.3)\n"
     )
-    source = source.replace("import json", "import time, json")
     gated = go_on_from_text(tmp_path, source, GOES_ON, "resume.after=3", "resume.stop=term")
     gated.must(code, *reasons)
     if not code:

@@ -55,6 +55,9 @@ def test_what_depends_on_its_surroundings_is_not_robust(tmp_path: Path, name: st
     assert runs(found) == [*(f"deterministic-{number}" for number in (1, 2, 3)), "reseeded"]
     alone = f"with only {name} varied, a run diverges from the first"
     assert any(alone in text for text in check["evidence"])
+    of_one_user = name in ("path", "file-times", "clock", "listing", "hash-seed")
+    assert found.report["robust"] is not of_one_user
+    assert found.stdout.startswith(" PASS   only with ") is of_one_user
 
 
 LISTED = """
@@ -66,8 +69,8 @@ logging.getLogger().warning("%s", time.localtime())
 LISTED += LOOP.replace("# here", "x += first()")
 
 
-IN_THREE = (12, 3, "repeatable, but not robust: os.listdir('.') in data/loading.py:3 depends")
-USED_UP = (2, 2, "likeliest first: listing (os.listdir('.') in data/load")
+IN_THREE = (12, 3, "Confirmed: with only listing varied, a run diverges from the first")
+USED_UP = (2, 2, "likeliest first: data/loading.py:3 os.listdir('.') (listing), ")
 
 
 @pytest.mark.slow
@@ -80,23 +83,33 @@ def test_a_listing_in_another_file_is_named_though_the_training_asks_for_everyth
     found = gate_training(tmp_path, LISTED, spec, files={"data/loading.py": listing})
     found.must(0)
     assert found.stderr.count("robustness: one run") == made, found.stderr
-    assert told in " ".join(found.stdout.split()), found.stdout
+    said = " ".join(found.stdout.split())
+    assert "cause" in said and "os.listdir('.') in data/loading.py:3 took the order" in said
+    assert told in said
 
 
 @pytest.mark.parametrize("fault", [True, False])
 def test_a_set_whose_order_counts_is_named_by_its_line(tmp_path: Path, fault: bool) -> None:
-    """And with the hash seed of the remedy it passes."""
+    """In the title of the pass, which the spec may turn into a fail. With the hash seed of the
+    remedy it passes as any other."""
     words = "words = set('the cat sat on a mat and the dog ran to it over there'.split())"
     order = "words" if fault else "sorted(words)"
     line = f"{words}\n    for place, word in enumerate({order}): x += len(word) * 2**-place"
     found = gated(tmp_path / "a", line)
     if fault:
-        check = found.must_warn(ROBUST, f"train.py:{LINE} depends on the order of a set")
+        check = found.must_warn(ROBUST, f"train.py:{LINE + 1} depends on the order of a set")
         remedy = 'env: {PYTHONHASHSEED: "0"}'
         assert f"train.{remedy}" in check["remedy"]
+        only = "only with PYTHONHASHSEED=42: without it the runs differ because of"
+        title = f"{only} train.py:{LINE + 1}"  # the loop over the set
+        assert found.stdout.startswith(f" PASS   {title}\n") and not found.report["robust"]
+        strict = gated(tmp_path / "s", line, f"{SPEC}robustness: {{on-dependence: fail}}\n")
+        strict.must(1, ROBUST)
+        assert strict.stdout.startswith(f" FAIL   the runs agree {title}\n")
         found = gated(tmp_path / "b", line, SPEC.replace("1}", f"1, {remedy}}}"))
     found.must(0)
-    assert found.check(ROBUST)["status"] == "pass"
+    assert found.check(ROBUST)["status"] == "pass" and found.report["robust"]
+    assert found.stdout.startswith(" PASS   bitwise identical: ")
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_only_a_crash_that_left_nothing_to_compare_costs_one_more_run(asked: Ask
         ([crashed(), crashed()], 60.0),
         ([crashed(seconds=9.9)], 30.0),
         ([crashed(seconds=1e6)], spec().train.timeout),
-        ([crashed(None, "killed", signal=11)], 60.0),
+        ([crashed(-11, "killed")], 60.0),
     ):
         assert asked(*runs) == (crashed(), [limit])
     for runs, more in (
@@ -66,9 +66,9 @@ def test_only_a_crash_that_left_nothing_to_compare_costs_one_more_run(asked: Ask
     ):
         assert asked(*runs, **more) == (None, [])
     # what shows nothing is left out
-    shows_nothing = crashed(None, signal=9), crashed(out_of_memory=True)
+    shows_nothing = crashed(-9), crashed(out_of_memory=True)
     for came in (KeyboardInterrupt(), OSError("no space"), *shows_nothing):
         assert asked(crashed(), came=came) == (None, [60.0])
     # that the gate ended it shows that it went on
-    late = crashed(None, signal=9, timed_out=True)
+    late = crashed(-9, timed_out=True)
     assert asked(crashed(), came=late)[0] == late

@@ -21,7 +21,7 @@ from repro_gate.gate.prepare import narrowed
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
-from repro_gate.spec.model import Equivalent, Resume
+from repro_gate.spec.model import Equivalent, OperatorsBudget, Resume
 from tests.support.built_traces import changed, flip, place_of, results, run, spec, training
 
 WORKERS = Equivalent("workers", "python train.py {seed} 4")
@@ -135,9 +135,14 @@ def test_interrupted_or_without_room_it_is_no_pass(monkeypatch: pytest.MonkeyPat
 
 
 def test_only_a_section_that_the_spec_has_is_looked_at() -> None:
-    whole = spec(equivalent=(WORKERS,), resume=Resume(after=1, checkpoint="out/*"))
+    whole = spec(
+        equivalent=(WORKERS,),
+        resume=Resume(after=1, checkpoint="out/*"),
+        operators=OperatorsBudget(),
+    )
     only = narrowed(whole, "equivalent")
     assert only.equivalent == (WORKERS,) and only.resume is None and not only.cost.measure
+    assert only.operators is None
     assert narrowed(whole, "resume").equivalent == ()
     with pytest.raises(UsageError, match="has no section `resume`"):
         narrowed(only, "resume")

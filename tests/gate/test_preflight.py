@@ -8,9 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.errors import Inconclusive
-from repro_gate.gate.preflight import MIB, Facts, explains, look, preflight
-from repro_gate.spec.model import Hardware, Spec, Train
+from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.gate.preflight import (
+    MIB,
+    Facts,
+    explains,
+    look,
+    preflight,
+    require_scripts,
+    script_of,
+)
+from repro_gate.spec.model import Equivalent, Hardware, Resume, Spec, Train
+from tests.support.repositories import repository, write
 
 CUDA = Spec(
     path=Path("/c/repro.yml"), train=Train(run="python t.py"), hardware=Hardware(device="cuda")
@@ -94,3 +104,47 @@ def test_a_look_reads_devices_and_shared_memory(tmp_path: Path) -> None:
     assert facts.shm_total is not None and facts.shm_free is not None
     assert facts.shm_total >= facts.shm_free > 0
     assert look().shm_total != 0
+
+
+@pytest.mark.parametrize(
+    ("run", "script"),
+    [
+        ("python train.py --data x.py", "train.py"),
+        ("A=1 torchrun --nproc_per_node 2 src/t.py", "src/t.py"),
+        ("jupyter execute 'a b.ipynb'", "a b.ipynb"),
+        ("python make.py && python made.py", "make.py"),
+        ("python - <<'E'\nprint('a.py')\nE", ""),
+        ("cd src && python t.py", ""),
+        ("python $HERE/t.py", ""),
+        ("python /opt/t.py", ""),
+        ("python -c 'import t' t.py", ""),
+        ("python -m pkg.train", ""),
+        ("python 'unclosed.py", ""),
+    ],
+)
+def test_the_script_of_a_command_is_what_stands_plainly_in_it(run: str, script: str) -> None:
+    assert script_of(run) == script
+
+
+def test_a_script_that_is_not_there_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")  # holds train.py
+    write(repo, src__net_dot_py="", src__fit_dot_py="")
+    spec = Spec(path=repo / "repro.yml", train=Train(run="python train.py"))
+    there = replace(spec, resume=Resume(after=1, checkpoint="x", run="python src/fit.py"))
+    checkout = inspect_checkout(repo)
+    require_scripts(there, checkout)
+    for changes, key, near in (
+        ({"train": Train(run="python trian.py")}, "train.run", "`train.py`"),
+        ({"train": Train(run="python net.py")}, "train.run", "`src/net.py`"),
+        (
+            {"train": Train(run="python train.py", working_directory="src")},
+            "train.run",
+            "`../train.py`",
+        ),
+        ({"train": Train(run="python other_name.py")}, "train.run", "working-directory"),
+        ({"resume": replace(there.resume, run="python fitt.py")}, "resume.run", "`src/fit.py`"),
+        ({"equivalent": (Equivalent(name="two", run="python src/nett.py"),)}, "two", "src/net.py"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            require_scripts(replace(there, **changes), checkout)
+        assert key in str(caught.value) and near in caught.value.remedy

@@ -13,6 +13,7 @@ from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.gate import resume as module
 from repro_gate.gate.resume import Resumed, failures, next_leg, resumed, unanswered
 from repro_gate.runs.launch import RunResult
+from repro_gate.runs.legs import LegEnd
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Resume
@@ -38,14 +39,15 @@ def following(legs: list[Leg], last: RunResult | None) -> Any:
     return next_leg(found, found.by_name["deterministic-1"], legs, last)
 
 
-STOPPED = replace(run("leg-1", outcome="preempted"), checkpoint="out/a b.pt")
+SAVED = LegEnd(checkpoint="out/a b.pt")
+STOPPED = replace(run("leg-1", outcome="preempted"), leg=SAVED)
 
 
 def test_three_legs_each_from_the_checkpoint_of_the_one_before() -> None:
     first = following([], None)
-    assert (first.name, first.command, first.goes_on) == ("leg-1", "", False)
+    assert (first.name, first.command, first.leg.checkpoint) == ("leg-1", "", "")
     second = following([leg(1, 0)], STOPPED)
-    assert (second.name, second.goes_on) == ("leg-2", True)
+    assert (second.name, second.leg.checkpoint) == ("leg-2", "out/a b.pt")
     assert second.command == "python train.py 42 'out/a b.pt'"
     third = following([leg(1, 0), leg(2, 1)], STOPPED)
     assert third.name == "leg-3" and "preempt" in second.probe and "preempt" not in third.probe
@@ -55,8 +57,8 @@ def test_three_legs_each_from_the_checkpoint_of_the_one_before() -> None:
 @pytest.mark.parametrize(
     ("legs", "last"),
     [
-        ([leg(1, 0)], run("leg-1")),  # it went to its end
-        ([leg(1, 0)], replace(STOPPED, checkpoint="")),
+        ([leg(1, 0)], replace(STOPPED, outcome="finished")),  # it went to its end
+        ([leg(1, 0)], replace(STOPPED, leg=LegEnd())),
         ([leg(1, 0), leg(2, 1, identical=False)], STOPPED),
     ],
 )
@@ -112,29 +114,55 @@ def test_a_checkpoint_is_torn_only_where_its_state_is_that_of_no_step(
     lost: tuple[NotRestored, ...], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     legs = iter([leg(1, 0), msgspec.structs.replace(leg(2, 1, identical=False), not_restored=lost)])
-    monkeypatch.setattr(module, "run", lambda *_: replace(STOPPED, half_written=True))
+    torn = replace(SAVED, half_written=True)
+    monkeypatch.setattr(module, "run", lambda *_: replace(STOPPED, leg=torn))
     monkeypatch.setattr(module, "_judged", lambda *_: next(legs))
     assert [item.id for item in failures(resumed(series(), Watch()))] == [reason]
 
 
-def test_a_leg_that_could_not_be_run_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    for error in (OSError(28, "No space left"), Inconclusive("other digests"), KeyboardInterrupt()):
+def test_a_checkpoint_that_was_gone_for_a_while_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    legs = iter([leg(1, 0), leg(2, 1), leg(3, 2)])
+    slow = LegEnd(resumed_from="out/a.pt", checkpoint="out/b.pt", in_place=True, cut_off=True)
+    monkeypatch.setattr(module, "run", lambda *_: replace(STOPPED, leg=slow))
+    monkeypatch.setattr(module, "_judged", lambda *_: next(legs))
+    wanted = series()
+    (only,) = failures(resumed(wanted, Watch()))
+    assert only.id == "resume/in-place" and "out/a.pt" in only.message
+    assert not [note for note in wanted.notes if "in place" in note]
 
-        def fails(*_: object, error: BaseException = error) -> RunResult:
-            raise error
 
-        monkeypatch.setattr(module, "run", fails)
-        found = resumed(series(), Watch())
-        assert found is not None and found.problem and found.resumption() is None
-        (only,) = unanswered(found, "out/*.pt")
-        assert only.id == "resume/crashed" and found.problem in only.message
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left"), Inconclusive("other digests"), KeyboardInterrupt()]
+)
+def test_a_leg_that_could_not_be_run_is_no_pass(
+    before: int, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = iter([STOPPED] * before)
+
+    def ends(*_: object) -> RunResult:
+        for stopped in runs:
+            return stopped
+        raise error
+
+    legs = iter([leg(1, 0), leg(2, 1)])
+    monkeypatch.setattr(module, "run", ends)
+    monkeypatch.setattr(module, "_judged", lambda *_: next(legs))
+    found = resumed(series(), Watch())
+    assert found is not None and len(found.legs) == before
+    assert found.problem and found.resumption() is None
+    (only,) = unanswered(found, "out/*.pt")
+    assert only.id == "resume/crashed" and found.problem in only.message
 
 
 def test_a_checkpoint_s_name_is_made_safe_for_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     watch = Watch()
     monkeypatch.setattr(watch, "said", told.append, raising=False)
-    stopped = replace(STOPPED, checkpoint="out/\x1b]0;x.pt", traces=(training(2),))
+    saved = LegEnd(checkpoint="out/\x1b]0;x.pt")
+    stopped = replace(STOPPED, leg=saved, traces=(training(2),))
     monkeypatch.setattr(module, "run", lambda *_: stopped)
     resumed(series(), watch)
     assert len(told) > 1 and not [line for line in told if "\x1b" in line]

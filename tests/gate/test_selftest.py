@@ -229,6 +229,11 @@ def test_all_that_applies_is_caught_and_the_checkpoint_too(tested: Tested) -> No
     code, outcomes, printed = tested()
     assert (code, outcomes) == (0, CAUGHT | ABSENT), printed
     assert "step 3, parameter weight" in printed and "step 7, artifact out/weight.npy" in printed
+    named = SOURCE.replace("out/weight.npy", "out/%s.npy").replace(
+        'npy"', 'npy" % os.urandom(4).hex()'
+    )
+    code, outcomes, printed = tested("--only", "checkpoint", source=named)
+    assert (code, outcomes) == (0, {"checkpoint": "caught"}), printed
 
 
 HONEST = traces._divergences
@@ -305,4 +310,4 @@ def test_a_tolerance_and_steps_that_are_not_recorded_hide_no_fault(tested: Teste
     options = [word for setting in settings for word in ("--set", setting)]
     code, outcomes, printed = tested("--only", "weight", "--only", "generator", *options)
     assert (code, outcomes) == (0, {"weight": "caught", "generator": "caught"}), printed
-    assert "step 4, random state python" in printed
+    assert "step 4, generator state python" in printed

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
+from repro_gate.checks.ignored import Undeclared
 from repro_gate.checks.interface import CATEGORIES, CheckResult, EvidenceLine
+from repro_gate.commands import init
 from repro_gate.compare.model import STEPS, Cost, Divergence, SpeedChange, Tally
 from repro_gate.compare.traces import compare_runs
-from repro_gate.gate.verdict import Findings, decide
+from repro_gate.gate.verdict import STEPS_OF_INIT, Findings, decide
 from repro_gate.report.model import Reason
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
@@ -21,6 +23,7 @@ from repro_gate.spec.model import (
     AllowedFlag,
     BaselineRule,
     CostBudget,
+    DataItem,
     Determinism,
     Tolerance,
     Train,
@@ -64,8 +67,8 @@ LOOSE = spec(determinism=Determinism(Tolerance(1e-3, 1e-3)))
 BUDGET = spec(cost=CostBudget(True, 30.0))
 FIRST = run("deterministic-1", A)
 NOTED = replace(A, notes=[("state-not-kept", "too little room")] * 2)
-FIFO = Uncompared("out/fifo", "out/*", "in both runs it is a FIFO", same=True)
-LOST = Uncompared("out/m.pt", "out/*", "in the second run it could not be copied", same=False)
+FIFO = Uncompared("out/fifo", "out/*", "in both runs it is a FIFO", no_file=True)
+LOST = Uncompared("out/m.pt", "out/*", "in the second run it could not be copied", no_file=False)
 
 
 def crashed(name: str, *traces: Any, **more: Any) -> RunResult:
@@ -165,6 +168,9 @@ def decided(**changes: Any) -> tuple[str, list[str], list[str]]:
         ({"remarks": ("x",)}, "pass", "", "gate/remark"),
         ({"spec": replace(spec(), train=Train(run="x", steps=len(A.steps) + 1))}, "pass", "", "run/fewer-steps"),
         ({"spec": replace(spec(), train=Train(run="x", steps=len(A.steps)))}, "pass", "", ""),
+        ({"comparisons": {42: replace(SAME, steps=1)}}, "pass", "", "run/one-step"),
+        # nobody asked for as many steps as `init` writes
+        ({"spec": replace(spec(), train=Train(run="x", steps=STEPS_OF_INIT))}, "pass", "", ""),
         # a series that stopped at its divergence fails for that alone
         (STOPPED, "fail", "determinism/diverged", "run/fail-fast"),
         # a baseline that cannot be compared with the runs
@@ -212,34 +218,60 @@ def only_reason(*runs: RunResult, **changes: Any) -> Reason:
 
 
 def test_a_crash_says_what_may_explain_it_and_whether_it_shows_without_the_gate_too() -> None:
-    for ignored, bare_exit, ids in (
-        ({"../a b": "the log of deterministic-1"}, None, ["run/crashed", "run/ignored-data"]),
+    for undeclared, bare_exit, ids in (
+        (DATA, None, ["data/undeclared", "run/crashed"]),
         # it comes through without the gate, in a workspace that lacks the same
-        ({"../a b": "logger.py:3"}, 0, ["run/crashed"]),
-        ({"../a b": "logger.py:3"}, 1, ["run/crashed", "run/ignored-data"]),
-        ({}, None, ["run/crashed"]),
+        (DATA, 0, ["run/crashed"]),
+        (DATA, 1, ["data/undeclared", "run/crashed"]),
+        ((), None, ["run/crashed"]),
     ):
         ended = crashed("deterministic-1", A)
         bare = replace(ended, ended=replace(ended.ended, exit_code=bare_exit))
-        reasons = decide(
-            findings(ended, ignored=ignored, bare=None if bare_exit is None else bare)
-        )[1]
-        assert [item.id for item in reasons] == ids
-        assert all('data: [{path: "../a b"}]' in it.remedy for it in reasons if "ignored" in it.id)
+        found = findings(ended, undeclared=undeclared, bare=None if bare_exit is None else bare)
+        verdict, reasons, _ = decide(found)
+        assert verdict == "inconclusive" and [item.id for item in reasons] == ids
+        # the run without the gate lacks the data too, so it says nothing of the user's checkout
+        assert len(ids) == 1 or "without the gate" not in str(reasons)
     for ending, message, remedy in (
         ({"exit_code": 1}, "without the gate too", "too; see"),
         ({"exit_code": 1, "tail": KEY_ERROR}, "without the gate too", "but with KeyError: 1; see"),
-        ({"exit_code": -11, "signal": 11}, "without the gate too", "too; see"),
+        ({"exit_code": -11}, "without the gate too", "too; see"),
         ({"exit_code": 0}, "only with the gate", "determinism.allow"),
         ({"exit_code": 1, "timed_out": True}, "only with the gate", "determinism.allow"),
     ):
         ended = replace(crashed("deterministic-1", A, tail=("no luck",)), remedy="see")
         bare = replace(ended, ended=replace(ended.ended, **ending))
         reason = only_reason(ended, bare=bare)
-        assert reason.message.endswith(message) and remedy in reason.remedy
+        assert reason.message.endswith(f"{message}: no luck") and remedy in reason.remedy
         # the control has another seed than the run without the gate
         control = replace(crashed("reseeded", A, tail=("no luck",)), remedy="see")
         assert message not in only_reason(control, bare=bare).message
+
+
+DATA = (
+    Undeclared("data/mnist/", 3, 9, Location("t.py", 2)),
+    Undeclared("../a b"),
+    Undeclared("1/", 10_001),
+)
+
+
+def test_undeclared_data_is_named_whole_with_a_block_for_the_spec() -> None:
+    named = "`data/mnist/` (3 files), `../a b`, `1/` (more than 10,000 files)"
+    reason = decide(findings(crashed("deterministic-1", A), undeclared=DATA))[1][0]
+    assert reason.message == f"the training needs files that git ignores: {named}"
+    assert '`data: [{path: data/mnist}, {path: ../a b}, {path: "1"}]`' in reason.remedy
+    assert reason.locations == (Location("t.py", 2),)
+    has_data = replace(spec(), data=(DataItem("x"),))
+    reason = decide(findings(crashed("deterministic-1", A), undeclared=DATA, spec=has_data))[1][0]
+    assert "add to `data:`" in reason.remedy and "{path: data/mnist}, {path" in reason.remedy
+    # a run that came to its end is not judged for it
+    assert decided(undeclared=DATA) == ("pass", [], ["data/undeclared"])
+
+
+def test_a_crash_without_an_exception_quotes_what_its_log_ends_with() -> None:
+    tail = ("usage: t.py", "t.py: error: --data is required", "/tmp/logs/t.log")
+    reason = only_reason(crashed("deterministic-1", A, tail=tail))
+    assert reason.message.endswith(": t.py: error: --data is required")
 
 
 KEY_ERROR = ("Traceback (most recent call last):", "KeyError: 1")
@@ -272,6 +304,10 @@ def test_drift_always_fails_and_a_change_or_another_refs_where_the_spec_says_so(
         assert decided(against=finding, comparisons=DIVERGED)[1] == ["determinism/diverged"]
 
 
+def test_the_steps_that_nobody_asked_for_are_those_of_init() -> None:
+    assert f"\n  steps: {STEPS_OF_INIT}\n" in init._TEXT
+
+
 def test_only_an_interval_that_lies_above_a_limit_as_a_whole_fails() -> None:
     for low, limit, over in (
         (5.1, 5.0, True),
@@ -283,6 +319,8 @@ def test_only_an_interval_that_lies_above_a_limit_as_a_whole_fails() -> None:
         cost = replace(COST, ci95=(low, 9.0))
         found = decided(cost=cost, spec=spec(cost=CostBudget(True, limit)))
         assert found == (("fail", ["cost/over-budget"], []) if over else ("pass", [], []))
+        cost = replace(cost, determinism_cost_pct=None)
+        assert found == decided(cost=cost, spec=spec(cost=CostBudget(True, limit)))
         speed = tuple(
             SpeedChange(arm=arm, slower_pct=7.0, ci95=(low + more, 9.0 + more), runs=2)
             for arm, more in (("deterministic", 0.0), ("default", 50.0))  # the latter has no budget

@@ -52,6 +52,7 @@ def severity(profile: str, value: str = "") -> str:
     return f"checklist: {{profile: {profile}{more}}}"
 
 
+DEPENDENT = "robustness: {on-dependence: %s}"
 # (key, more, less): found one way, not the other
 LESS = [
     ("baseline.on-change", "baseline: {on-change: fail}", ""),
@@ -67,6 +68,8 @@ LESS = [
     ("determinism.compare", "", within(1e-6, 1e-5)),
     ("determinism.compare", within(1e-6, 1e-5), within(1e-6, 1e-3)),
     ("robustness.vary", "", "robustness: {vary: [path]}"),
+    ("robustness.on-dependence", DEPENDENT % "fail", ""),
+    ("robustness.on-dependence", "", DEPENDENT % "warn"),
     ("train.steps", "", train("steps: 50")),
     ("random-state.seeds", "random-state: {seeds: [1, 2]}", "random-state: {seeds: [1]}"),
     ("capture.every", "", "capture: {every: 2}"),
@@ -81,7 +84,7 @@ LESS = [
     ("hardware.gpus", "hardware: {gpus: 8}", ""),
     ("hardware.gpu-model", "hardware: {gpu-model: H100}", ""),
     ("data", data(sha256=A), data()),
-    ("data", data(size=10), data()),
+    ("data", data(md5=MD5), data()),
 ]
 # (key, one, another): found both ways
 ANOTHER = [
@@ -101,7 +104,7 @@ SAME = [
     (train("warmup: 5, timeout: 1m"), train("warmup: 10, timeout: 10m")),
     ("", "diagnosis: false"),
     (IMAGE % A, IMAGE % B),
-    (data(sha256=A, size=10, md5=MD5), data(sha256=A)),
+    (data(sha256=A, md5=MD5), data(sha256=A)),
     ("capture: {artifacts: [a, b]}", "capture: {artifacts: [b, a]}"),
     (f"determinism: {{allow: [{CUDNN}, {FILL}]}}", f"determinism: {{allow: [{FILL}, {CUDNN}]}}"),
     # of two waivers of one check the first counts

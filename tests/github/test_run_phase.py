@@ -39,9 +39,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     return msgspec.structs.replace(JOB, **of, **more)
 
 
-def left(job: Job, inputs: Inputs | None = None, known: tuple[str, ...] = ()) -> GateError:
+def left(job: Job, inputs: Inputs | None = None, secrets: tuple[str, ...] = ()) -> GateError:
     """The error that the gate leaves."""
-    made = gate_phase(inputs or Inputs(), job, Decision(), {}, known)
+    made = gate_phase(inputs or Inputs(), job, Decision(), {}, secrets)
     assert not (job.workspace / FOLDER / REPORT).exists()
     found = read_problem(job.workspace / FOLDER)
     assert isinstance(made, GateError) and found is not None
@@ -65,7 +65,7 @@ def test_a_bad_spec_is_left_with_its_line_and_without_a_token_that_stands_in_it(
     (job.workspace / "repro.yml").write_text(
         f"version: 1\ntrain: {{run: python train.py, stpes: 3}}\n{token}: 1\n{known}: 1\n"
     )
-    found = left(job, known=(known,))
+    found = left(job, secrets=(known,))
     assert found.exit_code == 2 and "repro.yml:2:" in found.message and "stpes" in found.message
     assert token not in found.message and known not in found.message and MARK in found.message
 
@@ -122,7 +122,7 @@ def test_neither_a_known_secret_nor_a_trainings_file_is_left(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = "correct-horse-battery"
-    said = replace(reports.FAIL.reasons[0], message=f"the password is {secret}")
+    said = replace(reports.FAIL.reasons[1], message=f"the password is {secret}")
     answers(monkeypatch, replace(reports.FAIL, reasons=(said,)))
     made = gate_phase(Inputs(), job, Decision(), {}, (secret,))
     files = [path.read_text() for path in (job.workspace / FOLDER).glob("report.*")]

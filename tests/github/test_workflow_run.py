@@ -17,7 +17,7 @@ from repro_gate.github.workflow_run import check, find_pull, see_again
 from repro_gate.report.model import Origin
 from tests.support import reports
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client
-from tests.support.github.server import GitHub
+from tests.support.github.server import GitHub, Pull
 
 OURS, FORK = "octo-org/trainer", "stranger/trainer"
 
@@ -45,6 +45,8 @@ def github() -> Iterator[GitHub]:
         server.add_pull(PULL, HEAD, "topic", FORK)
         # the same commit and branch name in another fork
         server.add_pull(8, HEAD, "topic", "neighbour/trainer")
+        # in another fork of the same owner
+        server.add_pull(6, HEAD, "topic", "stranger/second")
         server.add_pull(9, HEAD, "other-topic", FORK)
         server.add_pull(10, HEAD, "topic")
         yield server
@@ -72,6 +74,13 @@ def test_a_forks_report_finds_its_own_pull_request_whatever_its_branch_is_called
     assert caught.value.message.isprintable() and "\\u202e" in caught.value.message
     github.add_pull(12, HEAD, name, FORK)
     assert bound(github, a_run(FORK, name)).number == 12
+
+
+def test_a_list_that_github_has_not_filtered_has_one_pull_request_of_the_run(
+    github: GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pull, "is_from", lambda *_: True)
+    assert bound(github).number == PULL
 
 
 def test_a_report_of_anything_else_or_of_no_run_is_refused(github: GitHub) -> None:

@@ -27,7 +27,7 @@ def test_the_quickstart_passes_on_the_device_with_a_noise_floor_above_zero(
     gated.must(0)
     assert gated.report["determinism"]["identical"]
     assert gated.report["noise_floor"]["weight_l2"] > 0
-    assert gated.report["cost"]["determinism_cost_pct"] is not None
+    assert gated.report["cost"] is not None
     assert gated.check("hardware/device")["status"] == "pass"
     assert cuda in str(gated.check("hardware/device"))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from repro_gate.install import lockfiles
 from repro_gate.install.lockfiles import (
     MAX_BYTES,
     MAX_PACKAGES,
@@ -16,62 +19,155 @@ from repro_gate.install.lockfiles import (
     read_lock,
     same_version,
 )
-from tests.support.lockfiles import ALL, IDNA, PYLOCK, UV
+from tests.support.lockfiles import ALL, IDNA, PROJECT, PYLOCK, UV
 
 A = f"sha256:{'a' * 64}"
+CANNOT = "`uv export --frozen` cannot read it with the pyproject.toml next to it"
 
 
-def read(folder: Path, name: str, text: str) -> Lock:
+def read(folder: Path, name: str, text: str, *, everything: bool = True) -> Lock:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    return read_lock(path, folder)
+    path.with_name("pyproject.toml").write_text(PROJECT)
+    return read_lock(path, folder, everything=everything)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_lock_pins_everything_and_a_weak_hash_is_named(name: str, tmp_path: Path) -> None:
+def test_a_lock_pins_everything(name: str, tmp_path: Path) -> None:
     lock = read(tmp_path, name, ALL[name])
     assert (lock.faults, lock.path) == ((), name)
-    pins = {pin.name: pin for pin in lock.pins}
-    line = next(
-        number
-        for number, text in enumerate(ALL[name].split("\n"), 1)
-        if text in ('name = "idna"', "idna==3.10 \\")
-    )
+    pins = {pin.name: pin for pin in lock.pins if pin.name}
+    # the checkout's own code is no entry
+    windows = {"colorama"} if name != "requirements.txt" else set()
+    assert pins.keys() == {"idna", "six", *windows}
+    assert all(pins[package].marker == 'sys_platform == "win32"' for package in windows)
     assert pins["idna"].version == "3.10"
-    assert pins["idna"].place in (f"{name}:{line}", f"{name}:{line - 1}")
+    # only requirements have lines
+    assert pins["idna"].place == (f"{name}:9" if name == "requirements.txt" else name)
     assert all(f"--hash=sha256:{digest}" in pins["idna"].requirement for digest in IDNA)
-    marker = pins["colorama"].marker if "colorama" in pins else None
-    assert marker == {"pylock.toml": 'sys_platform == "win32"', "uv.lock": ""}.get(name)
     # a repository is pinned by its commit, and is not installed
     assert bool(pins["six"].requirement) is (name == "requirements.txt")
-    assert {pin.name for pin in lock.pins if pin.own} == (
-        set() if name == "requirements.txt" else {"small-training"}
-    )
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "pylock.toml"])
+def test_a_weak_hash_is_named(name: str, tmp_path: Path) -> None:
     (fault,) = read(tmp_path, name, ALL[name].replace(IDNA[1], "946d195a")).faults
-    assert fault.startswith(f"{pins['idna'].place}: idna: ") and "is not a digest" in fault
+    assert ": idna: " in fault and "is not a digest" in fault
+
+
+LIB = """
+[[package]]
+name = "lib"
+version = "1.0"
+source = {{ {} }}
+"""
+
+
+def with_lib(source: str) -> str:
+    """A uv.lock whose last entry is a dependency from this source."""
+    return UV.replace('{ name = "six" },', '{ name = "six" }, { name = "lib" },') + LIB.format(
+        source
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [
-        ("uv.lock", UV.replace('editable = "."', 'editable = "../other"'), "lies outside"),
+        ("uv.lock", with_lib('editable = "../other"'), "its folder lies outside"),
+        ("uv.lock", with_lib('directory = "../other"'), "its folder lies outside"),
         ("pylock.toml", PYLOCK.replace('path = "."', 'path = "../other"'), "lies outside"),
-        ("uv.lock", UV.replace("#0123", "#main-0123"), "at no commit"),
         (
             "pylock.toml",
             PYLOCK.replace('commit-id = "0123', 'commit-id = "main0123'),
             "at no commit",
         ),
-        ("uv.lock", UV.replace(f', hash = "sha256:{IDNA[1]}"', ""), "none is not a digest"),
-        ("uv.lock", '[[package]]\nname = "six"\nversion = "1.17.0"\n', "six: no hash"),
     ],
 )
 def test_what_a_lock_leaves_open_is_told(name: str, text: str, fault: str, tmp_path: Path) -> None:
     (found,) = read(tmp_path, name, text).faults
-    assert found.startswith(f"{name}:") and fault in found
+    assert found.startswith(f"{name}: ") and fault in found
     if "other" in text:  # relative to the lock
         assert read(tmp_path, f"train/{name}", text).faults == ()
+
+
+def test_an_archive_in_the_checkout_is_pinned_by_its_hash(tmp_path: Path) -> None:
+    files = f'wheels = [{{ filename = "lib-1.0-py3-none-any.whl", hash = "{A}" }}]\n'
+    text = with_lib('path = "wheels/lib-1.0-py3-none-any.whl"') + files
+    pins = {pin.name: pin for pin in read(tmp_path, "uv.lock", text).pins}
+    assert pins["lib"].requirement == f"lib==1.0 --hash={A}"
+
+
+def test_an_archive_at_a_url_is_pinned_by_its_hash(tmp_path: Path) -> None:
+    url = "https://example.org/lib-1.0-py3-none-any.whl"
+    text = with_lib(f'url = "{url}"') + f'wheels = [{{ url = "{url}", hash = "{A}" }}]\n'
+    pins = {pin.name: pin for pin in read(tmp_path, "uv.lock", text).pins}
+    assert not pins["lib"].fault
+    assert pins["lib"].requirement == f"lib @ {url} --hash={A}"
+
+
+INDEX = 'registry = "https://pypi.org/simple"'
+FILE = f'sdist = {{ url = "https://example.org/lib.zip", hash = "{A}" }}\n'
+EXTRAS = f"""
+[package.optional-dependencies]
+cpu = [{{ name = "lib", version = "1.0", source = {{ {INDEX} }} }}]
+gpu = [{{ name = "lib", version = "2.0", source = {{ {INDEX} }} }}]
+"""
+
+
+def test_every_extra_counts_for_what_is_imported_and_none_is_installed(tmp_path: Path) -> None:
+    """As the extras of a project with torch for CPU and for CUDA, which exclude each other."""
+    one, other = (f'{{ package = "small-training", extra = "{name}" }}' for name in ("cpu", "gpu"))
+    libs = "".join(LIB.format(INDEX).replace("1.0", n) + FILE for n in ("1.0", "2.0"))
+    text = f"conflicts = [[{one}, {other}]]\n{UV}{EXTRAS}{libs}"
+    versions = [pin.version for pin in read(tmp_path, "uv.lock", text).pins if pin.name == "lib"]
+    assert sorted(map(str, versions)) == ["1.0", "2.0"]
+    installed = read(tmp_path, "uv.lock", text, everything=False)
+    assert {pin.name for pin in installed.pins} == {"colorama", "idna", "six"}
+
+
+def test_a_project_file_leads_uv_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not to what only the gate may read, and not to what is waited for."""
+    pins = read(tmp_path / "checkout", "uv.lock", UV).pins
+    for name in ("secret", "pipe"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "secret/pyproject.toml").write_text("not TOML [\n")
+    os.mkfifo(tmp_path / "pipe/pyproject.toml")
+    monkeypatch.setattr(lockfiles, "_SECONDS", 10)
+    for name in ("secret", "pipe"):
+        members = f"[tool.uv.workspace]\nmembers = ['{tmp_path / name}']\n"
+        (tmp_path / "checkout/pyproject.toml").write_text(PROJECT + members)
+        assert read_lock(tmp_path / "checkout/uv.lock", tmp_path / "checkout").pins == pins
+
+
+def test_what_uv_reads_ends_in_time_and_what_it_prints_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uv").write_text("#!/bin/sh\necho words of somebody >&2\nexec /bin/sleep 60\n")
+    (tmp_path / "uv").chmod(0o755)
+    monkeypatch.setattr(lockfiles, "find_uv_bin", lambda: str(tmp_path / "uv"))
+    monkeypatch.setattr(lockfiles, "_SECONDS", 0.5)
+    with pytest.raises(LockfileError, match=CANNOT) as caught:
+        read(tmp_path, "uv.lock", UV)
+    assert "words" not in str(caught.value)
+
+    def missing() -> str:
+        raise FileNotFoundError("no uv")
+
+    monkeypatch.setattr(lockfiles, "find_uv_bin", missing)
+    with pytest.raises(LockfileError, match=r"^uv.lock: is read by uv, `pip install uv`: no uv"):
+        read(tmp_path, "uv.lock", UV)
+
+
+def test_a_project_file_above_the_temporary_folder_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "temporary/pyproject.toml").write_text("not TOML [\n")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    assert read(tmp_path / "checkout", "uv.lock", UV).pins
 
 
 @pytest.mark.parametrize(
@@ -84,8 +180,8 @@ def test_what_a_lock_leaves_open_is_told(name: str, text: str, fault: str, tmp_p
         (f"torch==2.13.0 --hash={A[:-1]}", "is not a digest that pins a file"),
         ("torch==2.13.0 \\\n# why\n  --hash=" + A, "torch: no hash"),  # pip ends it there, too
         ("-e .", "`-e .` has no hash"),
-        ("x @ git+https://example.com/x.git@main", "is a path or a repository"),
-        ("x @ file:///x-1.0-py3-none-any.whl --hash=" + A, "is a path or a repository"),
+        ("x @ git+https://example.com/x.git@main", "is a path, or a repository at no commit"),
+        ("x @ file:///x-1.0-py3-none-any.whl --hash=" + A, "is a path, or a repository"),
         ("x @ https://example.com/x-1.0-py3-none-any.whl", "x: no hash"),
     ],
 )
@@ -106,6 +202,7 @@ def test_what_no_hash_checks_is_named_with_its_line(line: str, fault: str, tmp_p
         # a pattern that looks again at every blank would take minutes
         (f"torch==2.13.0{' ' * 1_000_000}--hash={A}", "torch", "2.13.0"),
         (f"torch @ https://example.com/torch.whl --hash={A}", "torch", None),
+        (f"torch==2.13.0 --hash={A}  # \\", "torch", "2.13.0"),
     ],
 )
 def test_what_a_hash_checks_is_pinned_and_installed_by_one_line(
@@ -119,26 +216,34 @@ def test_what_a_hash_checks_is_pinned_and_installed_by_one_line(
     assert not any(pin.requirement for pin in lock.pins[:-1])  # options
 
 
-TOML = ("uv.lock", "pylock.toml")
-WHEELS = f'version = "1"\nwheels = [{{ hashes = {{ sha256 = "{A[7:]}" }} }}]'
+HEAD = 'lock-version = "1.0"\ncreated-by = "a test"\n[[packages]]\n'
+WHEELS = f'version = "1"\nwheels = [{{ url = "x-1-py3-none-any.whl", hashes = {{ sha256 = "{A[7:]}" }} }}]'
 NO_LOCKS = ("", "\0", "[" * 100_000, "(" * 3_900)
-WRONG_KEYS = (
-    ("[[package]]\nname = 3\n[[packages]]\nname = 3\n", r"\$.package\[0\].name"),
-    ("a" + ".a" * 10_000 + " = 1\n", "takes more time or memory to parse"),
-    ('lock-version = "2.0"\n', "lock-version|pins nothing"),
-)
+KEYS = "a" + ".a" * 10_000 + " = 1\n"
 NO_REQUIREMENTS = ("-rmore.txt", "--requirement=more.txt", "import torch", "a==1; " + "(" * 3_900)
 OTHERS = ("environment.yml", "Pipfile.lock", "poetry.lock", "setup.py")
 WRITE = "`uv pip compile"
+UV_REFUSES = (
+    "[[package]]\nname = 3\n",
+    KEYS,
+    '[[package]]\nname = "six"\nversion = "1.17.0"\n',  # without a source
+    UV.replace("#0123", "#main-0123"),
+    UV.replace(IDNA[1], "946d195a"),
+)
 REFUSED = [  # name, text, what is said
     *((name, text, f"^{name}[:0-9]*: ") for name in ALL for text in NO_LOCKS),
-    *((name, text, f"^{name}: .*({said})") for name in TOML for text, said in WRONG_KEYS),
+    *(("uv.lock", text, f"^uv.lock: {CANNOT}") for text in UV_REFUSES),
     *(
         ("a.lock", f"six\n{line}\n", f"^a.lock:2: .*: write it with {WRITE}")
         for line in NO_REQUIREMENTS
     ),
     *((name, "a: b\n", f"^{name}: is no requirements, .*{WRITE}") for name in OTHERS),
-    ("pylock.toml", f'[[packages]]\nname = "x\\n-e /y"\n{WHEELS}', "is no requirement"),
+    ("pylock.toml", "[[packages]]\nname = 3\n", "^pylock.toml: is not pylock.toml: .*lock-version"),
+    ("pylock.toml", KEYS, "takes more time or memory to parse"),
+    ("pylock.toml", HEAD.replace("1.0", "2.0") + f'name = "x"\n{WHEELS}', "2.0 is not supported"),
+    # names that uv would take for an option
+    ("pylock.toml", f'{HEAD}name = "x\\n-e /y"\n{WHEELS}', "is not normalized"),
+    ("pylock.toml", f'{HEAD}name = "x --hash"\n{WHEELS}', "is not normalized"),
     ("a.lock", "-i x\n" * (MAX_PACKAGES + 1), f"more than {MAX_PACKAGES}"),
 ]
 
@@ -151,18 +256,26 @@ def test_what_is_no_lock_is_refused_with_its_name(
         read(tmp_path, name, text)
 
 
+def test_a_wheel_of_more_tags_than_fit_into_memory_is_refused(tmp_path: Path) -> None:
+    many = ".".join(f"a{number}" for number in range(1000))
+    text = f"{HEAD}name = 'x'\n{WHEELS}".replace("py3-none-any", f"{many}-{many}-{many}")
+    with pytest.raises(LockfileError, match=r"^pylock\.toml: ") as caught:
+        read(tmp_path, "pylock.toml", text)
+    assert len(str(caught.value)) < 600
+
+
+def test_a_folder_with_a_name_longer_than_a_path_is_refused(tmp_path: Path) -> None:
+    text = PYLOCK.replace('path = "."', f'path = "{"/a-b-" * 200_000}"')
+    with pytest.raises(LockfileError, match="is no requirement"):
+        read(tmp_path, "pylock.toml", text)
+
+
 def test_lines_that_join_or_say_nothing_cost_no_time(tmp_path: Path) -> None:
     began = time.process_time()
     for text in ("\n" * 100_000, "\\\n" * 100_000, "a" + " " * 100_000 + "?\n"):
         with pytest.raises(LockfileError):
             read(tmp_path, "a.lock", text)
     assert time.process_time() - began < 2
-
-
-def test_a_name_that_uv_would_take_for_an_option_is_no_requirement(tmp_path: Path) -> None:
-    for name in ("-e /x", "x --hash"):
-        lock = read(tmp_path, "pylock.toml", f'[[packages]]\nname = "{name}"\n{WHEELS}')
-        assert [pin.requirement for pin in lock.pins] == [""]
 
 
 def test_bytes_size_number_and_place_of_a_file_are_bounded(tmp_path: Path) -> None:
@@ -185,12 +298,6 @@ def test_bytes_size_number_and_place_of_a_file_are_bounded(tmp_path: Path) -> No
     path.mkdir()
     with pytest.raises(LockfileError, match="is not a regular file"):
         read_lock(path, tmp_path)
-
-
-def test_a_header_inside_a_text_moves_no_line(tmp_path: Path) -> None:
-    """Where the headers do not add up the place is the file, never another line."""
-    lock = read(tmp_path, "uv.lock", 'note = """\n[[package]]\n"""\n' + UV)
-    assert {pin.place for pin in lock.pins} == {"uv.lock"}
 
 
 def test_the_kind_follows_from_the_name() -> None:

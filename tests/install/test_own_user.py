@@ -81,7 +81,7 @@ def trained(place: Path, lock: str) -> Iterator[Mapping[str, str]]:
         for act, path in (
             (starting.APPEND, module),
             (starting.APPEND, new),
-            (starting.LIST, root / "uv"),
+            (starting.LIST, root / "uv-2"),
         ):
             assert attempt(OTHER, act, path).startswith("PermissionError")
         yield made
@@ -125,3 +125,69 @@ def _run(made: Mapping[str, str], code: str, user: Sandbox = OTHER) -> str:
     python = shutil.which("python", path=made["PATH"]) or ""
     started = command(user, [python, "-c", code], {"PATH": made["PATH"]})
     return ran(*started, check=True).stdout.strip()
+
+
+# What a wheel of a pull request would do if its code ran while it is installed: it says as whom and
+# what its environment holds, and writes another program over each honest wheel in reach.
+HOSTILE = """
+import os, pathlib
+def work():
+    with open({mark!r}, "a") as file:
+        print(os.getuid(), os.environ.get("UV_INDEX"), file=file)
+    for path in pathlib.Path({cache!r}).rglob("tiny.py"):
+        path.unlink()
+        path.write_text("VERSION = 'owned'")
+try:
+    work()
+except OSError:
+    pass
+"""
+# Each way in which a started interpreter runs code of a wheel.
+WAYS = {
+    "pth": {"evil_start.pth": "import evil_code\n"},
+    "sitecustomize": {"sitecustomize.py": "import evil_code\n"},
+}
+# Each way for a wheel to take the interpreter's place.
+SHADOWS = {
+    "entry point": {
+        "evil-1.0.dist-info/entry_points.txt": "[console_scripts]\npython = evil_code:work\n"
+    },
+    "script": {"evil-1.0.data/scripts/python": "#!python\nimport evil_code\n"},
+    "data": {"evil-1.0.data/data/bin/python": "#!/bin/sh\nexec python3 -m evil_code\n"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_code_of_a_wheel_runs_while_it_is_installed(way: str, place: Path) -> None:
+    cache, mark = place / "cache", place / "marks/ran"
+    mark.parent.mkdir()
+    mark.parent.chmod(0o777)
+    code = HOSTILE.format(mark=str(mark), cache=str(cache))
+    honest = wheel(place / "index", "tiny", "1.0")
+    evil = wheel(place / "index", "evil", "1.0", {"evil_code.py": code, **WAYS[way]})
+    with trained(place, honest):
+        pass
+
+    with trained(place, honest + evil) as made:
+        assert not mark.exists(), mark.read_text()
+        module = next(Path(made["VIRTUAL_ENV"]).rglob("tiny.py"))
+        assert list(module.parent.glob("__pycache__/tiny.*.pyc"))
+        _run(made, "import evil_code")
+        # the training's user reaches neither the password nor the cache
+        assert set(mark.read_text().splitlines()) == {f"{OTHER.uid} None"}
+
+    with trained(place, honest) as made:
+        assert _run(made, "import tiny; print(tiny.VERSION)") == "1.0"
+
+
+@pytest.mark.parametrize("way", SHADOWS)
+def test_a_wheel_that_shadows_python_is_refused(way: str, place: Path) -> None:
+    mark = place / "ran"
+    code = f"open({str(mark)!r}, 'w')\n"
+    evil = wheel(place / "index", "evil", "1.0", {"evil_code.py": code, **SHADOWS[way]})
+    with (
+        pytest.raises(Inconclusive, match="reserved name `python`"),
+        trained(place, wheel(place / "index", "tiny", "1.0") + evil),
+    ):
+        pass
+    assert not mark.exists()

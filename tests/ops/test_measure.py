@@ -1,193 +1,186 @@
-"""A row tells what repeats from what differs, what draws, what is uninitialised, what the flag
-refuses, and what does not run; results are compared by their bits."""
+"""`ops.measure`, the gate's side: what a worker writes is untrusted, and becomes the record."""
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-torch = pytest.importorskip("torch")
+from repro_gate.compare.operators import Operators
+from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.ops import measure
+from repro_gate.ops.measure import of_training, without_training
+from repro_gate.runs.flags import FILL
+from repro_gate.sandbox.identity import Sandbox
+from repro_gate.spec.model import AllowedFlag, Determinism, Spec, Train
+from repro_gate.trace.fields import Call, Location
 
-from repro_gate.ops.worker import bits  # noqa: E402
-from repro_gate.ops.worker.cases import Case, Sample  # noqa: E402
-from repro_gate.ops.worker.measure import Measurement, Settings  # noqa: E402
-
-Row = dict[str, Any]
-pytestmark = pytest.mark.usefixtures("flags_off")
-ALONE = Settings()
-
-
-def row(
-    function: Any, direction: str = "forward", settings: Settings = ALONE, source: str = "kernel"
-) -> Row:
-    """Measure a function of one vector of 1,000 numbers."""
-    numbers = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    case = Case(f"{source}/tried", lambda _: Sample(function, [numbers.clone()]))
-    return Measurement("cpu", case, "float32", direction, settings).measure()
-
-
-def outcomes(found: Row) -> tuple[str, str]:
-    return found["off"]["outcome"], found["on"]["outcome"]
-
-
-def at(execution: int, act: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that acts on its result in one execution without the flags."""
-    count = itertools.count()
-
-    def late(x: Any) -> Any:
-        y = x.exp()
-        if not torch.are_deterministic_algorithms_enabled() and next(count) == execution:
-            act(y)
-        return y
-
-    return late
+WORKER = """
+import json, sys
+request = json.load(open(sys.argv[1]))
+json.dump(request, open({asked!r}, "w"))
+with open(request["answer"], "a") as out:
+    for line in json.load(open({lines!r})):
+        out.write((line if isinstance(line, str) else json.dumps(line)) + "\\n")
+print("a last line", file=sys.stderr)
+"""
+REPEATS, DIFFERS = {"outcome": "repeats", "runs": 9}, {"outcome": "differs", "runs": 9}
+DONE = {"done": True}
+CALLS = [
+    Call("aten.mm.default", "", "float32", "backward", "[1]", 3, (("model.py", 4), ("", 0))),
+    Call("aten.put_.default", "accumulate=True", "float32", "forward", "x" * 2_000, 1, ()),
+]
 
 
-def fails(error: Exception) -> Callable[[Any], Any]:
-    def act(x: Any) -> Any:
-        raise error
+class Double:
+    """Stands for the worker: it writes the lines that it is given."""
 
-    return act
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.calls = CALLS
+        worker = folder / "worker.py"
+        worker.write_text(WORKER.format(asked=str(folder / "asked"), lines=str(folder / "lines")))
+        monkeypatch.setattr(measure, "_WORKER", worker)
+        self.spec = Spec(path=folder / "repro.yml", train=Train(run=f"{sys.executable} train.py"))
+
+    def training(self, *lines: Any) -> Operators:
+        (self.folder / "lines").write_text(json.dumps(lines))
+        return of_training(self.spec, self.calls, os.environ, Sandbox(), 1.0)
+
+    def known(self, *lines: Any, own: tuple[str, ...] = (), python: str = "") -> Operators:
+        (self.folder / "lines").write_text(json.dumps(lines))
+        return without_training(own, python or sys.executable, os.environ, Sandbox(), 1.0)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "asked").read_text())
+        return found
 
 
-def test_a_function_that_repeats_is_priced_by_its_executions_alone() -> None:
-    found = row(lambda x: x.sin(), settings=Settings(seconds=9.0), source="user")
-    for arm in (found["off"], found["on"]):
-        assert (arm["outcome"], arm["runs"], arm["differing"]) == ("repeats", 8, 0)
-    assert len(found["off_ms"]) == len(found["on_ms"]) == 4
-    assert found["off"]["digests"] == found["on"]["digests"] and len(found["off"]["digests"]) == 1
+@pytest.fixture
+def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Double:
+    return Double(tmp_path, monkeypatch)
 
 
-def test_a_function_that_differs_by_one_bit_in_one_execution() -> None:
-    found = row(at(5, lambda y: y.view(torch.int32)[7:8].add_(1)))
-    off = found["off"]
-    assert (off["outcome"], off["max_ulp"], off["differing"]) == ("differs", 1, 1)
-    assert found["on"]["outcome"] == "repeats"
+def row(number: int, off: Any = REPEATS, **more: Any) -> dict[str, Any]:
+    return {"number": number, "off": off, "on": REPEATS, **more}
 
 
-INDEX = torch.arange(1000)
+def test_a_line_becomes_the_record_of_its_call(double: Double) -> None:
+    times = {"off_ms": [1.0] * 3, "on_ms": [3.0] * 3, "unfilled_ms": [2.0] * 3}
+    found = double.training({"about": {"torch": "2.13", "gpus": 0}}, row(0, **times), row(1), DONE)
+    assert found.platform == {"torch": "2.13", "gpus": "0"}
+    mm, put = found.calls
+    assert (mm.operator, mm.form, mm.calls, mm.phase) == ("aten.mm.default", "[1]", 3, "backward")
+    # a call whose line is not known has none
+    assert mm.lines == (Location("model.py", 4),) and put.lines == ()
+    assert mm.flags is not None and mm.flags.ms == pytest.approx(1.0)
+    assert mm.filling is not None and mm.filling.ms == pytest.approx(1.0)
+    assert put.options == "accumulate=True" and put.flags is None
+    # a long form is the key as well, shortened so that no other has the same
+    assert len(put.form) < 1_100
+    other = msgspec.structs.replace(CALLS[1], form=CALLS[1].form + "y")
+    double.calls = [CALLS[0], other]
+    assert double.training(row(1), DONE).calls[0].form != put.form
+
+
+def test_the_worker_gets_the_calls_the_flags_and_the_time(double: Double) -> None:
+    double.training(DONE)
+    asked = double.asked
+    assert asked["calls"][0] == ["aten.mm.default", "[1]"] and asked["seconds"] == 1.0
+    assert asked["flags"]["torch.use_deterministic_algorithms"] is True
+
+
+def test_a_flag_that_the_spec_allows_stays_off(double: Double) -> None:
+    allow = Determinism(allow=(AllowedFlag(FILL, "it costs"),))
+    double.spec = replace(double.spec, determinism=allow)
+    double.training(DONE)
+    assert FILL not in double.asked["flags"]
+
+
+def test_lines_that_name_no_call_or_one_twice_change_nothing(double: Double) -> None:
+    found = double.training(row(0), row(0, DIFFERS), row(7), DONE)
+    assert [call.off.outcome for call in found.calls] == ["repeats"]
 
 
 @pytest.mark.parametrize(
-    ("function", "off", "on"),
+    "line",
     [
-        (torch.rand_like, "repeats", "repeats"),  # with its seed
-        (lambda x: x + time.monotonic_ns() % 1_000_003, "differs", "differs"),
-        # memory that is not written, and memory that is
-        (lambda x: x.new_empty(500), "uninitialised", "repeats"),
-        (lambda x: x.new_empty(500).fill_(3), "repeats", "repeats"),
-        (lambda x: x.clone().resize_(2000), "uninitialised", "repeats"),
-        (lambda x: x.clone().resize_(200), "repeats", "repeats"),
-        (lambda x: x.add_(1), "repeats", "repeats"),  # it is given copies
-        (lambda x: x.put(INDEX, x), "repeats", "raises"),
+        "no JSON",
+        row(0, {"outcome": "fine"}),
+        row(-3),
+        row(0, off_ms=[-1.0]),
+        row(0, off_ms=[1.0] * 501),
+        row(0, off={"outcome": "differs", "message": "x" * 1_001}),
+        '{"number": 0, "off": {"outcome": "differs", "differing": 1%s}}' % ("0" * 400),
+        row(0, {**REPEATS, "runs": 10**31}),
+        row(0, {**DIFFERS, "max_ulp": 1 << 64}),
+        '{"about": {"gpus": 1%s}}' % ("0" * 5_000),
+        {"about": {"interpreter": "x" * 5_000}},
+        "[" * 100_000,
+        '"' + "x" * (1 << 21),
+    ],
+    ids=[
+        "text",
+        "outcome",
+        "number",
+        "time",
+        "times",
+        "message",
+        "differing",
+        "runs",
+        "ulp",
+        "fact",
+        "text-fact",
+        "depth",
+        "length",
     ],
 )
-def test_each_kind_of_function_has_its_outcome(function: Any, off: str, on: str) -> None:
-    assert outcomes(row(function)) == (off, on)
+def test_what_is_no_answer_is_refused(double: Double, line: Any) -> None:
+    with pytest.raises(Inconclusive, match="answer cannot be used") as caught:
+        double.training(line, DONE)
+    assert caught.value.reason_id == "ops/no-answer" and caught.value.remedy
 
 
-def test_the_kernel_is_the_operator_that_works_with_what_chooses_its_algorithm() -> None:
-    for function, direction, kernel, form in (
-        (lambda x: x.sin(), "forward", "aten.sin.default", ""),
-        (lambda x: x.sin(), "backward", "aten.cos.default", ""),
-        (lambda x: x.put(INDEX, x), "forward", "aten.put.default", ""),
-        (lambda x: x.put(INDEX, x, accumulate=True), "forward", "aten.put.default", "accumulate=True"),
-        (lambda x: x.scatter_reduce(0, INDEX, x, "amax"), "forward", "aten.scatter_reduce.two", "reduce=amax"),
-    ):  # fmt: skip
-        found = row(function, direction)
-        assert (found["kernel"], found["form"]) == (kernel, form)
+def test_facts_have_their_limit_over_all_lines_and_a_path_may_be_long(double: Double) -> None:
+    lines = [{"about": {f"{line}-{fact}": "x" for fact in range(150)}} for line in range(9)]
+    path = "/" + "p" * 1_000
+    found = double.training({"about": {"interpreter": path}}, *lines, DONE)
+    assert len(found.platform) == 200 and found.platform["interpreter"] == path
 
 
-def test_what_does_not_run_has_no_kernel_and_says_why() -> None:
-    found = row(fails(NotImplementedError("not for " + "this " * 100)))
-    for arm in (found["off"], found["on"]):
-        assert arm["outcome"] == "no-kernel" and arm["message"].startswith("not for this")
-        assert len(arm["message"]) == 300
+def test_a_worker_that_ends_early_gives_no_answer_and_its_last_line(double: Double) -> None:
+    with pytest.raises(Inconclusive, match="a last line"):
+        double.training(row(0))
 
 
-def test_what_fails_later_differs_unless_memory_is_short() -> None:
-    found = row(at(4, fails(RuntimeError("no workspace left"))))["off"]
-    assert (found["outcome"], found["differing"]) == ("differs", 1)
-    assert found["message"].endswith(": no workspace left")
-    short = at(4, fails(RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")))
-    for function in (short, lambda x: x.new_empty(1 << 50)):
-        off = row(function)["off"]
-        assert off["outcome"] == "crash" and "memory" in off["message"]
-    # no later call of CUDA in this process would work
-    with pytest.raises(RuntimeError, match="misaligned"):
-        row(at(4, fails(RuntimeError("CUDA error: misaligned address"))))
+def known(name: str, outcome: str) -> dict[str, Any]:
+    return {"operator": name, "form": "float32", "off": {"outcome": outcome, "runs": 9}}
 
 
-def test_the_backward_of_a_refused_forward_is_measured() -> None:
-    def refused(x: Any) -> Any:
-        if torch.are_deterministic_algorithms_enabled():
-            raise RuntimeError("it does not have a deterministic implementation")
-        return x.sin()
-
-    found = row(refused, "backward")["on"]
-    assert found["outcome"] == "repeats" and "ran without them" in found["message"]
-    assert row(refused)["on"]["outcome"] == "raises"
-
-
-def test_a_backward_is_measured_by_itself() -> None:
-    count = itertools.count()
-
-    class Racing(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(context: Any, x: Any) -> Any:
-            return x * 2
-
-        @staticmethod
-        def backward(context: Any, gradient: Any) -> Any:
-            return gradient * (2 + next(count) % 2)
-
-    assert row(Racing.apply, "backward")["off"]["outcome"] == "differs"
-    assert row(Racing.apply)["off"]["outcome"] == "repeats"
+def test_the_known_list_comes_without_its_controls(double: Double) -> None:
+    races, repeats = known("control/races", "differs"), known("control/repeats", "repeats")
+    lines = [
+        {**each, "number": at} for at, each in enumerate([races, repeats, known("mm", "repeats")])
+    ]
+    found = double.known(*lines, DONE)
+    assert [call.operator for call in found.calls] == ["mm"] and double.asked["known"] is True
+    double.known(*lines, DONE, own=("mine:own",))
+    assert double.asked["own"] == ["mine:own"] and double.asked["known"] is False
+    lines[0]["off"] = REPEATS
+    with pytest.raises(Inconclusive, match="control/races came out wrong: repeats, not `differs`"):
+        double.known(*lines, DONE)
+    lines[0]["off"] = DIFFERS
+    with pytest.raises(Inconclusive, match="control/repeats came out wrong: not measured"):
+        double.known(lines[0], lines[2], DONE)
 
 
-@pytest.mark.skipif(torch.get_num_threads() < 2, reason="one thread adds in one order")
-def test_an_operator_that_differs_is_named_if_it_can_be_no_other() -> None:
-    # each thread works for longer than a turn on the processor, so that they race on a busy machine
-    # too
-    size, seeded = 1 << 21, torch.Generator().manual_seed(0)
-    index = torch.randint(0, 4, (size,), generator=seeded)
-    source = torch.randn(size, generator=seeded)
-
-    def alone(x: Any) -> Any:
-        return x.clone().index_put_((index,), source, accumulate=True)
-
-    long = Settings(repeats=20, seconds=8.0)
-    for function, kernel in ((alone, "aten.index_put_.default"), (lambda x: alone(x.exp()), "")):
-        found = row(function, settings=long)
-        assert outcomes(found) == ("differs", "repeats") and found["kernel"] == kernel
-
-
-def test_zeros_of_two_signs_differ_and_one_nan_equals_itself() -> None:
-    zero, nan = torch.zeros(3), torch.tensor([float("nan")])
-    assert not bits.equal([zero], [-zero]) and bits.equal([nan], [nan.clone()])
-    assert not bits.equal([zero], [zero.int()]), "the same bits, read otherwise"
-    assert bits.digest([zero]) != bits.digest([-zero])
-
-
-def test_a_distance_that_does_not_fit_is_cut_and_nan_on_one_side_has_none() -> None:
-    number = torch.tensor([1.5, 0.0])
-    after = (number.view(torch.int32) + torch.tensor([3, 1], dtype=torch.int32)).view(torch.float32)
-    assert bits.largest_ulp([number], [after]) == 3
-    large = torch.tensor([torch.finfo(torch.float64).max], dtype=torch.float64)
-    assert bits.largest_ulp([large], [-large]) == 1 << 62
-    assert bits.largest_ulp([large], [large * float("nan")]) is None
-    assert bits.largest_ulp([torch.tensor([1])], [torch.tensor([2])]) is None
-    assert bits.largest_ulp([number], [number.double()]) is None, "of two dtypes"
-
-
-def test_every_result_has_dense_leaves() -> None:
-    places, values = torch.tensor([[0, 0, 2]]), torch.ones(3)
-    sparse = torch.sparse_coo_tensor(places, values, (3,), check_invariants=True)
-    conjugate = torch.ones(2, dtype=torch.complex64).conj()
-    found = bits.leaves([sparse, {"a": [conjugate, 1.5], "b": torch.ones(2) > 0}])
-    assert [list(leaf.shape) for leaf in found[:3] + found[4:]] == [[1, 2], [2], [2, 2], [2]]
-    assert bytes(found[3].tolist()).decode() == (1.5).hex()
+def test_an_interpreter_that_is_none_is_named(double: Double) -> None:
+    with pytest.raises(UsageError, match="--python no-such-python: is no program"):
+        double.known(python="no-such-python")

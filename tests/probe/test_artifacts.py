@@ -103,8 +103,13 @@ def test_what_differs_is_seen(values: Pairs, name: str) -> None:
 
 
 class Malicious:
+    """Makes a file `ran` in a folder as it is unpickled, wherever that happens."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
     def __reduce__(self) -> Any:
-        return os.system, ("touch ran",)
+        return os.system, (f"touch {self.folder}/ran",)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +117,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """Checkpoints as torch, numpy and their friends write them, and hostile ones, read in one
     start, by name."""
     folder = tmp_path_factory.mktemp("files")
+    hostile = Malicious(folder)
     shared, loop, nudged = torch.ones(3), list[Any]([1]), checkpoint()
     loop.append(loop)
     bias = nudged["state_dict"]["1.bias"]
@@ -124,8 +130,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         ("tied.pt", {"a": shared, "b": shared, "e": {}}, {}),
         ("loop.pt", loop, {}),
         ("module.pt", {"args": argparse.Namespace(lr=0.1)}, {}),
-        ("malicious.pt", {"v": Malicious()}, {}),
-        ("malicious-legacy.pt", {"v": Malicious()}, {"_use_new_zipfile_serialization": False}),
+        ("malicious.pt", {"v": hostile}, {}),
+        ("malicious-legacy.pt", {"v": hostile}, {"_use_new_zipfile_serialization": False}),
         ("surrogate.pt", {"w\udcff": 1}, {}),
         ("expanded.pt", {f"v{n}": torch.ones(1).expand(2**24 - n) for n in range(3)}, {}),
         ("vast.pt", {"v": torch.ones(1).expand(2**40)}, {}),
@@ -135,7 +141,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         warnings.simplefilter("ignore")
         torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), folder / "script.pt")
     (folder / "empty.pt").write_bytes(b"")
-    (folder / "pickle.pt").write_bytes(pickle.dumps(Malicious()))
+    (folder / "pickle.pt").write_bytes(pickle.dumps(hostile))
     (folder / "cut.pt").write_bytes((folder / "plain.pt").read_bytes()[:700])
     (folder / "bomb.pt").write_bytes(pickle.dumps("x")[:2] + b"]" * 100_000 + b"a" * 99_999 + b".")
     deep: Any = 1
@@ -148,7 +154,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     np.savez(folder / "c.npz", w=-zeros, step=np.int32(7), **others)
     np.save(folder / "big-endian.npy", np.arange(3, dtype=">i4"))
     np.save(folder / "record.npy", np.zeros(2, [("a", "f4"), ("b", "i8")]))
-    np.save(folder / "object.npy", np.array([Malicious()], object), allow_pickle=True)
+    np.save(folder / "object.npy", np.array([hostile], object), allow_pickle=True)
     (folder / "wrong.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00__import__('os')")
     # a header that asks for forty gigabytes, and a tensor that is one number ten million times
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10000000000,), }"
@@ -169,10 +175,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         with zipfile.ZipFile(folder / name, "w") as archive:
             archive.writestr(zipfile.ZipInfo(""), b"x")
     paths = sorted(folder.iterdir())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        found = dict(zip((path.name for path in paths), read_files(*paths), strict=True))
-    assert not list(folder.rglob("ran"))
+    found = dict(zip((path.name for path in paths), read_files(*paths), strict=True))
+    assert not (folder / "ran").exists()
     return found
 
 
@@ -265,8 +269,7 @@ def test_a_distributed_index_runs_nothing(tmp_path: Path, monkeypatch: pytest.Mo
             if name == "b":  # as Python 3.11.2 writes it
                 patch.setattr(enum.Enum, "__reduce_ex__", _by_getattr)
             save({"model": model, "step": 3}, checkpoint_id=tmp_path / name)
-    (tmp_path / "hostile/.metadata").write_bytes(pickle.dumps(Malicious()))
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hostile/.metadata").write_bytes(pickle.dumps(Malicious(tmp_path)))
     a, b, c, hostile = read_files(*(tmp_path / name for name in ("a", "b", "c", "hostile")))
     assert a.format == "distributed", a.note
     assert a.leaves["model.w"].shape == (3, 2) and a.leaves["step"].value == "3"
@@ -274,7 +277,7 @@ def test_a_distributed_index_runs_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert [item.name for item in differences(a, c)] == ["model.b"]
     assert hostile.format == "opaque" and "posix.system" in hostile.note
     assert {".metadata", "__0_0.distcp"} == hostile.leaves.keys()
-    assert not list(tmp_path.rglob("ran"))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_the_distance_of_what_differs_is_measured(tmp_path: Path) -> None:

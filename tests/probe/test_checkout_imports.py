@@ -16,7 +16,7 @@ import pytest
 
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.runs.gate_folder import original_of
-from repro_gate.runs.launch import RunResult
+from repro_gate.runs.launch import Recording, RunResult
 from repro_gate.runs.workspaces import Original
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace.fields import Imported
@@ -185,10 +185,13 @@ def test_a_copy_is_named_by_where_pip_took_it_from(place: Path) -> None:
     pip_install(place / "venv" / "bin", code)
     [site] = (place / "venv").glob("lib/python*/site-packages")
     wanted = [Imported("odepack", str(site / "odepack" / "__init__.py"), "odepack")]
-    assert imports(traced(place, code, COPY, observe=True)) == wanted
+    assert imports(traced(place, code, COPY, recording=Recording(distributions=True))) == wanted
     # as `setup.py install` leaves it, or an image that was built elsewhere
     next(site.glob("odepack-*.dist-info/direct_url.json")).unlink()
-    assert imports(traced(place, code, COPY, name="named", observe=True)) == wanted
+    assert (
+        imports(traced(place, code, COPY, name="named", recording=Recording(distributions=True)))
+        == wanted
+    )
 
 
 @pytest.mark.slow
@@ -202,7 +205,7 @@ def test_a_package_only_called_like_a_folder_of_the_checkout_is_no_copy(
     (code / "odepack").mkdir()
     (code / "odepack" / "__init__.py").write_text("RATE = 2\n")
     commit(code, "a folder")
-    assert imports(traced(place, code, COPY, observe=True)) == []
+    assert imports(traced(place, code, COPY, recording=Recording(distributions=True))) == []
 
 
 def test_without_an_installed_package_nothing_is_touched(tmp_path: Path) -> None:

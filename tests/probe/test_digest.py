@@ -223,6 +223,10 @@ def test_a_tensor_without_memory_is_never_read() -> None:
     cut = torch.ones(3)
     cut.untyped_storage().resize_(8)  # of 12 bytes
     assert not any(digest.in_memory(item) for item in (fake, torch.empty(3, device="meta"), cut))
+    digest.UNREAD.clear()
+    for item in (torch.ones(3), cut):  # what is remembered of the first does not serve the second
+        digest.digest_all([item])
+    assert [*digest.UNREAD] == ["tensors of type torch.Tensor"]
 
 
 @pytest.fixture

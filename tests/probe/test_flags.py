@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from repro_gate.compare.cost import blocks_of
 from repro_gate.runs import arms, flags
 from repro_gate.runs.launch import RunResult
+from repro_gate.trace.model import Trace
 from tests.support.tracing import ONE, STEP, trace_script, trained
 
 MKL = "mkl.early_first_call"
@@ -128,3 +133,84 @@ def test_nothing_else_is_called_undone(undoing: RunResult) -> None:
     # cudnn.flags() sets every flag of cuDNN, this one to what it already is
     also = {(6, "torch.backends.cudnn.benchmark")}
     assert {(item.step, item.flag) for item in trained(undoing).undone} - also == wanted
+
+
+ALTERNATING: Any = [
+    {ALGORITHMS: False, FILL: False},
+    {ALGORITHMS: True, FILL: True},
+    {ALGORITHMS: True, FILL: False},
+]
+TWELVE = ONE + "for _ in range(11):\n    record('loss', 1.0)\n    step()\n"
+
+
+def alternating(tmp_path: Path, source: str, steps: int = 12, cycle: int = 1) -> Trace:
+    on = arms.deterministic(42, frozenset(), steps)
+    others = {name: value for name, value in on.flags.items() if name not in ALTERNATING[0]}
+    plan = {"arms": ALTERNATING, "cycle": cycle, "seed": "42 1"}
+    probe = {"alternating": plan, "every": steps + 1}
+    arm = replace(on, name="alternating", flags=others)
+    return trained(trace_script(tmp_path, source, arm=arm, steps=steps, probe=probe))
+
+
+def test_in_an_alternating_run_each_arm_has_one_turn_in_a_block_in_an_order_of_the_seed(
+    tmp_path: Path,
+) -> None:
+    trace = alternating(tmp_path, TWELVE)
+    read = [{name: item[name] for name in ALTERNATING[0]} for item in trace.settings]
+    turns = [ALTERNATING.index(read[mark.flags]) for mark in trace.steps]
+    assert len(turns) == 12 and not trace.undone
+    orders = []
+    for block in range(4):
+        own = random.Random(f"42 1 {block}")
+        orders += own.sample(range(3), 3)
+    assert turns == orders
+    assert all(item[CUDNN] is True for item in trace.settings), "the others stay on"
+    blocks = blocks_of([trace], ALTERNATING, 1, 0)
+    assert not isinstance(blocks, str) and len(blocks) == 2
+
+
+COMPILED = """
+import torch
+net = torch.compile(torch.nn.Linear(4, 1), backend="eager")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(12):
+    optimizer.zero_grad()
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_model_is_told_and_one_that_is_not_is_not(tmp_path: Path) -> None:
+    found = blocks_of([alternating(tmp_path / "a", COMPILED)], ALTERNATING, 1, 0)
+    assert isinstance(found, str) and "compiled model" in found
+    plain = COMPILED.replace("torch.compile(", "(").replace(', backend="eager"', "")
+    assert isinstance(blocks_of([alternating(tmp_path / "b", plain)], ALTERNATING, 1, 0), list)
+
+
+LOADING = """
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+class Data(Dataset):
+    def __len__(self):
+        return 24
+    def __getitem__(self, index):
+        time.sleep(SECONDS)
+        return torch.ones(4)
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for batch in DataLoader(Data(), batch_size=1, num_workers=1):
+    time.sleep(0.11 if torch.are_deterministic_algorithms_enabled() else 0.09)
+    optimizer.zero_grad()
+    net(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_loader_that_sets_the_pace_is_told(short_path: Path) -> None:
+    """It takes 150 ms for a batch, or 1 ms; a step 90 or 110."""
+    for seconds, is_behind in (("0.15", True), ("0.001", False)):
+        source = LOADING.replace("SECONDS", seconds)
+        found = blocks_of([alternating(short_path / seconds, source, 18)], ALTERNATING, 1, 0)
+        assert (isinstance(found, str) and "DataLoader" in found) is is_behind

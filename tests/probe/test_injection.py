@@ -107,7 +107,7 @@ def test_where_the_runs_folder_is_not_seen_a_process_says_so_and_goes_on(tmp_pat
 
 def test_a_clock_that_is_behind_the_gates_is_a_note(tmp_path: Path) -> None:
     source = {"train.py": "from repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"}
-    run = trace_script(tmp_path, source, probe={"started": time.time() + 60})
+    run = trace_script(tmp_path, source, probe={"started": time.time_ns() + 60 * 10**9})
     [(name, message)] = run.traces[0].notes
     assert name == "clock-behind"
     assert "is 60 s behind" in message

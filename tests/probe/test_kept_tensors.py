@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from repro_gate.runs.launch import Recording
 from repro_gate.trace.model import Trace
 from tests.support.tracing import Case, blocks, kept_tensors, names, trace_cases, trace_script
 
@@ -27,11 +28,11 @@ for x in DataLoader(torch.randn(12, 3, generator=torch.Generator().manual_seed(0
 torch.save(net.state_dict(), multiprocessing.current_process().name + ".pt")
 """
 FULL = """
-import os
-real = os.statvfs
+import sys
 class Little:
     f_bavail, f_frsize = 10, 4096
-os.statvfs = lambda path: Little
+# the probe's own reference: a mock of `os.statvfs` would not reach it
+vars(sys.modules["_repro_gate.probe.distance"].os)["statvfs"] = lambda path: Little
 """
 TWO = """
 import sys
@@ -143,8 +144,9 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     cases["loader"] = LOADER.replace("{head}", TWO.partition("class Opaque")[0])
     without = "".join(line for line in ODD.splitlines(True) if not line.startswith("odd = "))
     cases |= {"odd": ODD, "clean": without}
-    place, keep = tmp_path_factory.mktemp("keep"), {"keep_final": True, "keep_steps": (1,)}
-    found = trace_cases(place, cases, observe=True, **keep)
+    place = tmp_path_factory.mktemp("keep")
+    keep = Recording(final=True, steps=(1,), distributions=True)
+    found = trace_cases(place, cases, recording=keep)
     assert found["same"].run.outcome == "finished", found["same"].run.problem
     return found
 
@@ -156,7 +158,7 @@ def second(first: Cases, tmp_path_factory: pytest.TempPathFactory) -> Cases:
     cases: dict[str, Any] = {"same": SCRIPT, "one": (TWO, "another")}
     cases["other"] = "import torch\ntorch.manual_seed(43)\n" + SCRIPT
     reference, place = first["same"].run.traces, tmp_path_factory.mktemp("measure")
-    return trace_cases(place, cases, keep_final=True, reference=reference)
+    return trace_cases(place, cases, recording=Recording(final=True), reference=reference)
 
 
 def kept_files(case: Case) -> dict[str, dict[str, torch.Tensor]]:
@@ -280,7 +282,7 @@ SHARDS = (
 @pytest.mark.slow
 def test_each_rank_records_its_shards_under_the_models_names(short_path: Path) -> None:
     command = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
-    run = trace_script(short_path, FSDP2, command=command, keep_final=True)
+    run = trace_script(short_path, FSDP2, command=command, recording=Recording(final=True))
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     ranks = sorted((trace for trace in run.traces if trace.trained), key=lambda trace: trace.key)
     told = [(trace.key, len(trace.steps), trace.notes) for trace in ranks]

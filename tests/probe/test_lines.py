@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.diagnosis.suspects import first_difference
+from repro_gate.diagnosis.suspects import differing_lines
+from repro_gate.probe.source_line import code_of
 from repro_gate.trace.model import Used
 from tests.support.tracing import trace_script
 
@@ -75,6 +76,44 @@ def test_the_first_line_whose_values_differ_is_named_and_addresses_alone_are_non
 ) -> None:
     source = SCRIPT.replace("{ORDER}", order).replace("{ADDRESS}", address)
     (first, printed), (second, again) = (lines(tmp_path, source, name) for name in "ab")
-    found = first_difference(first, second)
+    found = next(differing_lines(first, second), None)
     assert (found.call if found else "") == line
     assert line or (len(first) > 100 and printed == again)
+
+
+KILLED = """
+import os
+if os.fork() == 0:
+    for number in range(99):
+        square = number * number
+    os.kill(os.getpid(), 9)
+os.wait()
+"""
+
+
+def test_lines_of_a_worker_that_is_killed_are_there(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, KILLED, probe={"lines": 0, "factors": {}})
+    found = [use.line for trace in run.traces for use in trace.uses]
+    assert found.count(5) > 50
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (
+            "    classes_dict = {c: np.identity(len(classes))[i, :] for i, c in  # rows\n",
+            "i, c in…",
+        ),
+        ("total = first + \\\n", "total = first +…"),
+        ('text = """one\n', 'text = """one…'),
+        ("    x = f('a  # b')  # c\n", "x = f('a  # b')"),
+        ("for name in names:\n", "for name in names:"),
+        (f"x = {'y' * 300}\n", "yyy…"),
+    ],
+)
+def test_a_line_of_code_is_told_without_its_comment_and_says_where_it_goes_on(
+    line: str, code: str
+) -> None:
+    found = code_of(line)
+    assert found.endswith(code) and len(found) <= 200
+    assert line.strip().startswith(found.rstrip("…"))

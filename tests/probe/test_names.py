@@ -143,6 +143,22 @@ def test_leaves_of_a_batch_are_named_by_their_path(batch: Any, expected: list[st
     assert [name for name, _ in names.leaves(batch)] == expected
 
 
+def test_code_is_known_by_its_name_and_by_what_it_closes_over_where_it_is_asked_for() -> None:
+    def scale(amount: float) -> Any:
+        return lambda x: amount * x
+
+    batch = [scale(2.0), scale(3.0), Sample]
+    assert [*names.leaves(batch)] == []
+    where = f"{scale.__qualname__}.<locals>.<lambda>"
+    assert [*names.leaves(batch, code=True)] == [
+        ("0", where),
+        ("0.0", 2.0),
+        ("1", where),
+        ("1.0", 3.0),
+        ("2", "Sample"),
+    ]
+
+
 def test_leaves_of_something_that_holds_itself_end_and_show_no_address() -> None:
     loop: dict[str, Any] = {"x": 1}
     loop["self"] = loop

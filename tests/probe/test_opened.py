@@ -137,7 +137,7 @@ READS |= {
     "mistake": (  # in the probe
         """
         import _repro_gate.probe.opened as part
-        part.os.path.realpath = None
+        part.of_system = None
         print(open(outside + "/a.txt").read())
         sys.audit("open", "a", None, None)
         """,
@@ -186,7 +186,7 @@ def test_what_was_read_is_listed_once_and_what_the_run_made_is_not(name: str, re
         (str(folder / path) if path else "data.txt", Location(f"{name}.py", line) if line else None)
         for path, line in READS[name][1]
     ]
-    found = [item for item in case.trace.opened if item.path != f"{name}.py"]
+    found = [item for item in case.trace.opened if item.path != f"{name}.py" and not item.sought]
     assert [(item.path.partition(".cpython")[0], item.by) for item in found] == wanted
     assert all(item.inside == (item.path == "data.txt") for item in found)
     assert [note for note, _ in case.trace.notes] == ["opened-not-all"] * (name == "many")
@@ -276,6 +276,32 @@ CHILDREN = {
         """,
     "a_process_that_goes_by_os_exit": "\nopen(path).read()\nos._exit(0)\n",
 }
+
+
+def test_what_was_looked_for_in_the_workspace_and_is_no_file_there_is_listed(
+    tmp_path: Path, outside: Path
+) -> None:
+    source = f"""
+    import contextlib, glob, os
+    import pkg.part
+    for path in ("absent.bin", "{outside}/absent", "train.py"):
+        with contextlib.suppress(OSError):
+            open(path).read()
+    glob.glob("sets/*.png")
+    os.listdir("pkg"), os.listdir(), os.listdir("{outside}")
+    for _ in range(2):
+        open("made", "w").close()
+        os.mkdir("own") if not os.path.exists("own") else os.listdir("own")
+    """
+    files = {"train.py": textwrap.dedent(source), "pkg/part.py": ""}
+    found = [item for item in read_by(tmp_path, files) if item.sought]
+    assert [(item.path, item.by and item.by.line) for item in found] == [
+        ("absent.bin", 6),
+        ("sets", 7),
+        ("pkg", 8),
+        ("own", 11),
+    ]
+    assert all(item.inside for item in found)
 
 
 def test_every_kind_of_process_lists_what_it_read(short_path: Path) -> None:

@@ -3,14 +3,19 @@ torch refuses; and that watching changes no number."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from repro_gate.runs import arms
-from repro_gate.runs.launch import RunResult
-from repro_gate.trace.model import OperatorLine
-from tests.support.tracing import trace_script, trained
+torch = pytest.importorskip("torch")
+
+from repro_gate.probe.forms import described  # noqa: E402
+from repro_gate.runs import arms  # noqa: E402
+from repro_gate.runs.launch import RunResult  # noqa: E402
+from repro_gate.trace import dispatch  # noqa: E402
+from repro_gate.trace.model import OperatorLine  # noqa: E402
+from tests.support.tracing import trace_script, trained  # noqa: E402
 
 SCRIPT = """
 import torch
@@ -92,6 +97,30 @@ def test_a_replay_tells_an_operator_that_adds_in_any_order(recorded: RunResult) 
 
 
 @pytest.mark.slow
+def test_equal_values_in_another_order_in_memory_or_with_other_plain_arguments_have_another_form(
+    tmp_path: Path,
+) -> None:
+    script = """
+    import torch
+    wide = torch.arange(12.0).view(3, 4)
+    tall = wide.t().contiguous().t()
+    for kept in (wide, wide, tall):
+        kept.sum()
+    for places in (1, 1, 2):
+        wide.roll(places)
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    weight.sum().backward()
+    optimizer.step()
+    """
+    run = trace_script(tmp_path, script, probe={"factors": {}, "operators": {"step": -1}})
+    for name in ("aten.sum.default", "aten.roll.default"):
+        found = [item for item in trained(run).operators if item.op == name][:3]
+        assert len({item.inputs for item in found}) == 1 and found[0].device == "cpu"
+        assert found[0].form == found[1].form != found[2].form
+
+
+@pytest.mark.slow
 def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_path: Path) -> None:
     script = """
     import torch
@@ -139,15 +168,20 @@ def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_operators_are_counted_by_name_dtype_and_pass(tmp_path: Path) -> None:
-    noted = trace_script(tmp_path / "noted", CLEAN, probe={"dispatched": 1})
+def test_each_distinct_call_is_noted_with_its_form_how_often_and_its_line(tmp_path: Path) -> None:
+    noted = trace_script(tmp_path / "noted", CLEAN, probe={"calls": 1})
     plain = trace_script(tmp_path / "plain", CLEAN)
-    rows = {tuple(row): count for *row, count in trained(noted).dispatched}
-    assert rows["aten.addmm.default", "float32", "forward", ""] == 1
-    assert rows["aten.mm.default", "float32", "backward", ""] == 1
-    assert any(row[:3] == ("aten.rand.default", "", "forward") for row in rows)
-    assert not any("hash" in row[0] for row in rows)
-    assert noted.ended.tail == plain.ended.tail and not trained(plain).dispatched
+    calls = {(call.op, call.phase): call for call in trained(noted).calls}
+    forward = calls["aten.addmm.default", "forward"]
+    assert (forward.dtype, forward.count) == ("float32", 1)
+    ((file, line),) = forward.sites
+    assert file == "train.py" and "layer(" in CLEAN.splitlines()[line - 1]
+    bias, given, weight = json.loads(forward.form)[0]
+    assert bias["size"] == [8] and weight["stride"] == [1, 8] and given["tensor"] == "float32"
+    # the backward belongs to the line of its forward
+    assert calls["aten.mm.default", "backward"].sites == forward.sites
+    assert not any("hash" in name or ".t.default" in name for name, _ in calls)
+    assert noted.ended.tail == plain.ended.tail and not trained(plain).calls
     with_note, without = (
         [(item.step, item.kind, item.digests) for item in trained(run).blocks]
         for run in (noted, plain)
@@ -156,12 +190,39 @@ def test_operators_are_counted_by_name_dtype_and_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_form_that_is_too_long_has_its_digest_instead(tmp_path: Path) -> None:
+    long = "    torch.cat([torch.ones({n}) for _ in range(2_000)])\n"
+    both = long.format(n=1) + long.format(n=2) + "    optimizer.step()\n"
+    script = CLEAN.replace("    optimizer.step()\n", both)
+    calls = trained(trace_script(tmp_path, script, probe={"calls": 1})).calls
+    forms = [call.form for call in calls if call.op == "aten.cat.default"]
+    assert len({*forms}) == 2 and all(form.startswith("blake2b:") for form in forms)
+
+
+def test_an_operator_that_takes_functions_has_no_schema() -> None:
+    class HigherOrder:
+        """Stands for `torch.cond`."""
+
+    assert not dispatch.is_view(HigherOrder()) and not dispatch.is_mutable(HigherOrder())
+    add = torch.ops.aten.add_.Tensor
+    assert dispatch.is_mutable(add) and not dispatch.is_view(add)
+    assert dispatch.is_view(torch.ops.aten.t.default)
+
+
+def test_of_indices_only_range_and_repetition_are_noted() -> None:
+    index, mask = torch.tensor([3, 3, 9]), torch.tensor([True, False, True])
+    (found, true, floats), _ = described(([index, mask, torch.tensor([17.0])], {}), elements=True)
+    assert found["elements"] == [3, 9, 2] and true["elements"] == [0, 1, 2]
+    assert "elements" not in floats
+
+
+@pytest.mark.slow
 def test_if_something_is_compiled_nothing_is_noted_and_it_compiles(tmp_path: Path) -> None:
     """A compiled graph dispatches nothing, and under the watch it would not run. What is compiled
     behind the first step, with `fullgraph`, refuses to run without being compiled."""
     early = CLEAN.replace("index =", "layer = torch.compile(layer, backend='eager')\nindex =")
-    found = trained(trace_script(tmp_path, early, probe={"dispatched": 1}))
-    assert len(found.steps) == 4 and not found.dispatched
+    found = trained(trace_script(tmp_path, early, probe={"calls": 1}))
+    assert len(found.steps) == 4 and not found.calls
     average = """
 mean = torch.zeros(8, 8)
 @torch.compile(fullgraph=True, backend='eager')
@@ -171,5 +232,5 @@ def average(weight, mean):
     call = "    optimizer.step()\n    average(layer.weight.detach(), mean)\n"
     late = CLEAN.replace("for step in", average + "for step in")
     late = late.replace("    optimizer.step()\n", call)
-    run = trace_script(tmp_path, late, probe={"dispatched": 1}, name="late")
+    run = trace_script(tmp_path, late, probe={"calls": 1}, name="late")
     assert run.good and len(trained(run).steps) == 4, run.ended.tail

@@ -6,12 +6,13 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from repro_gate.probe import sdk
+from repro_gate.probe import digest, sdk
 from repro_gate.probe.names import leaves
 from tests.support.tracing import blocks, names, trace_script, trained
 
@@ -105,6 +106,7 @@ class Column:
     """As a column of pandas looks: a dtype, an array behind it, and a text that leaves the middle
     out."""
 
+    __module__ = "pandas.core.series"
     dtype = "float64"
 
     def __init__(self, values: list[float]) -> None:
@@ -123,6 +125,36 @@ def test_a_column_is_digested_whole_and_objects_by_what_they_hold() -> None:
     first, second = ([f"sample {index + zero}" for index in range(3)] for zero in (0, 0))
     assert first[0] is not second[0]  # addresses are no part of it
     assert digests(np.array(first, dtype=object)) == digests(np.array(second, dtype=object))
+
+
+class Odd:
+    """Whose methods all raise."""
+
+    def _no(self, *_: object) -> Any:
+        raise RuntimeError("not to be called")
+
+    __str__ = __repr__ = __eq__ = __len__ = __iter__ = __bool__ = __getitem__ = _no
+    __array__ = tobytes = _no
+    __class__ = dtype = shape = __dict__ = property(_no)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class Number(float):
+    __repr__ = __str__ = __float__ = Odd._no
+
+
+def test_an_object_whose_methods_raise_is_told_by_its_type_and_hides_nothing() -> None:
+    def batch(number: float) -> dict[Any, Any]:
+        beside = {"x": torch.tensor(number), "n": Number(number), "set": {Odd()}}
+        return {**beside, "odd": Odd(), Odd(): number}
+
+    digest.UNREAD.clear()
+    assert digests(batch(1.0)) == digests(batch(1.0)) != digests(batch(2.0))
+    assert [*digest.UNREAD] == [f"objects of type {__name__}.Odd"]
+    for key, other in (("n", Number(2.0)), ("odd", None), ("set", {Number(1.0)})):
+        assert digests(batch(1.0)) != digests({**batch(1.0), key: other})
 
 
 @pytest.mark.slow

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate.checks.code import trains
 from repro_gate.compare.traces import compare_runs
 from repro_gate.trace.format import SCALER
 from repro_gate.trace.model import Trace
+from tests.support.built_traces import evidence, run
 from tests.support.tracing import Case, blocks, names, trace_cases
 
 SHAPES = """
@@ -48,6 +50,17 @@ def fit(opt, net, step=None, parts=1, times=2):
 def plain():
     net = Net()
     fit(sgd(net, momentum=0.9), net)
+
+def idle(factor=0.0, rate=0.1, of=None):  # three trainings that train nothing
+    net = nn.Linear(4, 1)
+    opt = torch.optim.SGD((of or net).parameters(), lr=rate, weight_decay=0.1)
+    for _ in range(2):
+        opt.zero_grad()
+        (factor * loss_of(net)).backward()
+        opt.step()
+
+def other_model():
+    idle(1.0, of=nn.Linear(4, 1))
 
 def swapped():  # another parameter takes the place of one in the optimizer's own list
     net = nn.Linear(4, 1)
@@ -311,6 +324,7 @@ Shapes = Mapping[str, Trace]
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
     """The functions, each in a fork of one run, which must end well."""
     calls = {name: f"{name}()" for name in (*CASES, *BY_HAND, "analytic", "scaled_second")}
+    calls |= {"idle": "idle()", "rate": "idle(1.0, 0.0)", "other_model": "other_model()"}
     found = trace_cases(tmp_path_factory.mktemp("shapes"), calls, SHAPES)
     assert {name: case.printed for name, case in found.items() if case.exit_code} == {}
     return found
@@ -467,6 +481,19 @@ def test_what_is_trained_beside_an_optimizer_is_recorded(shapes: Shapes) -> None
     assert len({item.digests for item in other if item.kind == "parameter"}) > 1
 
 
+def test_what_does_not_train_is_told_and_no_other_shape(shapes: Shapes) -> None:
+    told = {}
+    for name, trace in shapes.items():
+        result = trains(evidence(pair=(run("deterministic-1", trace),) * 2))
+        if result.status == "warn":
+            told[name] = result.message.partition(" stayed")[0]
+    assert told.pop("idle") == "in 2 steps every gradient was zero, the loss"
+    # a learning rate of 0, and gradients that another model has
+    for name in ("rate", "in_part", "other_model"):
+        assert told.pop(name) == "in 2 steps no parameter changed, the loss"
+    assert told == {}
+
+
 @pytest.mark.slow
 def test_a_training_by_hand_ends_after_its_last_wanted_step(tmp_path: Path) -> None:
     source = SHAPES.replace("range(3)", "range(1000)")
@@ -474,3 +501,35 @@ def test_a_training_by_hand_ends_after_its_last_wanted_step(tmp_path: Path) -> N
     for case in trace_cases(tmp_path, calls, source, steps=2).values():
         found = case.trace.stopped, len(case.trace.steps), case.exit_code
         assert found == (True, 2, 0), case.printed
+
+
+UNDER_A_MODE = """
+from collections import Counter
+from torch.utils._python_dispatch import TorchDispatchMode
+class Counting(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        seen[str(function)] += 1
+        return function(*args, **(kwargs or {}))
+seen = Counter()
+net = torch.nn.Linear(4, 1)
+x = torch.ones(2, 4)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+with Counting():
+    for step in range(3):
+        optimizer.zero_grad()
+        net(x * FACTOR if step else x).square().mean().backward()
+        optimizer.step()
+print(seen["aten._to_copy.default"], seen["aten.stack.default"], seen["aten.isfinite.default"])
+"""
+
+
+def test_a_mode_sees_nothing_of_the_probe_and_hides_no_fault(tmp_path: Path) -> None:
+    factors = {"one": "1", "again": "1", "other": "(1 + 1e-6)"}
+    sources = {name: UNDER_A_MODE.replace("FACTOR", text) for name, text in factors.items()}
+    found = trace_cases(tmp_path, sources)
+    assert {case.printed for case in found.values()} == {("0 0 0",)}
+    one, again, other = (
+        [blocks(found[name].trace, "loss", step)[0].digest(0) for step in range(3)]
+        for name in factors
+    )
+    assert one == again and one[0] == other[0] and one[1] != other[1]

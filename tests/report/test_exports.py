@@ -151,7 +151,7 @@ def test_each_check_and_reason_has_its_element_and_the_schema_refuses_what_is_wr
         (reports.FAIL, "data/checksums", "failure", "\nremedy: write the new SHA-256"),
         (reports.FAIL, "code/committed", "system-out", "train.py has uncommitted changes"),
         (reports.FAIL, "env/image-digest", "skipped", "waived until 2027-06-30: bare-metal"),
-        (reports.FAIL, "env/lockfile", "system-out", ""),
+        (reports.FAIL, "env/lockfile", "system-out", "requirements.lock pins 41 packages"),
         (reports.FAIL, "verdict", "failure", "see it again: repro-gate run"),
         (reports.DRIFT, "baseline/drift", "failure", "remedy: "),
         (reports.INCONCLUSIVE, "run/crashed", "error", "crashed at step 3 with exit code 1"),
@@ -211,10 +211,22 @@ def test_each_finding_is_a_result_on_its_line_in_the_category_of_its_job() -> No
     assert "versionControlProvenance" not in _run(reports.FAIL)
 
 
+def test_a_pass_under_a_condition_has_its_line_and_any_other_pass_has_none() -> None:
+    (result,) = _run(reports.CONDITIONAL)["results"]
+    found = (result["ruleId"], result["level"], _place(result))
+    assert found == ("random-state/robust", "warning", ("src/data.py", 6))
+    assert "file=src/data.py,line=6" in workflow_commands(reports.CONDITIONAL)
+    text = outcome(reports.CONDITIONAL, "verdict").text or ""
+    assert text.startswith("pass only with PYTHONHASHSEED=42: without it the runs differ")
+    assert not _run(replace(reports.CONDITIONAL, robust=True))["results"]
+
+
 @pytest.mark.parametrize("name", [*reports.ALL, "hostile"])
 def test_every_result_has_what_github_requires(name: str) -> None:
-    run = _run(replace(reports.ALL.get(name) or reports.hostile(), origin=_ORIGIN))
+    report = replace(reports.ALL.get(name) or reports.hostile(), origin=_ORIGIN)
+    run = _run(report)
     rules = run["tool"]["driver"]["rules"]
+    assert rules and (run["results"] or report.verdict != "fail")
     assert run["tool"]["driver"]["name"] and len({rule["id"] for rule in rules}) == len(rules)
     for rule in rules:
         assert 0 < len(rule["shortDescription"]["text"]) <= 1024

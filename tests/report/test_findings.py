@@ -5,17 +5,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from repro_gate.checks.interface import CheckResult, EvidenceLine
-from repro_gate.diagnosis.model import Diagnosis, ShownUse
+from repro_gate.diagnosis.model import (
+    Diagnosis,
+    Evidence,
+    EvidenceKind,
+    Explanation,
+    Rate,
+    ShownUse,
+)
 from repro_gate.factors import CAUSES, FACTORS
 from repro_gate.report.exports import workflow_commands
 from repro_gate.report.findings import (
     LOCATIONS,
     WEAKENED_ID,
     address,
+    as_diagnosis,
     background,
     findings,
     inside,
@@ -112,6 +121,38 @@ def test_a_cause_in_a_notebook_stands_at_the_notebook_and_errors_before_what_is_
     assert found[3].id == WEAKENED_ID and found[3].message.startswith("determinism.allow: more")
 
 
+def test_what_a_search_saw_is_worded_and_its_last_word_is_what_was_proven() -> None:
+    kinds = get_args(EvidenceKind)
+    seen = [Evidence(kind, number=2, step=7, name="{fc}.weight") for kind in kinds]
+    found = Explanation(
+        causes=(replace(reports.WHY, evidence=("it drew",)), reports.SHELL),
+        evidence=(*seen, Evidence("moved", step=6, name="fc.bias")),
+        ruled_out=(Evidence("operators", 1, 3), Evidence("factors", name="threads as a whole")),
+        pinned=("clock", "entropy", "identity"),
+        agreed_steps=6,
+        rate=Rate(diverged=2, pairs=3),
+    )
+    worded = as_diagnosis(found)
+    *lines, moved, proof, drew = worded.evidence
+    assert len({*lines}) == len(kinds) and not any("{number}" in line for line in lines)
+    assert (moved, drew) == ("then the runs diverge only at step 6, in fc.bias", "it drew")
+    held = "with that time held fixed and with that draw held fixed and with that answer held fixed"
+    assert proof == f"confirmed: {held}, two runs are bitwise identical up to step 5"
+    assert worded.ruled_out == (
+        "1 operator of step 3: equal, or in one run only",
+        "holding fixed threads as a whole does not change it",
+    )
+    assert (worded.also, worded.rate) == ((reports.SHELL,), found.rate)
+    line = ShownUse(factor="clock", call="time()")
+    unreduced = replace(reports.WHY, confirmed=False, one_of=(line,), evidence=())
+    early = replace(found, causes=(unreduced,), agreed_steps=0, rate=Rate(3, 3), evidence=())
+    worded = as_diagnosis(early)
+    assert worded.evidence == (
+        "seen: with all of them held fixed, two runs are bitwise identical before the first step",
+    )
+    assert worded.rate is None and as_diagnosis(replace(early, pinned=())).evidence == ()
+
+
 def test_only_a_file_of_the_checkout_is_a_place() -> None:
     for given, shown in (
         (Location("train.py", 41), Location("train.py", 41)),
@@ -151,8 +192,10 @@ def test_only_a_file_of_the_checkout_is_a_place() -> None:
 def test_any_report_gives_each_finding_once_and_in_bounds(report: Report) -> None:
     found = findings(report)
     assert {item.level for item in found} <= {"error", "warning"}
-    assert len({*found}) == len(found)
-    for line in workflow_commands(report).splitlines():
+    assert len({*found}) == len(found) and (found or report.verdict != "fail")
+    lines = workflow_commands(report).splitlines()
+    assert bool(lines) is bool(found)
+    for line in lines:
         assert line.isprintable() and len(line) < 10_000
 
 
@@ -204,11 +247,16 @@ def test_a_cause_without_its_factor_or_one_of_many_lines_is_told_in_its_own_word
         message = "results.get() in src/train.py:41 took results in the order in which they came"
         found = replace(_FOUND, message=message, also=(), rate=None, **change)
         assert _said(found)[0] == f"{message} ({found.cause})"
+    limit = {"factor": "clock", "cause": "wall-clock", "call": "job.result(timeout=1)"}
+    message = "job.result(timeout=1) in src/train.py:41 ended work after a time"
+    found = replace(_FOUND, message=message, also=(), rate=None, **limit)
+    assert _said(found)[0] == f"{message} (wall-clock)"
     cause, lines, seen = _said(_LEFT)
     assert cause.startswith("Likely, not proven: env.reset() in train.py:6")
     assert "train.py:6 env.reset() (entropy), train.py:1 import gym (clock)" in lines
     assert seen.startswith("Seen: ") and "Confirmed" not in cause + lines + seen
-    assert all("seen:" not in "".join(text for _, text in line) for line in background(_LEFT))
+    shown = ["".join(text for _, text in line) for line in background(_LEFT)]
+    assert shown and not [text for text in shown if "seen:" in text]
     many = _said(replace(_LEFT, one_of=_LEFT.one_of * 50))[1]
     assert "One of these 100 lines" in many and many.endswith("and 90 more")
     nowhere = (ShownUse(factor="memory", call=""),) * 2

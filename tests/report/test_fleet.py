@@ -33,10 +33,10 @@ def group(kind: str, *nodes: str, first: Divergence | None = None, **more: objec
     return Group(kind=kind, nodes=nodes, reports=paths, first_divergence=first, **more)
 
 
-def fleet(*groups: Group, nodes: int = 0) -> Fleet:
+def fleet(*groups: Group, nodes: int = 0, shared: tuple[str, ...] = ()) -> Fleet:
     each = [node for item in groups for node in item.nodes]
     agreeing = sum(len(item.nodes) for item in groups if item.kind == AGREES)
-    return Fleet(nodes=nodes or len({*each}), agreeing=agreeing, groups=groups)
+    return Fleet(nodes=nodes or len({*each}), agreeing=agreeing, groups=groups, shared_names=shared)
 
 
 MOST = group(AGREES, *(f"gpu-{number}" for number in range(31) if number != 17), "gpu-31")
@@ -73,6 +73,10 @@ def last_line(answer: Fleet, width: int = 2_000) -> str:
         (
             fleet(MOST, group(DIFFERS, "x", first=replace(FIRST, kind="optimizer", name=STEPS))),
             "31 of 32 nodes agree; x differs from step 312 on, first in the number of steps",
+        ),
+        (
+            fleet(MOST, group(DIFFERS, "x (2.json)", first=SOMEWHERE), shared=("x", "y")),
+            "31 of 32 nodes agree; x (2.json) differs from step 0 on; x and 1 other differ from themselves, or reports of others have their names",
         ),
         (
             ANSWER,

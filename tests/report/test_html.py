@@ -124,23 +124,19 @@ def test_no_text_from_outside_becomes_an_element_or_is_hidden(name: str) -> None
     assert "\u202e" not in page and "\x1b" not in page
 
 
-def test_a_failing_gate_is_told_in_order_with_links_cost_and_no_empty_part() -> None:
+def test_a_failing_gate_is_told_in_order_with_links_and_no_empty_part() -> None:
     page = html.render(replace(FAIL, origin=ORIGIN), VIEW)
     places = [page.index(words) for words in _ORDER]
     assert places == sorted(places)
     page = html.render(reports.WEAKENED)
-    assert page.index("Weakened checks") < page.index('id="noise-and-cost"')
+    assert page.index("Weakened checks") < page.index('id="cost-and-time"')
     page = html.render(reports.DRIFT)
-    assert page.index(">Against the baseline<") < page.index('id="noise-and-cost"')
+    assert page.index(">Against the baseline<") < page.index('id="cost-and-time"')
     page = html.render(FAIL)
     for name in ("data/checksums", "env/lockfile"):
         assert f'<a href="{DOCS_URL}/checks/{name}.md"><code>{name}</code></a>' in page
     passed = tuple(reports.check(f"code/c{n}", "pass") for n in range(250))
     assert "and 50 more" in html.render(replace(FAIL, checklist=passed))
-    price = replace(reports.COST, ci95=(-5.0, 15.0), determinism_cost_pct=5.0, max_percent=35.0)
-    page = html.render(replace(reports.PASS, cost=price))
-    assert ">budget 35%</text>" in page and ">-5.0%</text>" in page
-    assert "with its interval" not in html.render(replace(reports.PASS, cost=None))
     text = Elements(html.render(reports.NOTHING)).text
     parts = ("Heat map", "Growth", "How the cause was found", "Config hash", "Weakened")
     for words in (*parts, "None", "nan"):
@@ -150,16 +146,25 @@ def test_a_failing_gate_is_told_in_order_with_links_cost_and_no_empty_part() -> 
 _ORDER = (
     'id="verdict"',
     '<tr class="cause">',
-    "What to do:",
-    "What differs and how far",
+    "At a glance",
+    "<td>remedy</td>",
+    "Farthest apart at the end",
     "See it again",
     'id="map"',
     'id="growth"',
     'id="how-the-cause-was-found"',
-    'id="noise-and-cost"',
+    'id="cost-and-time"',
     'id="checklist"',
     'id="runs"',
 )
+
+
+def test_the_first_words_of_the_page_name_the_condition_or_what_failed() -> None:
+    text = " ".join(Elements(html.render(reports.CONDITIONAL)).text.split())
+    assert "⚠ pass only with PYTHONHASHSEED=42: without it the runs differ because of" in text
+    assert "⚠" not in Elements(html.render(replace(reports.CONDITIONAL, robust=True))).text
+    heading = html.render(reports.RESUMED).partition('<h1 id="verdict">')[2].partition("</h1>")[0]
+    assert "resumed at step 6, it is not the same training" in heading
 
 
 def test_the_cause_is_marked_linked_at_its_commit_and_tells_its_own_reason() -> None:
@@ -179,8 +184,9 @@ def test_the_cause_is_marked_linked_at_its_commit_and_tells_its_own_reason() -> 
     assert FAIL.reasons[0].id == "determinism/diverged"
     assert FAIL.reasons[0].message not in page
     assert more.message in page and more.remedy in page
-    without = html.render(replace(FAIL, diagnosis=None, reasons=FAIL.reasons[:1]))
-    assert FAIL.reasons[0].message in without
+    without = html.render(replace(FAIL, diagnosis=None, reasons=reports.FAIL.reasons[:1]))
+    assert "See what feeds blocks.3.attn.weight" in without
+    assert FAIL.reasons[0].message not in without, "heading and table say it"
 
 
 def test_the_map_says_each_cell_in_words_and_of_a_pass_what_the_flags_bought() -> None:
@@ -204,7 +210,7 @@ def _with(pair: Comparison, floor: NoiseFloor | None = None) -> Report:
 def test_growth_is_drawn_beside_the_noise_floor_and_says_what_kind_of_divergence_it_is() -> None:
     losses = tuple((step, 1.0, 1.0 + 2.0**-step) for step in range(50))
     pair = replace(PAIR, losses=((3, 1.0, 1.5),))
-    for floor, bands in ((replace(reports.NOISE, losses=losses, weight_l2=2.0), 2), (None, 0)):
+    for floor, bands in ((replace(reports.NOISE, losses=losses), 1), (None, 0)):
         page = html.render(_with(pair, floor))
         drawn = page.partition('id="growth"')[2].partition("</section>")[0]
         assert (drawn.count('class="band"'), drawn.count('class="line"')) == (bands, 2)
@@ -233,7 +239,7 @@ def test_any_losses_and_steps_are_drawn_small() -> None:
         assert ('id="growth"' in page) is bool(row) and row in page
         assert page.count("<tr>") < 160 and len(page) < 60_000
         Elements(page)
-    for cells, growth, each in (("5???????", _GROWTH[:12], 4), ("????????", (), 2)):
+    for cells, growth, each in (("5???????", _GROWTH[:12], 4), ("????????", (), 1)):
         rows = tuple(HeatRow("main", "gradient", f"b{n}", 1, " " + cells * 12) for n in range(3))
         drawn = HeatMap(steps=96, width=1, depth=1, rows=rows)
         shown = maps(_with(replace(PAIR, heat_map=drawn, growth=growth)), 40)[0]["layout"]

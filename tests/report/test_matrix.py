@@ -41,16 +41,29 @@ def test_one_table_has_a_row_for_each_kind_and_below_it_each_failure_says_what_t
     assert text.startswith("## ❌ Repro Gate: fail (1 fail, 1 pass)\n")
     assert text.count("| Where |") == 1
     first, second = rows(text)
-    assert first[:2] == ["`A100`", "✅ pass"] and first[3] == "–"
-    assert second[:3] == ["`H100`", "❌ fail", "**step 3**, gradient of `blocks.3.attn.weight`"]
-    assert second[3].startswith("[unseeded-rng](") and second[3].endswith("in `src/train.py:41`")
+    same = "✅ pass: bitwise identical: 202 tensors, 50 steps, seed 42"
+    assert first[:3] == ["`A100`", same, "–"]
+    assert second[::2][:2] == ["`H100`", "**step 3**, gradient of `blocks.3.attn.weight`"]
+    cause = "because of `src/train.py:41` (unseeded-rng)"
+    assert second[1] == f"❌ fail: two runs with seed 42 diverge at step 3 {cause}"
     for row in (first, second):
-        assert row[4].startswith("**12.4% slower") and reports.ADDRESS.platform[7:19] in row[5]
+        assert row[3].startswith("**12.4% slower") and reports.ADDRESS.platform[7:19] in row[4]
     below = render([A100, H100]).partition("<details>")[2]
     assert below.startswith("<summary>❌ <code>H100</code>: ") and "A100" not in below
-    assert "**Remedy:** give the generator a seed of its own" in below
+    assert "| remedy | give the generator a seed of its own" in below
     assert "```sh\nrepro-gate run repro.yml --seed 42 --steps 50\n```" in below
     assert "<details>" not in render([A100, cell(reports.PASS, "H100")])
+
+
+def test_a_pass_under_a_condition_is_seen_in_its_row_and_above() -> None:
+    only = cell(reports.CONDITIONAL, "H100")
+    text = render([A100, only])
+    assert text.startswith("## ⚠️ Repro Gate: pass (2 pass)\n")
+    first, second = rows(text)
+    assert first[1].startswith("✅ pass: bitwise identical")
+    assert second[1].startswith("⚠️ pass: only with PYTHONHASHSEED=42: without it the runs differ")
+    assert second[1].endswith("because of `src/data.py:6`")
+    assert render([only, cell(reports.FAIL, "L4")]).startswith("## ❌ Repro Gate: fail ")
 
 
 def test_the_worst_verdict_is_that_of_all_in_any_order_and_twins_are_told_apart() -> None:
@@ -99,7 +112,7 @@ def test_names_are_inert_wherever_they_stand() -> None:
 @given(name=st.text(max_size=80))
 def test_no_name_adds_a_row_or_a_column(name: str) -> None:
     found = rows(render([cell(reports.FAIL, name), A100]))
-    assert [len(row) for row in found] == [6, 6]
+    assert [len(row) for row in found] == [5, 5]
 
 
 _NAMES = ("before.json", "after.json")
@@ -143,9 +156,7 @@ def test_two_costs_say_whether_their_intervals_overlap() -> None:
         dear = replace(reports.PASS, cost=cost)
         for a, b in ((reports.PASS, dear), (dear, reports.PASS)):
             assert differences(a, b)["cost"][1].endswith(words)
-        assert (
-            differences(reports.PASS, replace(reports.PASS, cost=None))["cost"][1] == "not measured"
-        )
+        assert differences(reports.PASS, replace(reports.PASS, cost=None))["cost"][1] == "none"
 
 
 def test_inputs_that_changed_are_named_and_what_is_no_input_is_shown_as_it_is_claimed() -> None:

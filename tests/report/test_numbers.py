@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from repro_gate.escape import counted
 from repro_gate.report import numbers
 
 
@@ -31,5 +32,5 @@ def test_n_equal_runs_exclude_what_would_have_shown_with_95_percent() -> None:
     for runs, percent in ((2, 78), (3, 63), (29, 10), (299, 1)):
         assert round(numbers.excluded(runs)) == percent
         assert (1 - numbers.excluded(runs) / 100) ** runs == pytest.approx(0.05)
-    counts = [numbers.count(2, word) for word in ("loss", "batch", "step")]
+    counts = [counted(2, word) for word in ("loss", "batch", "step")]
     assert counts == ["2 losses", "2 batches", "2 steps"]

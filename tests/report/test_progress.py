@@ -104,7 +104,7 @@ def test_plain_lines_hold_no_escapes_and_no_commands_of_ours(text: str) -> None:
     [
         (None, "identical so far"),
         (Divergence(step=3, kind="loss", name="loss"), "diverged at step 3"),
-        (Divergence(step=-1, kind="parameter", name="fc.weight"), "diverged at the start"),
+        (Divergence(step=-1, kind="parameter", name="fc.weight"), "diverged before the first step"),
     ],
 )
 def test_plain_lines_say_now_and_then_what_is_left_and_whether_the_run_is_identical_so_far(

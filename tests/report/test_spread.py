@@ -62,8 +62,12 @@ def test_steps_share_columns_and_a_report_may_name_any_step_and_path() -> None:
     assert spread(drawn, None) == "first loss, then everything from step 770 on"
     far = Divergence(step=10**27, kind="loss", name="loss")
     assert "first loss" in spread(_map(("loss", "", ".?"), steps=10**28), far)
-    rows = tuple(HeatRow(f"rank{n}", "loss", "a." * 500 + str(n), 1, ".?") for n in range(300))
-    assert "of 300 parts" in spread(HeatMap(steps=1, width=1, depth=9, rows=rows), None)
+    each_cells = [".." if number == 0 else ".?" for number in range(300)]
+    rows = tuple(
+        HeatRow(f"rank{n}", "loss", "a." * 500 + str(n), 1, each)
+        for n, each in enumerate(each_cells)
+    )
+    assert "299 of 300 parts" in spread(HeatMap(steps=1, width=1, depth=9, rows=rows), None)
     for name in (reports.HOSTILE, "a\n→ loss", "x" * 5_000):
         text = spread(_map(("gradient", name, " ..1."), ("loss", "", " ..1.")), None)
         assert text.isprintable() and len(text) < 120

@@ -15,7 +15,8 @@ from rich.cells import cell_len
 
 from repro_gate import __version__
 from repro_gate.checks.interface import STATUSES, CheckResult, EvidenceLine
-from repro_gate.compare.model import Comparison, Divergence
+from repro_gate.compare.model import Comparison, Divergence, Tally
+from repro_gate.diagnosis.model import ShownUse
 from repro_gate.report import document as report_document
 from repro_gate.report import markdown, terminal, wording
 from repro_gate.report.model import Reason, Report, View
@@ -86,6 +87,45 @@ def test_a_pass_takes_fifteen_lines_and_the_rest_thirty(report: Report, width: i
         assert not report.reproduce or lines[-2].startswith("  reproduce    ")
 
 
+def test_the_first_words_name_what_failed_or_on_what_a_pass_depends() -> None:
+    text = " ".join(_plain(reports.RESUMED).split())
+    failed = "resumed at step 6, it is not the same training: the state of the torch generator"
+    assert text.startswith(f"FAIL {failed} differs remedy save the named state")
+    assert "bitwise identical:" not in text and text.count(failed) == 1
+    for name, words in (
+        ("equivalent/differs", "accumulation is not the same training"),
+        ("cost/over-budget", "determinism costs +40.0 %"),
+        ("code/clean", "1 uncommitted paths are part of what runs"),
+        ("random-state/robust", "repeatable, but not robust"),
+    ):
+        report = replace(reports.PASS, verdict="fail", reasons=(Reason(name, words),))
+        assert _plain(report).startswith(f" FAIL   {words}\n")
+    text = _plain(reports.CONDITIONAL)
+    words = (
+        "PASS   only with PYTHONHASHSEED=42: without it the runs differ because of src/data.py:6"
+    )
+    assert " ".join(text.split()).startswith(" ".join(words.split()))
+    assert text.count("repeatable, but not robust") == 1
+    for verbose in (False, True):
+        view = View(colour=True, verbose=verbose)
+        badges = [
+            terminal.render(it, view).split("PASS")[0] for it in (reports.CONDITIONAL, reports.PASS)
+        ]
+        assert badges[0] != badges[1]
+    also = replace(reports.SHELL, factor="listing", cause="file-order", file="", line=0)
+    for diagnosis, condition in (
+        (also, "only with the same order of listings: without it the runs differ"),
+        (replace(reports.SHELL, also=(also,)), "only with PYTHONHASHSEED=42 and the same order of"),
+        (replace(also, factor="clock"), "only with the same time of day and durations: without it"),
+        (
+            replace(also, one_of=(ShownUse(factor="path", call=""),)),
+            "only while nothing around the training",
+        ),
+    ):
+        line = wording.headline(replace(reports.CONDITIONAL, diagnosis=diagnosis))
+        assert wording.plain_text(line).startswith(condition)
+
+
 def test_lines_are_cut_for_a_terminal_alone() -> None:
     crowded = _with_source(reports.hostile("word " * 100), *_SOURCE)
     crowded = replace(crowded, verdict="fail", reasons=reports.EXPLAINED.reasons)
@@ -98,7 +138,7 @@ def test_lines_are_cut_for_a_terminal_alone() -> None:
         lines = terminal.render(report, View(verbose=verbose)).split("\n")
         assert any(long in line for line in lines)
         assert not any(line.endswith(" ") for line in lines)
-        heads = {len(line) for line in lines if line.startswith("Reasons")}
+        heads = {len(line) for line in lines if line.startswith("Checklist")}
         assert heads == ({80} if verbose else set())
     command = "repro-gate run repro.yml " + " ".join(f"--set train.env.N{n}=v" for n in range(12))
     report = replace(reports.FAIL, reproduce=command)
@@ -126,10 +166,10 @@ def test_the_end_of_a_log_is_shown_only_where_its_run_ended_badly() -> None:
         return _plain(replace(reports.FAIL, runs=(reports.RUNS[0], last)))
 
     text = shown(outcome="crashed", exit_code=1, log_tail=log)
-    assert "end of the log of deterministic-2:\n  | line 192\n" in text
+    assert "End of the log of deterministic-2:\n  | line 192\n" in text
     assert "  | line 199\n" in text and "line 191" not in text
     for ended in (shown(log_tail=log), shown(outcome="interrupted", exit_code=-9)):
-        assert "end of the log" not in ended and "line 199" not in ended
+        assert "End of the log" not in ended and "line 199" not in ended
 
 
 @pytest.mark.parametrize("name", [*reports.ALL, "source"])
@@ -157,23 +197,24 @@ def test_hostile_names_reach_the_terminal_as_text_only(name: str) -> None:
 def test_much_of_everything_stays_a_few_pages_with_a_count_at_the_end() -> None:
     report = replace(reports.enormous(name=20_000), reproduce="repro-gate run")
     text = _plain(report, verbose=True)
-    assert len(text.splitlines()) < 1_800 and "and 480 more" in text
+    assert len(text.splitlines()) < 2_100 and "and 476 more" in text
     text = " ".join(_plain(reports.enormous(tensors=31, name=10), verbose=True).split())
     for words in ("11 more inputs", "11 more facts", "11 more, all in the JSON report"):
         assert f"and {words}" in text
     for width in (20, 80, 200):
         last = _checklist(_RESULTS, _NEED_TRAINING, width).splitlines()[-1]
-        assert last.startswith("checklist: 1 failed, ") and "3 need training" in last
+        assert last.startswith("checklist: 2 of 5 passed; 1 fail: code/workflow-pins; ")
+        assert last.endswith("; 3 need training (repro-gate run)")
         assert "1 needs training" in _checklist(_RESULTS[:1], ("env/cuda",), width).splitlines()[-1]
-        assert _checklist((), (), width).splitlines()[-1] == "checklist: 0 passed"
+        assert _checklist((), (), width).splitlines()[-1] == "checklist: nothing checked"
     for encoding in ("ascii", "latin-1", "cp1252"):
         text = _checklist(_hostile("漢字 😀 é"), encoding=encoding)
-        assert "\\u6f22" in text and "checklist: 1 failed" in text
+        assert "\\u6f22" in text and "checklist: 1 of 4 passed" in text
 
 
-def test_what_a_change_weakens_stands_above_the_reasons_with_key_and_line() -> None:
+def test_what_a_change_weakens_stands_above_all_other_sections_with_key_and_line() -> None:
     text = _plain(replace(reports.WEAKENED, reasons=reports.FAIL.reasons), verbose=True)
-    order = ("Weakened checks", "repro.yml:12 determinism.allow", "determinism/diverged")
+    order = ("Weakened checks", "repro.yml:12 determinism.allow", "Cost and time")
     assert sorted(order, key=text.index) == [*order]
     assert reports.WEAKENED.base is not None
     for verdict in ("pass", "fail", "inconclusive"):
@@ -192,7 +233,7 @@ def test_seeds_runs_that_end_differently_and_those_that_failed_are_counted_and_t
     assert "1 same, 2 differs" in text
     failed = reports.compared(reports.SAME, failed=1)
     report = replace(reports.INCONCLUSIVE, determinism=failed)
-    assert wording.bound(report) == "2 of 3 identical, 1 ended badly"
+    assert wording.bound(report) == "2 of 3 identical over 50 steps, 1 ended badly"
     equal = reports.compared(reports.SAME)
     assert failed is not None and equal is not None
     assert failed.bound_pct is None and equal.bound_pct == 77.6
@@ -202,9 +243,21 @@ def test_seeds_runs_that_end_differently_and_those_that_failed_are_counted_and_t
     report = replace(reports.FAIL, determinism=reports.compared(pair), diagnosis=None)
     text = " ".join(_plain(report).split())
     assert text.startswith(f"FAIL two runs with seed 42 end differently: {detail}")
-    assert "0 of 19 tensors differ up to step 3" in text
     assert "after the last step" not in text and "at the end" not in text
     assert f"end differently: {detail}" in markdown.comment(report)
+
+
+def test_below_a_loss_that_diverges_no_count_of_equal_tensors_stands_for_it() -> None:
+    first = Divergence(step=2, kind="loss", name="loss")
+    kinds = {"loss": Tally(1, 1), "parameter": Tally(62, 0)}
+    more = {"by_kind": kinds, "first_divergence": first, "differing_steps": 1}
+    pair = Comparison(identical=False, steps=3, tensors=62, differing=0, **more)
+    report = replace(reports.FAIL, determinism=reports.compared(pair), diagnosis=None)
+    assert "differing: loss 1 of 1, in 1 of 3 steps" in _plain(report)
+    missing = Divergence(step=-1, kind="parameter", name="process rank1", detail="only the first")
+    pair = replace(pair, by_kind={}, first_divergence=missing, differing_steps=0)
+    report = replace(report, determinism=reports.compared(pair))
+    assert "differing" not in _plain(report) and "process rank1" in _plain(report)
 
 
 _CHECKLIST = Path(__file__).parent / "golden" / "checklist.txt"

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from repro_gate.compare.cost import SETS_FLAGS, TOO_SHORT
 from repro_gate.runs import arms, flags
+from repro_gate.runs.arms import Alternation
+from repro_gate.spec.model import AllowedFlag, Determinism, Spec, Train
+from repro_gate.trace.fields import Call
+from repro_gate.trace.model import Trace, Undone
+from tests.support.built_traces import FACTS, ROWS, block, training
 
 ON = arms.deterministic(42, frozenset(), None)
 EFFECTIVE = {**ON.flags, **ON.environment, flags.WARN_ONLY: False, flags.ONLY_READ: True}
@@ -48,3 +58,87 @@ def test_the_reseeded_arm_has_another_seed_that_fits_every_generator(seed: int) 
         "PYTHONHASHSEED",
         "PL_GLOBAL_SEED",
     }
+
+
+ALGORITHMS, FILL, CUDNN, MKLDNN = flags.SWITCHED
+READ = dict.fromkeys(flags.SWITCHED, True)
+CONV = Call("aten::convolution", "", "float32", "forward", "", 1, ())
+ADDMM = Call("aten::addmm", "", "float32", "forward", "", 1, ())
+HALF = Call("aten::addmm", "", "bfloat16", "forward", "", 1, ())
+
+
+def alternation(
+    *allow: str,
+    steps: int = 80,
+    warmup: int = 5,
+    read: Any = READ,
+    off: Any = None,
+    calls: Any = (ADDMM,),
+    **changes: Any,
+) -> Alternation | str:
+    """How the flags alternate in a training on a CPU that calls these operators."""
+    spec = Spec(
+        path=Path("/repro.yml"),
+        train=Train(run="x", steps=None, warmup=warmup),
+        determinism=Determinism(allow=tuple(AllowedFlag(name, "") for name in allow)),
+    )
+    default = {**dict.fromkeys(read, False), FILL: True, **(off or {})}
+    on = replace(training(steps, settings=read), **changes)
+    control = replace(training(2), calls=list(calls))
+    return arms.alternation(spec, [on], [training(steps, settings=default)], [control])
+
+
+@pytest.mark.parametrize(
+    ("asked", "switched", "alone"),
+    [
+        ({}, flags.SWITCHED, [FILL]),
+        ({"calls": [CONV]}, flags.SWITCHED, [FILL, MKLDNN]),
+        ({"calls": [HALF]}, flags.SWITCHED, [FILL, MKLDNN]),
+        ({"calls": []}, flags.SWITCHED, [FILL, MKLDNN]),
+        ({"facts": {**FACTS, "device": "cuda: H100"}}, flags.SWITCHED, [FILL, CUDNN]),
+        ({"read": {ALGORITHMS: True, FILL: True}}, [ALGORITHMS, FILL], [FILL]),
+    ],
+)
+def test_arms_have_none_all_and_all_but_each_flag_that_can_matter(
+    asked: Any, switched: Any, alone: list[str]
+) -> None:
+    found = alternation(**asked)
+    assert isinstance(found, Alternation)
+    assert list(found.flags) == alone and found.cycle == 1
+    none, every, *others = found.arms
+    assert list(none) == list(switched) and set(none.values()) == {False}
+    assert set(every.values()) == {True}
+    assert others == [{**every, name: False} for name in alone]
+    assert found.steps == 80 // len(found.arms) * len(found.arms)
+
+
+def test_a_flag_that_the_spec_leaves_off_does_not_alternate_and_a_run_has_an_end() -> None:
+    found = alternation(FILL, steps=10_000)
+    assert isinstance(found, Alternation) and len(found.arms) == 2
+    assert FILL not in found.arms[0] and found.steps == 2 * (arms._BLOCKS + 3)
+
+
+def turns(kinds: str) -> Trace:
+    rows = {"a": ROWS["parameter"], "b": ROWS["buffer"]}
+    blocks = [block(step, "parameter", rows[kind]) for step, kind in enumerate(kinds)]
+    return replace(training(len(kinds)), blocks=blocks)
+
+
+def test_why_flags_cannot_alternate_is_said() -> None:
+    undone = [Undone(CUDNN, "False", "train.py", 3, 0)]
+    for asked, why in (
+        ({"undone": undone}, SETS_FLAGS),
+        ({"off": {CUDNN: True}}, SETS_FLAGS),
+        ({"steps": 13}, TOO_SHORT),
+        ({"steps": 0}, TOO_SHORT),
+        ({"steps": 80, "blocks": turns("aababbbaab" * 8).blocks}, "no fixed order"),
+        ({"allowed": flags.SWITCHED}, "no flag"),
+        ({"allowed": [ALGORITHMS]}, "no flag"),
+    ):
+        found = alternation(*asked.pop("allowed", ()), **asked)
+        assert isinstance(found, str) and why in found
+    for steps, alone in ((18, [FILL]), (17, []), (14, [])):
+        few = alternation(steps=steps)
+        assert isinstance(few, Alternation) and [*few.flags] == alone
+    whole = alternation(steps=80, blocks=turns("ab" * 40).blocks)
+    assert isinstance(whole, Alternation) and (whole.cycle, whole.steps) == (2, 78)

@@ -132,7 +132,7 @@ def test_each_pair_of_kinds_is_compared_or_told(first: str, second: str, tmp_pat
         sides.append(by_name(tmp_path / place, f"kept-{place}", "*.json"))
     found = compared(*sides)
     details = [item.detail or item.name for item in found.divergences]
-    uncompared = [(item.why, item.same) for item in found.uncompared]
+    uncompared = [(item.why, item.no_file) for item in found.uncompared]
     one, other = MAKERS[first][1], MAKERS[second][1]
     two = f"a {one} in the first run, a {other} in the second"
     expected: tuple[list[str], list[tuple[str, bool]]] = ([], [])
@@ -189,7 +189,7 @@ def test_what_could_not_be_copied_in_one_run_is_no_difference_and_not_the_same(r
     sides = {"the second run": (whole, cut), "the first run": (cut, whole), "both runs": (cut, cut)}
     for where, (a, b) in sides.items():
         found = compared(a, b)
-        uncompared = [(item.why, item.same) for item in found.uncompared]
+        uncompared = [(item.why, item.no_file) for item in found.uncompared]
         assert (uncompared, found.divergences) == ([(f"in {where} {full}", False)], [])
 
 
@@ -216,6 +216,25 @@ def test_artifacts_above_a_limit_are_refused(root: Path, monkeypatch: pytest.Mon
         (root / f"{number}.bin").touch()
     with pytest.raises(Inconclusive, match="1,001"):
         found(root, "*.bin")
+
+
+def test_holes_take_no_time_and_what_lies_between_them_is_compared(tmp_path: Path) -> None:
+    """64 GiB each: read in full, one alone would take minutes."""
+    numpy = pytest.importorskip("numpy")
+    about = {"descr": "|u1", "fortran_order": False, "shape": (1 << 36,)}
+    kept = []
+    for name, at in (("a", 5), ("b", 5), ("c", 6)):
+        (tmp_path / name).mkdir()
+        with (tmp_path / name / "x.npy").open("w+b") as file:
+            numpy.lib.format.write_array_header_1_0(file, about)
+            file.truncate(file.tell() + (1 << 36))
+            file.seek(at << 30)
+            file.write(b"x")
+        kept.append(by_name(tmp_path / name, f"kept-{name}", "*"))
+    assert not compared(*kept[:2]).divergences and compared(*kept[1:]).divergences
+    (first, second) = read_files(*(side["x.npy"].path for side in kept[1:]))
+    assert {first.format, second.format} == {"opaque"} and "allocate" in first.note
+    assert [item.name for item in differences(first, second)] == ["(file)"]
 
 
 def test_nothing_is_left_on_a_full_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,15 @@ def test_above_a_limit_the_rest_is_left_out_and_said(
         assert len(found) <= read and f"only {len(found)} files were looked at" in cut
 
 
+def test_holes_are_not_read_and_count_for_no_limit(snapshot: Path) -> None:
+    root = workspace(snapshot)
+    for name, content in (("a.bin", b"x"), ("b.bin", b"x"), ("c.bin", b"y")):
+        (root / name).write_bytes(content)
+        os.truncate(root / name, 1 << 36)
+    found, cut = changed_files(root, snapshot, SAME, ())
+    assert not cut and found["a.bin"] == found["b.bin"] != found["c.bin"]
+
+
 def test_texts_are_kept_up_to_a_limit(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TEXTS", 10)
     root = workspace(snapshot)

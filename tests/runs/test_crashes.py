@@ -136,7 +136,7 @@ def test_an_ending_without_an_error_is_the_trainings_own_where_the_processor_or_
 ) -> None:
     how = {"outcome": "killed", "problem": "it was ended", "reason_id": reason}
     killed = run("deterministic-2", cut(A, 2, None), **how)
-    killed = replace(killed, ended=replace(killed.ended, exit_code=128 + number, signal=number))
+    killed = replace(killed, ended=replace(killed.ended, exit_code=128 + number))
     assert crashed_by_itself(killed) is own and (divergence(GOOD, killed) is not None) is own
 
 

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -78,9 +76,9 @@ NO_PUT = "put_ does not have a deterministic implementation, but you set 'torch.
         (Ended(exit_code=2), "crashed", "see the log's end"),
         (Ended(exit_code=127), "crashed", "git-ignored files (a .venv, say) are not copied"),
         (Ended(exit_code=1, tail=("No module named 'torch'",)), "crashed", "activate the env"),
-        (Ended(exit_code=-9, signal=9, out_of_memory=True), "out-of-memory", "larger machine"),
-        (Ended(exit_code=-9, signal=9), "killed", "look for what kills processes here"),
-        (Ended(exit_code=-15, signal=15), "killed", "see the log's end"),
+        (Ended(exit_code=-9, out_of_memory=True), "out-of-memory", "larger machine"),
+        (Ended(exit_code=-9), "killed", "look for what kills processes here"),
+        (Ended(exit_code=-15), "killed", "see the log's end"),
         (Ended(exit_code=0), "", ""),
     ],
 )
@@ -110,7 +108,6 @@ def test_a_rank_of_slurms_that_left_no_trace_is_missed(
     keys: tuple[str, ...], variables: Mapping[str, str], lost: str
 ) -> None:
     traces = [replace(training(key=key), variables=dict(variables)) for key in keys]
-    watcher: Any = SimpleNamespace(asked="", untraced=None)
-    ending = ending_of(spec(), traces, None, Ended(exit_code=0), watcher)
+    ending = ending_of(spec(), traces, "", Ended(exit_code=0), None)
     assert ending.reason_id == ("run/scratch-not-shared" if lost else "")
     assert not lost or f"of rank {lost} there is no trace" in ending.problem

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from repro_gate.checkout.snapshot import Snapshot
-from repro_gate.runs import arms, launch, watching
+from repro_gate.runs import arms, launch, order, variation, watching
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.workspaces import GateFolder, Workspace
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace
+from tests.support.built_traces import training
 from tests.support.tracing import PATH, blocks, trace_script, trained
 
 TRAIN = """
@@ -36,14 +39,16 @@ def launched(
     cwd: str = "",
     seed: int = 1,
     tick: Callable[[Sequence[Trace]], str | None] = lambda _: None,
+    is_used: bool = False,
 ) -> RunResult:
     """A plain run in a workspace that is there."""
     workspace = tmp_path / "workspace"
-    for folder in (workspace, tmp_path / "home", tmp_path / "tmp"):
+    home, tmp = tmp_path / "home", tmp_path / "tmp"
+    for folder in (workspace, home, tmp):
         folder.mkdir(exist_ok=True)
     snapshot = Snapshot(root=workspace, source=workspace, files=0)
     folder = GateFolder(path=tmp_path, snapshot=snapshot, outer={"PATH": PATH})
-    place = Workspace(workspace, workspace / cwd, tmp_path / "home", tmp_path / "tmp")
+    place = Workspace(workspace, workspace / cwd, home, tmp, is_used)
     plan = RunRequest(name="one", arm=arms.default(seed, None))
     return launch.launch(Spec(path=tmp_path / "repro.yml", train=train), plan, folder, place, tick)
 
@@ -166,14 +171,50 @@ def test_a_trace_that_cannot_be_written_ends_the_training(tmp_path: Path) -> Non
     assert run.ended.exit_code in (74, -9) and "went on unseen" not in run.ended.tail
 
 
-def test_what_a_leg_goes_on_in_is_not_given_to_the_training_again(
+def test_a_workspace_that_is_used_is_not_given_to_the_training_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may hold hard links to files of others by then."""
     given: list[Path] = []
     monkeypatch.setattr(launch, "chown_to_training", lambda _, *trees: given.extend(trees))
-    place = tmp_path / "place"
-    for goes_on, expected in ((False, {"workspace", "home", "tmp"}), (True, {"tmp"})):
+    for is_used, expected in ((False, {"workspace", "home", "tmp"}), (True, {"tmp"})):
         given.clear()
-        trace_script(tmp_path, "pass", goes_on=goes_on)
-        assert {tree.name for tree in given if tree.parent == place} == expected
+        launched(tmp_path, Train(run="true"), is_used=is_used)
+        assert {tree.name for tree in given if tree.parent == tmp_path} == expected
+
+
+@pytest.mark.parametrize("length", range(1, 258, 8))
+def test_the_configuration_is_as_long_in_each_run_whatever_the_folders_are(
+    length: int, tmp_path: Path
+) -> None:
+    """A few bytes more or less may move what is allocated after it was read."""
+    gate = GateFolder(
+        path=tmp_path / ("f" * length),
+        snapshot=Snapshot(root=tmp_path, source=tmp_path, files=0),
+        outer={},
+    )
+    spec = Spec(path=tmp_path / "repro.yml", train=Train(run="true"))
+    first, second = order.pair(spec, 42)
+    ranks = [training(key=f"rank{number}") for number in range(8)]
+    traces = [replace(it, path=gate.path / "traces" / it.path) for it in ranks]
+    varied = frozenset(variation.PROBE)
+    requests = [
+        first,
+        replace(second, reference=tuple(traces)),
+        replace(second, reference=tuple(traces), varied=varied),
+        replace(second, arm=arms.default(42, 50), probe={"factors": {"watch": True}}),
+    ]
+    sizes = set()
+    for request in requests:
+        folder = gate.path / "traces" / request.name
+        names = variation.SECOND if request.varied else variation.FIRST
+        root, home, tmp = (gate.path / "run" / name for name in names)
+        cwd = root / "sub"
+        text = launch.configuration(
+            spec, request, gate, Workspace(root, cwd, home, tmp), folder, "0" * 32, ()
+        )
+        read = json.loads(text)
+        assert read["workspace"] == str(root)
+        assert isinstance(read["started"], int), "a float has fewer digits if they end in zeros"
+        sizes.add(len(text))
+    assert len(sizes) == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from repro_gate.compare.model import Comparison, Divergence
-from repro_gate.runs import order
+from repro_gate.runs import flags, order
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.order import gate_runs, next_run, to_measure
@@ -18,8 +18,8 @@ from repro_gate.runs.process import Ended
 from repro_gate.runs.results import Results
 from repro_gate.spec import model
 from repro_gate.spec.model import CostBudget, Determinism, RandomState, Spec, Train
-from repro_gate.trace.model import Trace
-from tests.support.built_traces import changed, flip, place_of, results, timed, training
+from repro_gate.trace.model import StepMark, Trace
+from tests.support.built_traces import changed, flip, place_of, results, training
 
 
 def spec(*seeds: int, measure: bool = True, steps: int | None = 50, **changes: Any) -> Spec:
@@ -28,7 +28,7 @@ def spec(*seeds: int, measure: bool = True, steps: int | None = 50, **changes: A
         train=Train(run="python train.py", steps=steps, warmup=0),
         random_state=RandomState(seeds or (42,)),
         determinism=Determinism(allow=(model.AllowedFlag("NCCL_ALGO", "one GPU"),)),
-        cost=CostBudget(measure=measure, pairs=2),
+        cost=CostBudget(measure=measure),
     )
     return replace(asked, **changes)
 
@@ -71,7 +71,7 @@ def test_the_arms_take_turns_each_seed_has_a_pair_and_further_runs_are_plain_and
     requests = gate_runs(spec())
     expected = "deterministic-1 default-1 default-2 deterministic-2 reseeded"
     assert " ".join(item.name for item in requests) == expected
-    assert [item.name for item in requests if item.observe] == ["deterministic-1"]
+    assert [item.name for item in requests if item.recording.distributions] == ["deterministic-1"]
     assert requests[3].varied == frozenset(model.VARIED) and requests[2].second_of == "default-1"
     assert all("NCCL_ALGO" not in item.arm.environment for item in requests)
     more, varied = Determinism(repeat=3), model.Robustness(("path",))
@@ -162,53 +162,75 @@ def test_on_unsound_data_no_run_follows_and_the_control_is_repeated_without_its_
     assert again is not None and first.request.probe and not again.request.probe
 
 
-def timings(slower: list[float], bad: str = "", **changes: Any) -> Results:
-    """Runs with a default step of 10 ms and a deterministic one that is slower by these shares, one
-    after the other; `bad` crashes."""
-    asked, scatter = spec(**{"cost": CostBudget(), **changes}), iter(slower * 9)
-    found, planned = results(spec=asked), gate_runs(asked)
+def alternates(scatter: float, steps: int = 60, cost: float = 0.05, **changes: Any) -> Results:
+    """Runs of a training whose step takes 10 ms without the flags, and more by `cost` with them;
+    in alternating runs it scatters by this share."""
+    asked, found = spec(**changes), results(spec=spec(**changes))
+
+    def does(request: RunRequest) -> RunResult:
+        if request.name in found.by_name or not request.probe.get("alternating"):
+            on = float(request.arm.name != "default")
+            return done(
+                request, training(steps, times=[10 + on * 10 * cost] * steps, settings=read(on))
+            )
+        taken = [10 * (1 + scatter * (-1) ** (step // 3)) for step in range(steps)]
+        trace = training(request.arm.steps or 0, times=taken)
+        arms_of, marks = request.probe["alternating"]["arms"], []
+        for mark in trace.steps:
+            arm = mark.step % len(arms_of)
+            ms = mark.ms * (1 + cost) if arm else 10.0
+            marks.append(StepMark(mark.step, ms, 0.0, 0, arm))
+        return done(request, replace(trace, steps=marks, settings=list(arms_of)))
+
+    def read(on: float) -> dict[str, Any]:
+        return {**dict.fromkeys(flags.SWITCHED, bool(on)), flags.FILL: True}
+
+    planned = gate_runs(asked)
     while request := next_run(planned, found):
-        slow = 1 + next(scatter) if request.arm.name == "deterministic" else 1
-        trace = timed([10.0 * slow] * 9)
-        found.add(crashes(request) if request.name == bad else done(request, trace))
+        found.add(does(request))
     return found
 
 
-NINE = f"{FIVE} on3 off3 off4 on4"
-
-
 @pytest.mark.parametrize(
-    ("slower", "asked", "expected"),
+    ("scatter", "asked", "expected"),
     [
-        # taking turns, up to the most that are asked for, no more than the five runs
-        ([0.0, 0.5], {}, NINE),
-        ([0.0, 0.5], {"cost": CostBudget(pairs=3)}, f"{FIVE} on3 off3"),
-        ([0.0, 0.5], {"cost": CostBudget(pairs=2)}, FIVE),
-        ([0.0, 0.5], {"cost": CostBudget(measure=False)}, "on1 on2 reseeded"),
-        # a plain repeat that is done anyway counts
-        ([0.0, 0.5], {"determinism": Determinism(repeat=3)}, f"{FIVE} on3 off3 off4 on4 on5 off5"),
-        # none where the interval is narrow, or the steps are too few for one
-        ([0.04], {}, FIVE),
-        ([0.0, 0.5], {"train": Train(run="x", warmup=7)}, FIVE),
-        ([0.04, 0.02, 0.03, 0.03], {}, f"{FIVE} on3 off3"),
+        (0.005, {}, "alternating-1"),
+        (0.01, {}, "alternating-1 alternating-2"),
+        (0.2, {}, "alternating-1 alternating-2 alternating-3"),
+        (0.01, {"steps": 11}, ""),  # too few for twelve steps of each arm
+        (0.2, {"steps": 12}, "alternating-1 alternating-2 alternating-3"),
     ],
 )
-def test_further_pairs_are_run_while_they_help_and_as_many_as_are_asked_for(
-    slower: list[float], asked: dict[str, Any], expected: str
+def test_a_run_in_which_flags_alternate_follows_and_others_while_its_interval_is_wide(
+    scatter: float, asked: dict[str, Any], expected: str
 ) -> None:
-    assert names(timings(slower, **asked)) == expected
+    found = alternates(scatter, **asked)
+    assert names(found) == f"{FIVE} {expected}".strip()
+    for number, run in enumerate(found.alternating, 1):
+        request = run.request
+        plan = request.probe["alternating"]
+        assert plan["seed"] == f"42 {number}" and plan["cycle"] == 1
+        assert request.probe["every"] > (request.arm.steps or 0), "nothing is digested"
+        assert not request.arm.flags.keys() & plan["arms"][0].keys()
+        assert request.arm.environment == found.runs[0].arm.environment
+    assert bool(found.alternating) is bool(isinstance(found.blocks, list) and found.blocks)
 
 
-def test_a_default_run_for_the_cost_that_ends_badly_is_dropped_and_the_last() -> None:
-    found = timings([0.0, 0.5], "default-3")
-    assert names(found) == f"{FIVE} on3 off3" and len(found.runs) == 6
-    assert "default-3, done for the cost alone" in found.warnings[0]
+def test_an_alternating_run_that_ends_badly_is_the_last_and_told() -> None:
+    found = series(spec(), {"alternating-1": crashes})
+    assert names(found) == FIVE, "four steps are too few"
+    assert names(series(spec(measure=False), {})) == "on1 on2 reseeded"
+    good = alternates(0.005)
+    [run] = good.alternating
+    good.auxiliary = (crashes(run.request),)
+    assert isinstance(good.blocks, str) and "alternating-1 ended badly" in good.blocks
+    assert next_run(gate_runs(good.spec), good) is None
 
 
 def test_the_control_takes_few_steps_and_a_replay_ends_with_the_step_that_it_keeps() -> None:
     assert [gate_runs(spec(steps=steps))[-1].arm.steps for steps in (None, 50, 1)] == [2, 2, 1]
     first, second = order.replay(spec(), 42, (1, 3))
-    assert (first.keep_steps, first.arm.steps, second.second_of) == ((1, 3), 4, first.name)
+    assert (first.recording.steps, first.arm.steps, second.second_of) == ((1, 3), 4, first.name)
     assert order.replay(spec(), 42, (-1,))[0].arm.steps == 1
 
 
@@ -231,8 +253,8 @@ def test_a_divergence_is_measured_to_the_end_where_there_is_room() -> None:
     every = spec(capture=model.Capture(every=20))
     for asked, divergence, second, steps in (
         (spec(), diverged(47), run(), (47, 48, 49)),
-        (spec(), diverged(3), run(size=order.KEPT // 4 // 3), (3, 26, 49)),  # room for three
-        (spec(), diverged(3), run(tensors=order.MEASURED // 2), (3, 49)),
+        (spec(), diverged(3), run(size=order.KEPT_BYTES // 4 // 3), (3, 26, 49)),  # room for three
+        (spec(), diverged(3), run(tensors=order.MEASURED_DISTANCES // 2), (3, 49)),
         (every, diverged(0), run(), (0, 20, 40, 49)),  # others are not recorded
         (spec(), diverged(3), run(seconds=400), (3,)),  # a long run
         (spec(), diverged(3, detail="recorded in the first run only"), run(), ()),

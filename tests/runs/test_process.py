@@ -226,3 +226,19 @@ def test_a_machine_that_hides_processes_leaves_none_of_ours_running(
     ended = supervise(command, cwd=tmp_path, env=dict(os.environ), timeout=30, sandbox=Sandbox())
     assert ended.exit_code == 0 and ended.left_running == 1
     assert not psutil.pid_exists(int(ended.tail[0]))
+
+
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [
+        (
+            ("usage: t.py", "t.py: error: no --data", "", "/tmp/x/t.log", "======"),
+            "t.py: error: no --data",
+        ),
+        (("logs/t.log is full", "logs/t.log"), "logs/t.log is full"),
+        (("/tmp/x", "3"), ""),
+        ((), ""),
+    ],
+)
+def test_the_last_line_that_says_something_is_no_path(tail: tuple[str, ...], said: str) -> None:
+    assert Ended(exit_code=2, tail=tail).last_line == said

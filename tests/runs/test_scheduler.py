@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,11 @@ def programs() -> Iterator[Path]:
 def run(
     programs: Path, source: str, timeout: float = 30.0, sandbox: Sandbox = SAME
 ) -> tuple[Ended, list[str]]:
-    """How a command ended that submits jobs, and what a person was told meanwhile."""
+    """How a command ended that submits jobs, and what a person was told meanwhile. Its training
+    has begun when there is a file `trace`."""
     told = list[str]()
     environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
-    jobs = slurm(environment, sandbox, told.append)
+    jobs = slurm(environment, sandbox, told.append, (programs / "trace").exists)
     command = ["/bin/sh", "-c", textwrap.dedent(source)]
     given: dict[str, Any] = {
         "env": environment,
@@ -73,7 +75,7 @@ def test_a_command_that_asks_slurm_for_nodes_is_known(
 
 
 def test_a_job_has_the_runs_name_and_what_is_in_the_queue_is_cancelled(programs: Path) -> None:
-    (programs / "squeue.state").write_text("RUNNING (None)\n")
+    (programs / "squeue.state").write_text("1 RUNNING None\n")
     ended, told = run(programs, "echo $SLURM_JOB_NAME $SBATCH_JOB_NAME")
     assert (ended.exit_code, ended.tail) == (0, (f"{JOB_NAME} {JOB_NAME}",))
     assert (programs / "scancel.arguments").read_text() == f"--name={JOB_NAME}\n"
@@ -83,7 +85,7 @@ def test_a_job_has_the_runs_name_and_what_is_in_the_queue_is_cancelled(programs:
 @needs_own_user
 def test_it_is_cancelled_by_the_trainings_own_user(programs: Path) -> None:
     programs.chmod(0o777)
-    (programs / "squeue.state").write_text("RUNNING (None)\n")
+    (programs / "squeue.state").write_text("1 RUNNING None\n")
     (programs / "squeue.state").chmod(0o644)
     run(programs, "true", sandbox=OTHER)
     assert (programs / "scancel.user").read_text() == f"{OTHER.uid}\n"
@@ -100,32 +102,59 @@ def test_a_command_that_is_ended_gets_a_signal_that_srun_obeys(programs: Path) -
     assert ended.tail == ("asked",)
 
 
-def test_seconds_in_the_queue_are_not_counted(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def asked_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "_ASKED_EVERY", 0.1)
-    (programs / "squeue.state").write_text("PENDING (Resources)\n")
-    source = """
-        echo 'srun: job 7 queued and waiting for resources'
-        sleep 1.5
-        rm squeue.state
-        echo 'srun: job 7 has been allocated resources'
-    """
+    monkeypatch.setattr(scheduler.Slurm, "waited_in_all", 0.0)
+
+
+WAITS = """echo "$$ PENDING Resources" >squeue.state
+echo 'srun: job 7 queued and waiting for resources'"""
+
+
+@pytest.mark.usefixtures("asked_often")
+def test_seconds_in_the_queue_are_not_counted(programs: Path) -> None:
+    source = f"{WAITS}; sleep 1.5; rm squeue.state; touch trace"
     ended, told = run(programs, source, timeout=1.0)
     assert not ended.timed_out
     assert ended.seconds < 1.0
     assert told == ["Slurm's queue: PENDING (Resources)"]
 
 
-def test_a_log_that_the_queue_does_not_confirm_puts_nothing_off(programs: Path) -> None:
-    source = "echo 'srun: job 7 queued and waiting for resources'; exec sleep 30"
-    assert run(programs, source, timeout=1.0)[0].timed_out
+@pytest.mark.usefixtures("asked_often")
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"touch trace; {WAITS}; exec sleep 30",
+        f"{WAITS}; sleep 0.5; touch trace; exec sleep 30",
+        f"{WAITS}; echo '1 PENDING Resources' >squeue.state; exec sleep 30",
+        f'{WAITS}; echo "$$ RUNNING None" >>squeue.state; exec sleep 30',
+        "echo 'srun: job 7 queued and waiting for resources'; exec sleep 30",
+    ],
+    ids=["has-begun", "begins", "another-session", "one-runs", "no-job"],
+)
+def test_a_training_does_not_postpone_its_timeout(programs: Path, source: str) -> None:
+    began = time.monotonic()
+    ended, _ = run(programs, source, timeout=1.0)
+    assert ended.timed_out
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.usefixtures("asked_often")
+def test_the_runs_of_a_gate_run_wait_a_day_in_sum(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "_LONGEST", 1.5)
+    for _ in range(2):
+        began = time.monotonic()
+        assert run(programs, f"{WAITS}; exec sleep 30", timeout=0.5)[0].timed_out
+    assert time.monotonic() - began < 1.5
 
 
 def test_a_job_that_stays_is_named(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "_END", scheduler._END.replace("+ 45", "+ 0.3"))
     (programs / "scancel").write_text("#!/bin/sh\nexit 1\n")
-    (programs / "squeue.state").write_text("RUNNING (None)\n")
+    (programs / "squeue.state").write_text("1 RUNNING None\n")
     with pytest.raises(Inconclusive, match=JOB_NAME) as caught:
         run(programs, "true")
     assert caught.value.reason_id == "run/job-left"
@@ -139,5 +168,5 @@ def test_a_slurm_that_does_not_answer_is_no_matter_where_the_command_ended(progr
 
 def test_where_there_is_no_slurm_nothing_is_named(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path)}
-    assert slurm(environment, SAME, print) is None
+    assert slurm(environment, SAME, print, bool) is None
     assert environment == {"PATH": str(tmp_path)}

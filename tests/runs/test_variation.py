@@ -48,16 +48,20 @@ def test_the_time_zone_is_another_one(zone: str) -> None:
     assert said(program, outer) != said(program, environment({"timezone"}, outer, {}))
 
 
-@pytest.mark.parametrize("outer", [{}, {"LANG": "C.UTF-8"}, {"LANG": "en_US.UTF-8", "LC_ALL": "C"}])
+@pytest.mark.parametrize(
+    "outer",
+    [{}, {"LANG": "C.UTF-8"}, {"LANG": "C.utf8"}, {"LANG": "en_US.UTF-8", "LC_ALL": "C"}],
+)
 def test_the_locale_has_another_name_and_text_stays_utf_8(outer: dict[str, str]) -> None:
     found = environment({"locale"}, outer, {})
     assert found and found.keys() == (outer.keys() or {"LANG"})
     assert all(found[name] != outer.get(name) for name in found)
     program = (
-        "import locale, sys; print('\\u00fc', sys.getfilesystemencoding(), "
-        "locale.getpreferredencoding(False))"
+        "import locale, sys; locale.setlocale(locale.LC_ALL, ''); print('\\u00fc', "
+        "sys.getfilesystemencoding(), locale.getpreferredencoding(False), "
+        "locale.nl_langinfo(locale.CODESET))"  # the last: for what is not Python
     )
-    assert said(program, found) == "\u00fc utf-8 utf-8"
+    assert said(program, found) == "\u00fc utf-8 utf-8 utf-8"
 
 
 def test_threads_where_asked_for_alone_and_hash_seed_where_the_arm_has_one() -> None:

@@ -40,5 +40,7 @@ def test_torch_is_seen_among_mapped_files_up_to_a_bound(
 def test_traces_are_read_no_longer_than_a_run_may_take(
     timeout: float, seconds: float, tmp_path: Path
 ) -> None:
-    watcher = watching.Watcher(tmp_path, "nonce", lambda _: None, Sandbox(), timeout)
+    watcher = watching.Watcher(
+        folder=tmp_path, nonce="nonce", tick=lambda _: None, sandbox=Sandbox(), timeout=timeout
+    )
     assert watcher.budget.limits[fmt.SECONDS] == seconds

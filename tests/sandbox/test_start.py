@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs.process import Ended, supervise
+from repro_gate.sandbox import start
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import command, end_all, processes_of
 from tests.support.starting import OWN, SAME, SYSTEM, needs_own_user, python, ran
@@ -76,15 +77,24 @@ def exhausted(*_: object, **__: object) -> None:
     raise BlockingIOError(11, "Resource temporarily unavailable")
 
 
-@pytest.mark.parametrize("run", [subprocess.run, exhausted], ids=["at once", "one by one"])
+@pytest.mark.parametrize(
+    ("owner", "name", "instead"),
+    # the one way alone, then the other
+    [(start, "_kill_one", lambda *_: None), (subprocess, "run", exhausted)],
+    ids=["at once", "one by one"],
+)
 def test_all_its_processes_end_and_no_others_also_where_none_can_be_started(
-    bystander: int, monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]
+    bystander: int,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    name: str,
+    instead: Callable[..., object],
 ) -> None:
     made = escaped(3)
     end_all(SAME)
     assert len(processes_of(UID)) == 3  # one user for both: not a thing of the gate's is ended
     with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "run", run)
+        patched.setattr(owner, name, instead)
         end_all(OWN)
     assert processes_of(UID) == []
     for process in made:

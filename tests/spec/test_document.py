@@ -71,7 +71,9 @@ def test_a_hostile_file_is_refused_in_bounded_time() -> None:
 @given(
     st.binary(max_size=300)
     | st.text("ab:-[]{},&*!|>'\"#%@`? \n\t\\0~<=", max_size=80).map(str.encode)
-    | st.text(max_size=8).map(lambda text: f"{BASE}random-state: {{seed: {text}}}\n".encode())
+    | (st.text(max_size=8) | st.integers().map(str)).map(
+        lambda text: f"{BASE}random-state: {{seed: {text}}}\n".encode()
+    )
 )
 def test_any_bytes_give_a_spec_or_a_spec_error(raw: bytes) -> None:
     try:

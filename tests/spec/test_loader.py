@@ -27,7 +27,7 @@ def test_two_keys_are_enough_and_a_diagnosis_is_bounded_and_can_be_left_out() ->
     spec = load(BASE)
     assert (spec.train.run, spec.random_state.seeds) == ("python t.py", (42,))
     assert spec.path == Path.cwd() / "repro.yml"
-    assert spec.diagnosis == load(BASE + "diagnosis: {}\n").diagnosis == DiagnosisBounds(12, 600.0)
+    assert spec.diagnosis == load(BASE + "diagnosis: {}\n").diagnosis == DiagnosisBounds(16, 600.0)
     assert load(BASE + "diagnosis: {runs: 4}\n", "diagnosis=false").diagnosis is None
     longer = load(BASE + "diagnosis: {runs: 4}\n", "diagnosis.timeout=2h").diagnosis
     assert longer == DiagnosisBounds(runs=4, timeout=7200.0)
@@ -268,3 +268,11 @@ def test_a_mistake_is_named_as_the_option_that_made_it_after_those_of_the_file()
     steps, seed = lines(FIFTY, seed=-1, steps=0)
     assert steps.startswith("--steps 0: train.steps: ")
     assert seed.startswith("--seed -1: random-state.seed: ")
+
+
+def test_a_script_is_no_spec(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    for name in ("train.py", "none.ipynb"):
+        with pytest.raises(SpecError, match=r"is a script, no spec") as caught:
+            load_spec(tmp_path / name)
+        assert f"init --script {tmp_path / name}" in caught.value.remedy

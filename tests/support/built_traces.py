@@ -155,7 +155,7 @@ def run(
 ) -> RunResult:
     """What came of one run; its arm follows from its name."""
     code = 0 if outcome in ("finished", "stopped") else 1
-    quiet: dict[str, Any] = {"signal": None, "timed_out": False, "out_of_memory": False}
+    quiet: dict[str, Any] = {"timed_out": False, "out_of_memory": False}
     ended = Ended(
         exit_code=code, stopped="", seconds=1.5, tail=tuple(tail), left_running=left, **quiet
     )

@@ -100,4 +100,6 @@ name = "small-training"
 directory = {{ path = ".", editable = true }}
 """
 
+PROJECT = '[project]\nname = "small-training"\nversion = "0.1.0"\n'
+
 ALL = {"requirements.txt": REQUIREMENTS, "uv.lock": UV, "pylock.toml": PYLOCK}

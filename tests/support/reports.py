@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
+from repro_gate._version import DOCS_URL
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, RootInputs
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult, EvidenceLine
@@ -19,9 +20,13 @@ from repro_gate.compare.model import (
     Comparison,
     Cost,
     Divergence,
+    Estimate,
     HeatMap,
     HeatRow,
+    Leg,
     NoiseFloor,
+    NotRestored,
+    Resumption,
     Tally,
 )
 from repro_gate.diagnosis.model import Diagnosis, Rate, ShownOperator, ShownUse
@@ -75,13 +80,28 @@ SETTINGS = {
 _STEPS = {"deterministic_step_ms": 9.34, "default_step_ms": 8.31, "timed_steps": 90}
 _PEAKS = {"deterministic_peak_bytes": 520_093_696, "default_peak_bytes": 512_400_000}
 _MORE = {**_STEPS, **_PEAKS, "memory_cost_pct": 1.5, "max_percent": 30.0}
-COST = Cost(determinism_cost_pct=12.4, ci95=(10.1, 14.6), **_MORE)
-NOISE = NoiseFloor(
-    identical=False, loss_gap=3.1e-5, weight_l2=2.4e-3, weight_relative_l2=1.8e-5, first_step=3
+_FILL = Estimate(
+    cost_pct=9.8, ci95=(7.2, 12.4), flag="torch.utils.deterministic.fill_uninitialized_memory"
 )
+COST = Cost(
+    determinism_cost_pct=12.4,
+    ci95=(10.1, 14.6),
+    flags=(_FILL,),
+    other=Estimate(cost_pct=11.0, ci95=(4.2, 18.3)),
+    **_MORE,
+)
+_WHOLE = {"flags": (), "other": None, "why": "fewer than 12 steps for each arm"}
 _WHERE = {"step": 3, "kind": "gradient", "name": "blocks.3.attn.weight"}
 _FAR = {"max_abs": 1.2e-7, "max_ulp": 3, "l2": 3.4e-6, "relative_l2": 1.1e-9}
 FIRST = Divergence(dtype="float32", shape=(64, 32), **_WHERE, **_FAR)
+NOISE = NoiseFloor(
+    identical=False,
+    loss_gap=3.1e-5,
+    weight_l2=2.4e-3,
+    weight_relative_l2=1.8e-5,
+    first_step=3,
+    first_divergence=Divergence(**_WHERE),
+)
 _LAST = replace(FIRST, step=49, kind="parameter")
 _BIAS = replace(_LAST, name="head.bias", shape=(10,), l2=None, relative_l2=None)
 WEIGHTS = (
@@ -250,7 +270,9 @@ _SUSPECT = "-72 % lies outside -50 % to +300 %"
 _NO_NOISE = {"loss_gap": 0.0, "weight_l2": 0.0, "weight_relative_l2": 0.0}
 FASTER = replace(
     PASS,
-    cost=replace(COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious=_SUSPECT),
+    cost=replace(
+        COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious=_SUSPECT, **_WHOLE
+    ),
     noise_floor=NoiseFloor(identical=True, first_step=None, **_NO_NOISE),
     determinism=compared(SAME, SAME, non_finite=((7, "nan"), (8, "inf"))),
 )
@@ -295,19 +317,17 @@ LOCKED = replace(
     baseline=BaselineFinding(status="unchanged", message=_SAME_AGAIN, **_RECORDED),
     base=BaseFinding("origin/main", COMMIT, "base"),
 )
+_OTHER_RESULTS = (
+    "same inputs, different results: losses, weights, artifact out/model.pt, losses up to "
+    "3.1e-05 apart; numpy, kernel changed outside the hashed inputs"
+)
 DRIFT = replace(
     LOCKED,
     verdict="fail",
-    reasons=(
-        Reason(
-            "baseline/drift",
-            "Same inputs, different results: not what repro.baseline.yml records.",
-            "See what changed outside the inputs.",
-        ),
-    ),
+    reasons=(Reason("baseline/drift", _OTHER_RESULTS, "See what changed outside the inputs."),),
     baseline=BaselineFinding(
         status="drift",
-        message="same inputs, different results",
+        message=_OTHER_RESULTS,
         unlike=("losses", "weights", "artifact out/model.pt"),
         loss_gap=3.1e-5,
         outside=("numpy: 2.1.0 -> 2.2.0", "kernel: 6.1.0 -> 6.8.0"),
@@ -349,8 +369,52 @@ RECORDED = replace(
     base=None,
     reproduce="repro-gate run repro.yml --record",
 )
+_DEPENDS = "classes = set(names) in src/data.py:6 depends on the order of a set"
+SHELL = Diagnosis(
+    cause="hash-order",
+    factor="hash-seed",
+    call="classes = set(names)",
+    file="src/data.py",
+    line=6,
+    confirmed=True,
+    message=f"repeatable, but not robust: {_DEPENDS}, which PYTHONHASHSEED decides",
+    evidence=("confirmed: with only hash-seed varied, a run diverges from the first at step 0",),
+    remedy="sort what comes out of the set",
+)
+_FRAGILE = check(
+    "random-state/robust",
+    "warn",
+    SHELL.message,
+    (EvidenceLine(SHELL.call, Location(SHELL.file, SHELL.line)),),
+    SHELL.remedy,
+)
+CONDITIONAL = replace(
+    PASS,
+    diagnosis=SHELL,
+    robust=False,
+    checklist=(*CHECKLIST, _FRAGILE),
+)
+_LOST = (NotRestored("rng:torch", "the state of the torch generator differs"),)
+_LEGS = (
+    Leg(number=1, begins=0, ends=10, identical=True),
+    Leg(number=2, begins=6, ends=16, identical=False, not_restored=_LOST, first_divergence=FIRST),
+)
+RESUMED = replace(
+    PASS,
+    verdict="fail",
+    resume=Resumption(identical=False, legs=_LEGS, not_restored=("rng:torch",)),
+    reasons=(
+        Reason(
+            "resume/diverged",
+            f"resumed at step 6, it is not the same training: {_LOST[0].message}",
+            "save the named state in the checkpoint, and load it before the first resumed step "
+            f"({DOCS_URL}/resume.md)",
+        ),
+    ),
+)
 ALL = {"locked": LOCKED, "drift": DRIFT, "changed": CHANGED, "weakened": WEAKENED}
 ALL |= {"pass": PASS, "fail": FAIL, "explained": EXPLAINED, "inconclusive": INCONCLUSIVE}
+ALL |= {"conditional": CONDITIONAL, "resumed": RESUMED}
 ALL |= {"recorded": RECORDED, "tolerated": TOLERATED, "nothing": NOTHING, "faster": FASTER}
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from repro_gate._version import SCHEMAS_URL
-from repro_gate.ops.catalog import Catalog
 from repro_gate.report.model import Report
 
 # room -> type, title and description
@@ -25,15 +24,6 @@ _FORMATS: dict[str, tuple[type, str, str]] = {
             "beside it count everything. Readers ignore fields that they do not know: later versions "
             "of v1 add fields and take none away. All text may stem from the training code and must be "
             "escaped where it is printed."
-        ),
-    ),
-    "ops": (
-        Catalog,
-        "Repro Gate catalog of operators",
-        (
-            "What `repro-gate ops --json` writes. Fields with a default may be missing. "
-            "Readers ignore fields that they do not know: later versions of v1 add fields and take "
-            "none away. Texts may stem from foreign code and must be escaped where printed."
         ),
     ),
 }

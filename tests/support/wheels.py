@@ -36,10 +36,11 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 SYSTEM = os.pathsep.join([os.path.dirname(sys.executable), os.defpath])
 
 
-def wheel(folder: Path, name: str, version: str) -> str:
-    """A wheel of one module that says its version; its line for a lock."""
+def wheel(folder: Path, name: str, version: str, files: Mapping[str, str] | None = None) -> str:
+    """A wheel of one module that says its version, and of `files`; its line for a lock."""
     info = f"{name}-{version}.dist-info"
     content = {
+        **(files or {}),
         f"{name}.py": f"VERSION = {version!r}\n",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",

@@ -26,8 +26,16 @@ def test_code_cells_are_counted_as_jupyter_counts_what_it_runs() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff", b"[]", b'{"cells": 3}', b'{"cells": [{}]}', b'{"cells": [1]}', b"[" * 100_000],
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"cells": 3}',
+        b'{"cells": [{}]}',
+        b'{"cells": [1]}',
+        b'{"cells": [{"cell_type": "code", "source": [1]}]}',
+        b"[" * 100_000,
+    ],
 )
 def test_what_is_no_notebook_has_no_cells(content: bytes) -> None:
     assert code_cells(content) == []
-    assert code_cells(b'{"cells": [{"cell_type": "code", "source": [1]}]}') == []

@@ -10,7 +10,6 @@ answer ends with {"done": true}.
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
@@ -29,9 +28,6 @@ if __name__ == "__main__":
     sys.path[:1] = request["path"]
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    from _repro_gate.ops.worker.measure import answer
+    from _repro_gate.ops.worker import known, measure
 
-    with open(request["answer"], "a", encoding="utf-8") as out:
-        for line in itertools.chain(answer(request), [{"done": True}]):
-            out.write(json.dumps(line) + "\n")
-            out.flush()
+    measure.answer(request, known.jobs(request["own"], request["known"]))

@@ -1,6 +1,6 @@
 """The factors in the training's process: each can be watched, pinned or varied, as the run's
 configuration says; what comes from outside the process (files, network, commands) is watched only.
-One file for each.
+One file for each, and one for the timers of the clock.
 
 None is imported and nothing is replaced where the configuration names none: a gate run that passes
 pays nothing for a diagnosis.

@@ -3,9 +3,9 @@
 Pinned, the clocks of a thread advance by about a millisecond with each reading, and by what was
 slept: a loop that waits for a time still ends. How often libraries read them depends on waits and
 threads, so their readings do not move the workspace's. What the standard library reads for its own
-timeouts stays real. Varied, the time of day is a day and an hour ahead, and for the workspace's own
-code alone time passes at three times the speed from the start of the run; `clock_gettime` is not
-varied. Out of sight: C code that reads the clock itself.
+timeouts stays real, for `timers` to watch and pin. Varied, the time of day is a day and an hour
+ahead, and for the workspace's own code alone time passes at three times the speed from the start of
+the run; `clock_gettime` is not varied. Out of sight: C code that reads the clock itself.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ import datetime as dt
 import functools
 import os
 import re
-import threading
 import time
 from typing import Any, Callable
 
 from .. import session
 from ..patch import wrap
 from ..source_line import module_of
+from . import timers
+from .timers import CLOCK, NAME
 from .use import Stream, ask, ask_about, calling_frame, inside, is_direct, only_varies
 
-NAME = "clock"
 _BEGIN = 1_700_000_000_000_000_000  # ns since 1970: where the pinned time of day begins
-_TICK = 1_000_000  # ns that the first pinned reading takes
-# ns that each further one takes more: who waits a minute by reading alone reads some 2,400 times
-_SLOWER = 20_000
 _AHEAD = 90_000_000_000_000  # ns by which the varied time of day is ahead: 25 hours
 _FASTER = 2  # times the time that has passed in fact, which the varied time gains on it
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
@@ -38,29 +35,6 @@ _TIMEOUTS = re.compile(
 )
 _time_ns = time.time_ns
 _localtime = time.localtime
-
-
-class Clock(threading.local):
-    """The pinned time of each thread, in ns since its first reading. `now` is the workspace's,
-    `libraries` what their readings add."""
-
-    now = libraries = readings = 0
-
-    def add(self, passed: int, direct: bool) -> int:
-        """Let time pass for the workspace (`direct`) or for libraries; return the time."""
-        if not direct:
-            self.libraries += passed
-            return self.now + self.libraries
-        self.now += passed
-        return self.now
-
-    def read(self, direct: bool) -> int:
-        """Return the time, a tick later than at the last reading."""
-        self.readings += direct
-        return self.add(_TICK + self.readings * _SLOWER * direct, direct)
-
-
-CLOCK = Clock()
 
 
 def install() -> None:
@@ -82,6 +56,7 @@ def install() -> None:
         wrap(dt.datetime, name, functools.partial(_datetime, name))
     if only_varies(NAME):
         return  # the times of files stay as they are
+    timers.install()
     wrap(time, "sleep", _sleep)
     names = "stat lstat fstat DirEntry.stat"
     ask_about(NAME, "os", names, _without_times, own=True, content=_times)

@@ -15,7 +15,7 @@ import os
 import random
 from typing import Any
 
-from ..patch import wrap
+from ..patch import held, wrap
 from .use import Stream, ask, ask_about, random_marker
 
 NAME = "entropy"
@@ -29,7 +29,7 @@ def install() -> None:
     ask_about(NAME, "uuid", "uuid1", _uuid1)
     for owner in (builtins, io, os):
         wrap(owner, "open", _open)
-    shared = vars(random)["_inst"]
+    shared = held("random")._inst
     # `random`'s own names follow with those that `Draws` wraps behind this
     wrap(random.Random, "seed", _seed)
     source = "random, in a forked process"  # where `random` has just seeded itself anew

@@ -1,5 +1,6 @@
-"""Files outside the declared inputs: what an earlier run left behind (`leftovers`), and what others
-keep there (`files`), the machine's own (`/proc`, `/sys`) among them.
+"""Files outside the declared inputs: what an earlier run left behind (`leftovers`), what others
+keep there (`files`), the machine's own (`/proc`, `/sys`) among them, and what the system says of
+the process itself (`process`).
 
 They are watched only: each file that is read, asked for or listed is noted under its path, with a
 digest of what was there. What C code opens by a path of its own (h5py, Arrow, a child without the
@@ -13,12 +14,13 @@ import functools
 import hashlib
 import io
 import os
+import re
 import stat
 import sys
 from types import FrameType
 from typing import Any, Callable
 
-from ...trace.format import ASKED
+from ...trace.format import ASKED, OF_MACHINE
 from .. import imports, session, source_line
 from ..opened import Opened, purpose
 from ..patch import wrap
@@ -29,7 +31,7 @@ from .use import BUSY, calling_frame, finds_modules, is_marked, mark, note, of_t
 
 NAME = "files"
 LEFTOVERS = "leftovers"
-_MACHINE = ("/proc/", "/sys/")
+PROCESS = "process"
 _RANDOM = "/proc/sys/kernel/random/"
 # bytes: a larger file is known by its size and its two ends
 _WHOLE = 16 << 20
@@ -112,14 +114,16 @@ def _used(path: Any, digest: _Digest | None, writes: bool = False) -> None:
         if writes:
             mark(WRITTEN, place or os.path.realpath(name))
         if digest and place and not is_own:
-            source = place.replace(f"/proc/{os.getpid()}/", "/proc/self/", 1)
+            source, of_process = re.subn(
+                rf"^/proc/{os.getpid()}\b", "/proc/self", place
+            )
             source = printable(source[-170:]) + ASKED * asked
             answer: object = ""
             try:
                 answer = digest(place)
             except OSError as error:
                 answer = type(error).__name__
-            factor = LEFTOVERS if _is_left(place) else NAME
+            factor = PROCESS if of_process else LEFTOVERS if _is_left(place) else NAME
             note(factor, source, answer, outside=True)
         elif digest and not place and not asked:
             commands.file_read(os.path.realpath(name), caller)
@@ -129,7 +133,7 @@ def _place(path: str, *, machine: bool) -> str:
     """Return the real path of a file outside; empty for any other. `machine`: whether what the
     machine says of itself counts."""
     real = os.path.realpath(path)
-    if path.startswith(_MACHINE):
+    if path.startswith(OF_MACHINE):
         return real if machine and not path.startswith(_RANDOM) else ""
     beyond = _judge().beyond
     return real if beyond(path) and beyond(real) else ""
@@ -139,9 +143,8 @@ def _is_left(place: str) -> bool:
     """Return whether a file changed after the first run of this gate began and before this run did:
     an earlier run probably left it."""
     config = session.current().config
-    with contextlib.suppress(
-        OSError, TypeError
-    ):  # nobody knows when the first run began
+    # TypeError: nobody knows when the first run began
+    with contextlib.suppress(OSError, TypeError):
         return bool(config["began"] <= _lstat(place).st_ctime < config["started"])
     return False
 

@@ -14,13 +14,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...trace.format import RANDOM_HASHES
 from .. import session, source_line
 from .use import ask, is_pinned, note, random_marker, wants
 
 NAME = "hashing"
 _VARIABLE = "PYTHONHASHSEED"
-_WITHOUT = "a Python without PYTHONHASHSEED"
 _LACKING = "its environment lacks PYTHONHASHSEED"
+_TRACKER = "from multiprocessing.resource_tracker import"  # a child that keeps names to clean up
 _OPTIONS = re.compile("-[bBdEhiIOqRsSuvxP]+[cm]?")
 _Child = tuple[dict[str, str], Sequence[Any]]
 
@@ -37,7 +38,7 @@ def install() -> None:
     if not file:
         return
     site = file, 1
-    note(NAME, _WITHOUT, random_marker(), site=site, direct=True)
+    note(NAME, RANDOM_HASHES, random_marker(), site=site, direct=True)
     if is_pinned(NAME, site):
         environment = {**os.environ, **_seed()}
         os.execve(sys.executable, heeding(argv), environment)
@@ -50,7 +51,8 @@ def of_child(environment: Mapping[str, str], command: Sequence[Any]) -> _Child:
     if is_python(command):
         heeds = heeding(command)
     seed = _seed() if _lacking(environment) else {}
-    if not wants(NAME) or not (seed or heeds != list(command)):
+    tracks = any(_TRACKER in os.fsdecode(item) for item in command)
+    if not wants(NAME) or tracks or not (seed or heeds != list(command)):
         return {}, command
     child: _Child = ask(
         NAME,

@@ -5,8 +5,6 @@ Pinned, names come sorted; varied, in the reverse of the order in which they wer
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 from ..imports import wrap_later
@@ -28,6 +26,7 @@ def _listdir(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _scandir(original: Any, *args: Any, **kwargs: Any) -> Any:
     with original(*args, **kwargs) as scan:
+        Entries.kind = type(scan)
         return Entries(_ordered("os.scandir", list(scan)))
 
 
@@ -41,11 +40,21 @@ def _ordered(source: str, items: list[Any]) -> Any:
     )
 
 
-class Entries(Iterator[Any], AbstractContextManager[Any]):
-    """What `os.scandir` gives: an iterator that can be closed."""
+class Entries:
+    """What `os.scandir` gives: an iterator that can be closed, and says that it is the original's
+    `kind`, which nobody can make."""
+
+    kind: type
+    __class__ = property(lambda self: self.kind)
 
     def __init__(self, entries: list[Any]) -> None:
         self._entries = iter(entries)
+
+    def __iter__(self) -> Entries:
+        return self
+
+    def __enter__(self) -> Entries:
+        return self
 
     def __next__(self) -> Any:
         return next(self._entries)

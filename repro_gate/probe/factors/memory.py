@@ -12,13 +12,14 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from .. import imports
+from ..digest import digest_all
 from .use import ask_about, only_varies
 
 NAME = "memory"
 # of floating point, of whole numbers (they may be used as an index), of booleans
 _PINNED = (0.5, 1, True)
 _VARIED = (-1.5, 2, False)
-_MOST = 1 << 14  # elements of the beginning, which stand for the whole
+_MOST = 1 << 23  # elements of the beginning, which stand for the whole
 _IN_TORCH = "empty empty_like empty_strided empty_permuted"
 _OF_TENSORS = " Tensor.new_empty Tensor.new_empty_strided"
 
@@ -54,8 +55,7 @@ def torch_arrived(torch: Any) -> None:
         if not usual(tensor) or not tensor.is_contiguous():
             return b""
         with torch.no_grad():
-            numbers = tensor.reshape(-1)[:_MOST].view(torch.uint8)
-            return bytes(numbers.cpu().tolist())
+            return digest_all([tensor.reshape(-1)[:_MOST]])
 
     def fill(tensor: Any, numbers: tuple[float, int, bool]) -> Any:
         if usual(tensor):

@@ -19,12 +19,14 @@ import sys
 import threading
 from typing import Any, Callable
 
-from ...trace.format import HANDED
-from .. import imports, source_line
+from ...trace import dispatch
+from ...trace.format import HANDED, SHARED
+from .. import imports, session, source_line
+from ..digest import digest_all
 from ..patch import wrap
 from . import processes
 from .turns import FOREVER, SCHEDULER, Lock
-from .use import RUN, calling_frame, is_direct, is_pinned, note, random_marker
+from .use import RUN, call_in, calling_frame, is_direct, is_pinned, note, random_marker
 
 NAME = "threads"
 _GIVERS = "_repro_gate_givers"  # attribute of a queue: up to two threads that put something in
@@ -39,6 +41,8 @@ def install() -> None:
         for module, name, counts in _NOTED:
             imports.wrap_named(module, name, functools.partial(_note, counts))
         wrap(queue.Queue, "put", _put)
+        for module, name in _SHARED:
+            imports.after_import(module, functools.partial(_share, name))
     if is_pinned(NAME):
         _take_turns()
 
@@ -47,6 +51,9 @@ def torch_arrived(torch: Any) -> None:
     """Let operators compute with one thread, and loaders hand over in order, whatever the training
     asks for."""
     imports.wrap_later("torch.utils.data.dataloader", "DataLoader.__init__", _loader)
+    if RUN.watch:
+        worker = "torch.utils.data._utils.worker"
+        imports.wrap_later(worker, "_worker_loop", functools.partial(_seen_in, torch))
     if is_pinned(NAME):
         torch.set_num_threads(1)
         torch.set_num_threads = lambda count: None
@@ -73,6 +80,69 @@ def _note(
     elif counts(*args) and is_direct(calling_frame(), NAME):
         note(NAME, source + HANDED, random_marker())
     return original(*args, **options)
+
+
+# What processes share, by the properties and methods through which it is read.
+_SHARED = (
+    ("multiprocessing.sharedctypes", "Synchronized.value"),
+    ("multiprocessing.sharedctypes", "SynchronizedString.value"),
+    ("multiprocessing.sharedctypes", "SynchronizedArray.__getitem__"),
+    ("multiprocessing.shared_memory", "SharedMemory.buf"),
+)
+_MOST = 1 << 20  # bytes of what is shared that are digested
+
+
+def _share(name: str, module: Any) -> None:
+    """Note what a property or a method gives."""
+    kind, _, attribute = name.partition(".")
+    owner = getattr(module, kind)
+    real = vars(owner)[attribute]
+
+    def read(original: Any, *args: Any) -> Any:
+        value = original(*args)
+        with contextlib.suppress(Exception):
+            content = bytes(value[:_MOST]) if isinstance(value, memoryview) else value
+            _note_shared(name, content)
+        return value
+
+    if isinstance(real, property):
+        got = functools.partial(read, real.fget)
+        setattr(owner, attribute, property(got, real.fset))
+    else:
+        wrap(owner, attribute, read)
+
+
+def _note_shared(source: str, content: object) -> None:
+    frame = calling_frame()
+    site = source_line.nearest(frame)
+    if site[0]:
+        call = call_in(frame)
+        note(NAME, source + SHARED, content, site=site, call=call, direct=True)
+
+
+def _seen_in(torch: Any, original: Any, *args: Any, **options: Any) -> Any:
+    """Run the worker of a loader, and note what comes of operators on tensors that it shares."""
+    leaves = torch.utils._pytree.tree_leaves
+
+    def dispatched(function: Any, inner: Any, kwargs: Any) -> Any:
+        result = function(*inner, **kwargs)
+        tensors = [it for it in leaves((inner, kwargs)) if isinstance(it, torch.Tensor)]
+        with contextlib.suppress(Exception):
+            if not session.current().at_work() and any(
+                it.is_shared() for it in tensors
+            ):
+                values = [_content(torch, it) for it in leaves(result)]
+                _note_shared("a tensor in shared memory", values)
+        return result
+
+    with dispatch.mode(torch, dispatched, aside=True):
+        return original(*args, **options)
+
+
+def _content(torch: Any, value: Any) -> object:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return digest_all([value]) if value.nbytes <= _MOST else tuple(value.shape)
 
 
 def _put(original: Any, place: Any, *args: Any, **options: Any) -> Any:

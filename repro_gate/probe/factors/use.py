@@ -344,8 +344,8 @@ def is_direct(frame: FrameType | None, factor: str) -> bool:
 
 def call_in(frame: FrameType | None) -> str:
     """Return the source text of the call in progress at the innermost frame inside the workspace.
-    Before Python 3.11, and for a call over several lines, return an empty text; for an import
-    statement, its first line."""
+    Of a call over several lines it is the first one; before Python 3.11 the text is empty, unless
+    it is an import statement."""
     imports = False
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
         imports = module_of(frame) == "importlib._bootstrap"
@@ -357,9 +357,12 @@ def call_in(frame: FrameType | None) -> str:
     if sys.version_info >= (3, 11):
         positions = itertools.islice(code.co_positions(), frame.f_lasti // 2, None)
         first, last, start, end = next(positions)
-        if first and first == last:
-            return line.encode()[start:end].decode("utf-8", "replace").strip()
-    return line.partition("#")[0].strip() if imports else ""
+        if first and not imports:
+            if first != last:
+                line = linecache.getline(code.co_filename, first)
+            part = line.encode()[start : end if first == last else None]
+            return source_line.code_of(part.decode("utf-8", "replace"), first != last)
+    return source_line.code_of(line) if imports else ""
 
 
 def _ordinal() -> str:

@@ -25,7 +25,7 @@ def pinned(folder: Path, source: Source, *factors: str, **options: Any) -> tuple
     """What two runs print alike in which these factors are pinned as a whole."""
     pin = {"pin": dict.fromkeys(factors)}
     first, second = (once(folder, source, pin, **options).ended.tail for _ in range(2))
-    assert first == second
+    assert first == second and first
     return first
 
 
@@ -44,6 +44,7 @@ def uses_of(run: RunResult, factor: str | None = None) -> list[Used]:
 
 
 def differing(runs: tuple[RunResult, RunResult]) -> list[bool]:
-    """Which of the lines that two runs printed differ."""
+    """Which of the lines that two runs printed differ; they printed at least one."""
     first, second = (run.ended.tail for run in runs)
+    assert first
     return [one != other for one, other in zip(first, second, strict=True)]

@@ -30,7 +30,7 @@ def watched(tmp_path: Path, source: str, **options: Any) -> list[Used]:
     """The uses of files in a watched run that ends well."""
     done = once(tmp_path, source, {"watch": True}, **options)
     uses = [use for trace in done.traces for use in trace.uses]
-    found = [use for use in uses if use.factor in ("files", "leftovers")]
+    found = [use for use in uses if use.factor in ("files", "leftovers", "process")]
     assert all(use.outside for use in found)
     return found
 
@@ -129,6 +129,12 @@ def test_the_runs_own_places_are_no_use_and_the_machines_are(tmp_path: Path) -> 
     for name in ("/dev/null", "/etc/hostname", "/usr/share", "train.py", os.__file__):
         os.path.exists(name)
     print([open('/proc/meminfo').read(), open('/proc/uptime').read()])
+    print(open("/proc/self/stat").read(), pathlib.Path(f"/proc/{os.getpid()}/statm").read_text())
     """
-    uses = [use for use in watched(tmp_path, source) if use.file]
-    assert {use.source for use in uses} == {"/proc/meminfo", "/proc/uptime"}
+    uses = {(use.factor, use.source) for use in watched(tmp_path, source) if use.file}
+    assert uses == {
+        ("files", "/proc/meminfo"),
+        ("files", "/proc/uptime"),
+        ("process", "/proc/self/stat"),
+        ("process", "/proc/self/statm"),
+    }

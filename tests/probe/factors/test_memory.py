@@ -37,6 +37,24 @@ def test_numpys_empty_arrays_are_told_and_pinned(tmp_path: Path) -> None:
     assert varied[5] == same[5] == both[0].ended.tail[5]
 
 
+LARGE = """
+import numpy as np
+for _ in range(3):
+    held = np.zeros(1 << 20)
+    held[-1] = np.random.default_rng().random()
+    del held
+print(np.empty(1 << 20).shape)
+"""
+
+
+def test_the_end_of_a_large_array_counts_too(tmp_path: Path) -> None:
+    first, second = (
+        {use.digest for use in uses_of(run, "memory") if use.source == "numpy.empty"}
+        for run in watched_twice(tmp_path, LARGE)
+    )
+    assert first and first != second
+
+
 TORCH = """
 import torch
 def shown(tensor):

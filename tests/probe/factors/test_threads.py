@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.trace.format import HANDED
+from repro_gate.trace.format import HANDED, SHARED
 from tests.probe.factors.runs import differing, once, pinned, uses_of, watched_twice
 
 RACES = """
@@ -176,3 +176,40 @@ if __name__ == "__main__":
 def test_operators_compute_with_one_thread_and_loaders_give_their_batches(short_path: Path) -> None:
     run = once(short_path, TORCH, {"pin": {"threads": None}})
     assert run.ended.tail == ("1", "[0, 1, 2, 3]", "[4, 5, 6, 7]")
+
+
+SHARES = """
+import multiprocessing, torch
+from multiprocessing import shared_memory
+from torch.utils.data import DataLoader
+number = multiprocessing.Value("i", 3)
+memory = shared_memory.SharedMemory(create=True, size=8)
+tensor = torch.zeros(2).share_memory_()
+array = multiprocessing.Array("i", 3)
+class Rows:
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        first = number.value
+        second = memory.buf[0]
+        third = tensor[0].item()
+        fourth = array[1]
+        own = torch.ones(2)[0].item()
+        return first + second + third + fourth + own
+if __name__ == "__main__":
+    print([batch.tolist() for batch in DataLoader(Rows(), batch_size=2, num_workers=1)])
+    memory.close()
+    memory.unlink()
+"""
+
+
+@pytest.mark.slow
+def test_reads_of_what_workers_share_are_uses_with_their_lines(short_path: Path) -> None:
+    run = once(short_path, SHARES, {"watch": True})
+    lines = SHARES.splitlines()
+    read = {
+        lines[use.line - 1].split()[0]
+        for use in uses_of(run, "threads")
+        if use.source.endswith(SHARED)
+    }
+    assert read == {"first", "second", "third", "fourth"}

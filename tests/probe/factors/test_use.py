@@ -52,7 +52,16 @@ def test_an_import_statement_is_told_as_one_however_many_lines_it_takes(tmp_path
     uses = uses_of(once(tmp_path, text, {"watch": True}), "entropy")
     call = "name()" if sys.version_info >= (3, 11) else ""
     calls = {use.call for use in uses if use.file == "train.py"}
-    assert calls == {"from beside_library import (", call}
+    assert calls == {"from beside_library import (…", call}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no positions")
+def test_a_call_over_several_lines_is_its_first_line_and_says_that_it_goes_on(
+    tmp_path: Path,
+) -> None:
+    text = "import os\nx = os.urandom(  # bytes\n    len(\n        'abcd'\n    ),\n)\n"
+    uses = uses_of(once(tmp_path, text, {"watch": True}), "entropy")
+    assert [use.call for use in uses if use.file == "train.py"] == ["os.urandom(…"]
 
 
 MISTAKES = """
