@@ -91,7 +91,7 @@ CASES = {
         f"{BACKWARD}no torch optimizer took a step",
     ),
     "one-each": (
-        *(ONE_EACH, " + 0.01 * torch.rand(())", "", WEIGHT),
+        *(ONE_EACH, " + noise()", "", WEIGHT),
         f"{BACKWARD}each optimizer is made after one",
     ),
     "strategy": (
