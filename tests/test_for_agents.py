@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 
 from repro_gate.commands.arguments import parser
 from repro_gate.factors import Cause
@@ -23,11 +24,15 @@ from tests.support.schemas import path_of
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/for-agents.md").read_text(encoding="utf-8")
 SCHEMA = json.loads(path_of("report").read_text(encoding="utf-8"))
-LINES = [
-    line.strip()
-    for block in re.findall(r"^ *```sh\n(.*?)^ *```", PAGE, re.MULTILINE | re.DOTALL)
-    for line in block.splitlines()
-]
+SKILL = (ROOT / "skills/repro-gate/SKILL.md").read_text(encoding="utf-8")
+
+
+def shell_lines(text: str) -> list[str]:
+    blocks = re.findall(r"^ *```sh\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    return [line.strip() for block in blocks for line in block.splitlines()]
+
+
+LINES = shell_lines(PAGE)
 COMMANDS = [shlex.split(line, comments=True) for line in LINES if line.startswith("repro-gate ")]
 QUERIES = [shlex.split(line, comments=True) for line in LINES if line.startswith("jq ")]
 NEEDS_JQ = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -74,3 +79,15 @@ def test_every_command_is_one_of_ours_and_exit_codes_and_causes_are_all_there() 
     causes = re.findall(r"^\| \[`([\w-]+)`\]\(causes/([\w-]+)\.md\) \| ", PAGE, re.MULTILINE)
     assert {name for name, _ in causes} == set(get_args(Cause))
     assert all(name == page for name, page in causes)
+
+
+def test_the_skill_is_short_and_says_what_the_page_says() -> None:
+    _, head, text = SKILL.split("---\n", 2)
+    front = yaml.safe_load(head)
+    assert front["name"] == "repro-gate" and len(front["description"]) < 1024
+    assert len(SKILL.splitlines()) <= 60
+    lines = shell_lines(text)
+    assert len(lines) >= 8 and set(lines) <= set(LINES)
+    assert {line.split()[1] for line in lines if line.startswith("repro-gate ")} == {
+        *("check", "explain", "run"),
+    }

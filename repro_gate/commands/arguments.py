@@ -73,6 +73,7 @@ run  gate the training that a repro.yml declares
   --against REF  gate that ref's checkout too, and say whether this one changes its bits
   --base REF  the ref that this change is to be merged into: the report lists the checks that the change weakens
   --policy |head|base  whose spec judges; without it, what the base's own spec says under `policy`
+  --quick  a first look: two runs and one of 2 steps with another seed; no cost, no noise floor, no diagnosis
   --fail-fast  stop at the first divergence; what later runs measure, such as the cost, is left out
   --only |resume|equivalent|diagnosis  resume, equivalent: one pair of runs and this section of the spec, no cost, no surroundings that vary; diagnosis: the deterministic runs, and why they diverge, told as it is found out; no report
   --json-lines FILE  with --only diagnosis: write each pair of runs as a line of JSON, with what differed

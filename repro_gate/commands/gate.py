@@ -32,6 +32,7 @@ _OF_A_REPORT = (
     "base",
     "policy",
     "fail_fast",
+    "quick",
     "operators",
     "keep_traces",
     "verbose",
@@ -52,6 +53,7 @@ def run_command(options: Namespace) -> int:
         against=options.against,
         fail_fast=options.fail_fast,
         only=options.only or "",
+        quick=options.quick,
         record=options.record,
         operators=options.operators,
         keep_traces=options.keep_traces,
@@ -67,10 +69,15 @@ def run_command(options: Namespace) -> int:
 def _require_compatible(options: Namespace) -> None:
     """Raise UsageError for options of which one would have to be ignored."""
     alone = options.only == "diagnosis"
-    compared = ("against", "only", "fail_fast")
+    compared = ("against", "only", "fail_fast", "quick")
     for applies, what, excluded in (
         (options.record, "--record does one run and compares nothing", compared),
         (alone, "--only diagnosis makes no report", _OF_A_REPORT),
+        (
+            options.quick,
+            "--quick does the fewest runs",
+            ("against", "only", "operators"),
+        ),
         (not alone, "--json-lines needs --only diagnosis", ("json_lines",)),
     ):
         named = [name for name in excluded if getattr(options, name)]

@@ -29,7 +29,7 @@ _BEYOND = 10
 
 def bare_run(results: Results, watch: Watch) -> RunResult | None:
     """Return the run without the gate. None if no run crashed, if torch itself named the operator
-    that it refused, if the run could not be done, or under `--fail-fast`."""
+    that it refused, if the run could not be done, or under `--fail-fast` and `--quick`."""
     runs = results.deterministic
     crashed = next((item for item in runs if item.log_matters), None)
     if (

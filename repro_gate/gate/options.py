@@ -26,6 +26,7 @@ class Options:
     against: str | None = None  # a ref to run in the same gate run and compare with
     fail_fast: bool = False
     only: str = ""  # the only section of the spec to run, after one pair of runs
+    quick: bool = False  # one pair of runs and the control alone
     record: bool = False  # one deterministic run alone: nothing is compared
     operators: bool = False  # measure them, even if the spec does not ask for it
     keep_traces: Path | None = None

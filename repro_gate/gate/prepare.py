@@ -12,6 +12,7 @@ from time import monotonic, time
 from repro_gate._version import DOCS_URL
 from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.errors import UsageError, obeyed
+from repro_gate.escape import listed
 from repro_gate.gate.base_policy import EffectivePolicy, effective_policy
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, look, preflight, require_scripts
@@ -58,6 +59,10 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
     policy = effective_policy(written, checkout, options)
     if options.only or options.record:
         policy = replace(policy, spec=narrowed(policy.spec, options.only))
+    left_out: tuple[Reason, ...] = ()
+    if options.quick:
+        left_out = (_left_out(policy.spec),)
+        policy = replace(policy, spec=_quick(policy.spec))
     if options.operators and policy.spec.operators is None:
         policy = replace(policy, spec=replace(policy.spec, operators=OperatorsBudget()))
     facts = look()
@@ -67,7 +72,7 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
         checkout=checkout,
         policy=policy,
         facts=facts,
-        notes=preflight(policy.spec, options.environment, facts),
+        notes=(*left_out, *preflight(policy.spec, options.environment, facts)),
         other=other_ref(policy.spec, checkout, options),
         started=started,
         clock=clock,
@@ -94,6 +99,34 @@ def narrowed(spec: Spec, section: str) -> Spec:
         resume=spec.resume if section == "resume" else None,
         equivalent=spec.equivalent if section == "equivalent" else (),
         operators=None,
+    )
+
+
+def _quick(spec: Spec) -> Spec:
+    """Return the spec reduced to one pair of runs, of which the second is varied, and the reseeded
+    control."""
+    return replace(
+        narrowed(spec, ""),
+        determinism=replace(spec.determinism, repeat=2),
+        robustness=spec.robustness,
+        diagnosis=None,
+    )
+
+
+def _left_out(spec: Spec) -> Reason:
+    """Return a note of what `--quick` leaves out of a spec."""
+    asked = {
+        "the noise floor and the cost": spec.cost.measure,
+        "why runs diverge": spec.diagnosis,
+        "further seeds": spec.random_state.seeds[1:],
+        "further repeats": spec.determinism.repeat > 2,
+        "resume": spec.resume,
+        "other ways to the same training": spec.equivalent,
+        "operators": spec.operators,
+    }
+    names = listed([name for name, value in asked.items() if value], len(asked))
+    return Reason(
+        "run/quick", f"a quick look: without `--quick` the gate looks at {names} too"
     )
 
 

@@ -214,8 +214,7 @@ def _reproduce(options: Options, report: Report) -> str:
         return shlex.join((*command, *report.determinism.narrowed))
     if options.only:
         command += ["--only", options.only]
-    if options.record:
-        command.append("--record")
+    command += ["--quick"] * options.quick + ["--record"] * options.record
     base = options.base
     if base is None and options.policy == "base" and report.base is not None:
         # A GitHub variable named the base; it is not set on a person's machine.

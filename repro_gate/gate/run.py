@@ -90,7 +90,7 @@ def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:
         folder,
         job.watch,
         requests,
-        fail_fast=job.options.fail_fast,
+        fail_fast=job.options.fail_fast or job.options.quick,
         sound=ahead.is_sound,
     )
     # Ctrl-C before the data is verified ends at once: a report would have to wait for the data.

@@ -452,7 +452,7 @@ def _notes(findings: Findings) -> Reasons:
             )
     if results.stopped_early:
         unmeasured = ", so the cost was not measured" if findings.cost is None else ""
-        message = f"no run was done after the divergence (--fail-fast){unmeasured}"
+        message = f"no run was done after the divergence{unmeasured}"
         yield Reason("run/fail-fast", message)
     if spec.cost.max_percent is None:
         yield from _cost_not_measured(findings)

@@ -21,6 +21,7 @@ from dataclasses import replace
 from repro_gate.compare.cost import needs_another_run
 from repro_gate.compare.heat_map import COLUMNS, state_size
 from repro_gate.compare.model import Comparison
+from repro_gate.escape import counted
 from repro_gate.runs import arms
 from repro_gate.runs.crashes import crashed_by_itself
 from repro_gate.runs.ending import NO_DETERMINISTIC
@@ -59,6 +60,16 @@ def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, .
         numbers = range(3, spec.determinism.repeat + 1)
         repeats += [again(first, number) for number in numbers]
     return (*requests, *repeats)
+
+
+def coming(requests: Sequence[RunRequest]) -> str:
+    """Return how many runs are planned, and about how many trainings' time they take."""
+    whole = [request for request in requests if request.arm.name != "reseeded"]
+    steps = whole[0].arm.steps
+    each = f" of {counted(steps, 'step')}" if steps else ""
+    runs = counted(len(requests), "run", "are")
+    time = counted(len(whole), "training")
+    return f"{runs} coming, together about as long as {time}{each}"
 
 
 def of_other_ref(spec: Spec) -> tuple[RunRequest, ...]:

@@ -17,7 +17,7 @@ from repro_gate.runs.changed_files import changed_files
 from repro_gate.runs.ending import PREEMPTED
 from repro_gate.runs.launch import RunRequest, RunResult, launch
 from repro_gate.runs.legs import following
-from repro_gate.runs.order import next_run
+from repro_gate.runs.order import coming, next_run
 from repro_gate.runs.progress import Progress, Watch
 from repro_gate.runs.reading import ArtifactReader
 from repro_gate.runs.results import EARLY_ENDS, Results
@@ -55,6 +55,7 @@ def do_runs(
         warnings=folder.snapshot.notes,
     )
     before = read_data_state(spec.data, spec.path.parent)
+    watch.said(coming(requests))
     try:
         _look_for_others(results)
         results.unsound = not sound(waits=False)

@@ -40,6 +40,37 @@ def test_a_crash_that_comes_only_with_the_gate_says_so(tmp_path: Path) -> None:
     assert [run["name"] for run in gated.report["runs"]] == ["deterministic-1", "deterministic-2"]
 
 
+def test_a_quick_look_is_a_pair_and_the_control_and_says_what_it_left_out(tmp_path: Path) -> None:
+    """Of a spec that asks for more; without --quick, each of it: the tests of each."""
+    clean, fault = LOOP, with_line("x += random.SystemRandom().random()")
+    more = "diagnosis: {runs: 4}\nrandom-state: {seeds: [1, 2]}\ndeterminism: {repeat: 3}\n"
+    spec = f"version: 1\ntrain: {{run: 'python train.py {{seed}}', steps: 4}}\n{more}"
+    good, bad = (
+        gate_training(tmp_path / name, source, spec, "--quick")
+        for name, source in (("good", clean), ("bad", fault))
+    )
+    good.must(0)
+    assert "3 runs are coming, together about as long as 2 trainings of 4 steps" in good.stderr
+    names = ["deterministic-1", "deterministic-2", "reseeded"]
+    assert [run["name"] for run in good.report["runs"]] == names
+    left = "the noise floor and the cost, why runs diverge, further seeds, further repeats"
+    for gated in (good, bad):
+        (note,) = (item for item in gated.report["notes"] if item["id"] == "run/quick")
+        assert note["message"] == f"a quick look: without `--quick` the gate looks at {left} too"
+        assert gated.report["reproduce"].endswith("--quick") is (gated is good)
+    bad.must_diverge(0, "loss")
+    assert bad.report["diagnosis"] is None and len(bad.report["runs"]) <= 3
+    refused = subprocess.run(
+        command("run", tmp_path / "good/code", "--quick", "--only", "resume", "--against", "HEAD"),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert refused.returncode == 2 and "leave out --against, --only" in refused.stderr
+
+
 def test_a_crash_names_the_data_that_git_ignores(tmp_path: Path) -> None:
     """Which the training only asked for, and its log does not name; with the line that the report
     names in the spec, it trains. The spec lies in a folder of the checkout."""

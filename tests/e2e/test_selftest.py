@@ -45,7 +45,7 @@ def test_every_fault_is_caught_in_the_quickstart_where_it_was_put_in(tmp_path: P
     assert "train.py:" in faults["flag"]["why"]
     assert faults["checkpoint"]["found"]["name"].startswith("out/losses.csv: ")
     assert f"parameter {faults['weight']['put']['name']}" in done.stdout
-    assert "run 1 of 2: clean-1, 6 steps" in done.stderr.splitlines()[0]
+    assert "run 1 of 2: clean-1, 6 steps" in done.stderr.splitlines()[1]
 
 
 @pytest.mark.slow

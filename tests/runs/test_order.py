@@ -13,7 +13,7 @@ from repro_gate.compare.model import Comparison, Divergence
 from repro_gate.runs import flags, order
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.launch import RunRequest, RunResult
-from repro_gate.runs.order import gate_runs, next_run, to_measure
+from repro_gate.runs.order import coming, gate_runs, next_run, to_measure
 from repro_gate.runs.process import Ended
 from repro_gate.runs.results import Results
 from repro_gate.spec import model
@@ -85,6 +85,13 @@ def test_the_arms_take_turns_each_seed_has_a_pair_and_further_runs_are_plain_and
         ("deterministic-3", "deterministic-1", 1),
         ("seed2-deterministic-3", "seed2-deterministic-1", 2),
     ]
+
+
+def test_what_is_coming_is_told_in_trainings() -> None:
+    tail = "coming, together about as long as"
+    assert coming(gate_runs(spec())) == f"5 runs are {tail} 4 trainings of 50 steps"
+    one = spec(steps=None, determinism=Determinism(repeat=1))
+    assert coming(gate_runs(one)) == f"1 run is {tail} 1 training"
 
 
 FIVE = "on1 off1 off2 on2 reseeded"
