@@ -61,7 +61,7 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
         policy = replace(policy, spec=narrowed(policy.spec, options.only))
     left_out: tuple[Reason, ...] = ()
     if options.quick:
-        left_out = (_left_out(policy.spec),)
+        left_out = tuple(_left_out(policy.spec))
         policy = replace(policy, spec=_quick(policy.spec))
     if options.operators and policy.spec.operators is None:
         policy = replace(policy, spec=replace(policy.spec, operators=OperatorsBudget()))
@@ -113,8 +113,8 @@ def _quick(spec: Spec) -> Spec:
     )
 
 
-def _left_out(spec: Spec) -> Reason:
-    """Return a note of what `--quick` leaves out of a spec."""
+def _left_out(spec: Spec) -> Iterator[Reason]:
+    """Yield a note of what `--quick` leaves out of a spec, unless that is nothing."""
     asked = {
         "the noise floor and the cost": spec.cost.measure,
         "why runs diverge": spec.diagnosis,
@@ -124,10 +124,10 @@ def _left_out(spec: Spec) -> Reason:
         "other ways to the same training": spec.equivalent,
         "operators": spec.operators,
     }
-    names = listed([name for name, value in asked.items() if value], len(asked))
-    return Reason(
-        "run/quick", f"a quick look: without `--quick` the gate looks at {names} too"
-    )
+    if names := [name for name, value in asked.items() if value]:
+        what = listed(names, len(names))
+        message = f"a quick look: without `--quick` the gate looks at {what} too"
+        yield Reason("run/quick", message)
 
 
 @contextlib.contextmanager

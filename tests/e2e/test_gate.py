@@ -60,6 +60,8 @@ def test_a_quick_look_is_a_pair_and_the_control_and_says_what_it_left_out(tmp_pa
         assert gated.report["reproduce"].endswith("--quick") is (gated is good)
     bad.must_diverge(0, "loss")
     assert bad.report["diagnosis"] is None and len(bad.report["runs"]) <= 3
+    least = gate_training(tmp_path / "least", clean, SPEC, "--quick")
+    assert "run/quick" not in {item["id"] for item in least.report["notes"]}, "nothing was left out"
     refused = subprocess.run(
         command("run", tmp_path / "good/code", "--quick", "--only", "resume", "--against", "HEAD"),
         env=environment(),
