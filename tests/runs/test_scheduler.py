@@ -97,7 +97,7 @@ def test_nothing_is_cancelled_where_nothing_is_in_the_queue(programs: Path) -> N
 
 
 def test_a_command_that_is_ended_gets_a_signal_that_srun_obeys(programs: Path) -> None:
-    ended, _ = run(programs, "trap 'echo asked; exit 7' TERM; sleep 30 & wait", timeout=0.5)
+    ended, _ = run(programs, "trap 'echo asked; exit 7' TERM; sleep 30 & wait", timeout=2.0)
     assert ended.timed_out
     assert ended.tail == ("asked",)
 
