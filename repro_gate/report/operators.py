@@ -48,9 +48,10 @@ def sentence(measured: Operators) -> Phrase:
     their sum misses is named."""
     if not measured.step_ms:
         return ()
+    largest = _largest(measured)
     parts = [
         phrase(f"{_percent(points)} {{}}", name)
-        for points, name in _largest(measured)[:_NAMED]
+        for points, name in largest[:_NAMED]
         if abs(points) >= _LEAST
     ]
     if measured.cost_pct is None:
@@ -58,9 +59,8 @@ def sentence(measured: Operators) -> Phrase:
         return phrase(
             "the cost was not measured; in percent of a step: {}", joined(parts)
         )
-    attributed = sum(points for points, _ in _largest(measured))
-    rest = measured.cost_pct - attributed
-    others = sum(points for points, _ in _largest(measured)[len(parts) :])
+    rest = measured.cost_pct - sum(points for points, _ in largest)
+    others = sum(points for points, _ in largest[len(parts) :])
     if abs(others) >= _LEAST:
         parts.append(say(f"{_percent(others)} other operators"))
     parts.append(say(f"{_percent(rest)} not attributed"))

@@ -63,13 +63,16 @@ def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, .
 
 
 def coming(requests: Sequence[RunRequest]) -> str:
-    """Return how many runs are planned, and about how many trainings' time they take."""
+    """Return how many runs are planned, about how many trainings' time they take, and how many may
+    follow to measure the cost."""
     whole = [request for request in requests if request.arm.name != "reseeded"]
     steps = whole[0].arm.steps
     each = f" of {counted(steps, 'step')}" if steps else ""
     runs = counted(len(requests), "run", "are")
     time = counted(len(whole), "training")
-    return f"{runs} coming, together about as long as {time}{each}"
+    is_timed = any(request.name == "default-1" for request in requests)
+    more = f"; up to {arms.ALTERNATING_RUNS} more for the cost" if is_timed else ""
+    return f"{runs} coming, together about as long as {time}{each}{more}"
 
 
 def of_other_ref(spec: Spec) -> tuple[RunRequest, ...]:

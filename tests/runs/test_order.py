@@ -88,8 +88,8 @@ def test_the_arms_take_turns_each_seed_has_a_pair_and_further_runs_are_plain_and
 
 
 def test_what_is_coming_is_told_in_trainings() -> None:
-    tail = "coming, together about as long as"
-    assert coming(gate_runs(spec())) == f"5 runs are {tail} 4 trainings of 50 steps"
+    tail, more = "coming, together about as long as", "; up to 3 more for the cost"
+    assert coming(gate_runs(spec())) == f"5 runs are {tail} 4 trainings of 50 steps{more}"
     one = spec(steps=None, determinism=Determinism(repeat=1))
     assert coming(gate_runs(one)) == f"1 run is {tail} 1 training"
 

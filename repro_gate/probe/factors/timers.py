@@ -129,9 +129,8 @@ class _Due(threading.local):
 
 
 _DUE = _Due()
-_SET: dict[
-    int, tuple[Site, str]
-] = {}  # signal -> the line that set its timer, its call
+# signal -> the line that set its timer, its call
+_SET: dict[int, tuple[Site, str]] = {}
 
 
 def _called(frame: FrameType, event: str, arg: Any) -> Any:
