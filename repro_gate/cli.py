@@ -3,6 +3,7 @@ wait until a command needs them."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pkgutil
 import sys
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             start_anew(os.environ)
             handed_over()
+            _leave_own_environment()
         module = f"repro_gate.commands.{_MODULES.get(name, name)}"
         command = pkgutil.resolve_name(f"{module}:{name}_command")
         code: int = command(options)
@@ -46,3 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in f"repro-gate: {problem.diagnostics()}".split("\n"):
             print(for_log(line), file=sys.stderr)
         return problem.exit_code
+
+
+def _leave_own_environment() -> None:
+    """Take the gate's environment off PATH where `uvx` or pipx put it first: it has no torch, and
+    the training's `python` is the next one. One that a person activated stays."""
+    first, _, rest = os.environ.get("PATH", "").partition(os.pathsep)
+    is_ours = rest and os.path.dirname(first) == sys.prefix
+    is_tool = is_ours and os.environ.get("VIRTUAL_ENV") != sys.prefix
+    if is_tool and importlib.util.find_spec("torch") is None:
+        os.environ["PATH"] = rest

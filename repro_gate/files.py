@@ -26,6 +26,8 @@ from typing import Any
 
 from repro_gate.errors import Inconclusive, held
 
+# what comes with the gate where it brings a Python of its own: git, setpriv, env
+TOOLS = os.path.join(sys.prefix, "tools")
 # Linux: a handle that needs no permission on the file itself
 _PATH = getattr(os, "O_PATH", 0)
 _BLOCK = 1 << 16  # bytes

@@ -2,29 +2,24 @@
 kept from, and what outlives it.
 
 `native` and `comment` make their real environment; the gate in it is one that writes down what it
-was given. `docker` is a program that does the same. `e2e/test_action` has the real gate and a
-hostile training.
+was given. `test_entrypoint` has the steps that start containers, `e2e/test_action` the real gate and
+a hostile training.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.composite import ROOT, Job, load
+from tests.support.composite import ROOT, Job
 
 SYSTEM = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GITHUB_EVENT_NAME": "push"}
 TOKEN = "a-token-that-nobody-may-see"
-# What the code knows of to keep it from the training, or looks for where there is no container:
-# none of it is for the gate's container.
-NEVER = {"GITHUB_TOKEN", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "RUNNER_TEMP"}
 # Writes down its arguments and its environment.
 GATE = """
 import json, os, sys
@@ -33,15 +28,6 @@ given = {"flags": [sys.flags.isolated, sys.path], "argv": sys.argv[1:], "environ
 with open(f"seen/{sys.argv[1]}.json", "w") as file:
     json.dump(given, file)
 sys.exit(int(os.environ.get("EXIT", "0")))
-"""
-DOCKER = """#!{python}
-import json, os, sys
-with open({log!r}, "a") as file:
-    file.write(json.dumps(sys.argv[1:]) + "\\n")
-if sys.argv[1:2] == ["build"]:
-    with open(sys.argv[sys.argv.index("--iidfile") + 1], "w") as file:
-        file.write("sha256:" + "1" * 64)
-sys.exit(int(os.environ.get("EXIT", "0")) if sys.argv[1] == "run" else 0)
 """
 # action and step, and the phase that it starts
 ENVIRONMENTS = [("native", "gate", "action"), ("comment", "comment", "comment")]
@@ -119,81 +105,3 @@ def test_pip_is_not_given_the_token(root: Path, tmp_path: Path) -> None:
     job = job_of(tmp_path, root, "comment")
     assert job.run("comment", "comment", inputs, SEEN=str(seen)).returncode == 2
     assert "INPUT_PYTHON" in seen.read_text() and TOKEN not in seen.read_text()
-
-
-@pytest.fixture
-def docker(tmp_path: Path) -> Job:
-    """A job on whose PATH `docker` writes down what it is asked."""
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin/docker"
-    program.write_text(DOCKER.format(python=sys.executable, log=str(tmp_path / "docker.log")))
-    program.chmod(0o755)
-    github = {"GITHUB_REPOSITORY": "o/r", "GITHUB_EVENT_NAME": "push"}
-    github |= {"GITHUB_TOKEN": TOKEN, "ACTIONS_RUNTIME_TOKEN": TOKEN}
-    return Job(tmp_path, {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **github}, tmp_path)
-
-
-def asked(job: Job, step: str, **inputs: str) -> list[str]:
-    """The arguments of the one `docker run` of a step."""
-    job.outputs.setdefault("image", {"image": "gate@sha256:1", "by_digest": "gate@sha256:1"})
-    job.run("docker-run", step, {"token": TOKEN, **inputs})
-    calls = [json.loads(line) for line in (job.folder / "docker.log").read_text().splitlines()]
-    (found,) = [call for call in calls if call[0] == "run"]
-    return list(found)
-
-
-def values(argv: list[str], option: str) -> list[str]:
-    return [after for before, after in itertools.pairwise(argv) if before == option]
-
-
-def test_the_gates_container_has_no_token_network_or_socket(docker: Job) -> None:
-    argv = asked(docker, "gate")
-    assert argv[-2:] == ["gate@sha256:1", "gate"]
-    assert (values(argv, "--network"), values(argv, "--cap-drop")) == (["none"], ["ALL"])
-    capabilities = "CHOWN DAC_OVERRIDE FOWNER KILL SETGID SETPCAP SETUID"
-    assert " ".join(sorted(values(argv, "--cap-add"))) == capabilities
-    assert "--privileged" not in argv and values(argv, "--security-opt") == ["no-new-privileges"]
-    mounts = {mount.split("target=")[1] for mount in values(argv, "--mount")}
-    assert mounts == {"/github/workspace", "/github/workflow/event.json,readonly"}
-    handed = {text.partition("=")[0] for text in values(argv, "--env")}
-    assert handed.isdisjoint({"ACTIONS_RUNTIME_TOKEN", "GITHUB_OUTPUT", *NEVER})
-    inputs = {f"INPUT_{name.upper()}" for name in load("container")["inputs"]}
-    assert inputs - handed == {"INPUT_TOKEN"} and TOKEN not in " ".join(argv)
-
-
-def test_whoever_publishes_is_told_what_the_code_asks(docker: Job) -> None:
-    argv = asked(docker, "publish")
-    code = "".join(path.read_text() for path in (ROOT / "repro_gate").rglob("*.py"))
-    wanted = set(re.findall(r'"((?:GITHUB|RUNNER)_[A-Z_]+)"', code)) - NEVER
-    # all that the code asks of the runner
-    assert wanted and wanted <= {text.partition("=")[0] for text in values(argv, "--env")}
-    assert "--read-only" in argv and "--gpus" not in argv and "--network" not in argv
-    assert values(argv, "--cap-add") == ["DAC_OVERRIDE"] and values(argv, "--cap-drop") == ["ALL"]
-    assert docker.run("docker-run", "publish", {}, EXIT="1").returncode == 1
-    writable = [mount for mount in values(argv, "--mount") if not mount.endswith(",readonly")]
-    places = [mount.split("target=/github/file_commands/")[1] for mount in writable]
-    assert places == ["output", "summary"]
-    assert "INPUT_TOKEN" in values(argv, "--env") and TOKEN not in " ".join(argv)
-
-
-@pytest.mark.parametrize(
-    ("gpus", "option"),
-    [("all", ["all"]), ("device=0,1", ['"device=0,1"']), ("none", []), ("", [])],
-)
-def test_gpus_and_shared_memory_are_as_asked_for(docker: Job, gpus: str, option: list[str]) -> None:
-    argv = asked(docker, "gate", gpus=gpus, shm_size="8g")
-    assert values(argv, "--gpus") == option and values(argv, "--shm-size") == ["8g"]
-    assert ("NVIDIA_VISIBLE_DEVICES=void" in values(argv, "--env")) is not bool(option)
-
-
-def test_an_image_is_built_or_named_and_what_is_none_is_refused(docker: Job) -> None:
-    named = "ghcr.io/o/i@sha256:" + "2" * 64
-    for image, outputs in {
-        "": {"image": "sha256:" + "1" * 64},  # a branch builds its image
-        named: {"image": named, "by_digest": named},
-        **{name: {} for name in ("--privileged", "a b", "x;y", "\n")},
-    }.items():
-        ended = docker.run("docker-run", "image", {"image": image})
-        assert docker.outputs["image"] == outputs
-        assert ended.returncode == (0 if outputs else 2)
-        assert ("image: no image is called that" in ended.stdout) is not bool(outputs)

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from repro_gate.report import document
+from tests.support import reports
 from tests.support.composite import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -30,24 +32,26 @@ body = json.load(sys.stdin) if "--input" in given else None
 with open({log!r}, "a") as file:
     json.dump([path, given, body], file)
     file.write("\\n")
-if path.endswith("/git/ref/heads/repro-gate/baseline"):
+if "/git/ref/heads/repro-gate/" in path:
     sys.exit(0 if os.environ["BRANCH_IS_THERE"] else 1)
 if "--silent" not in given:
     print(os.environ["OPEN"] if "/pulls?" in path else "c" * 40 if path.endswith("/git/commits") else "d" * 40)
 """
 
 
-def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[str], Any]]:
+def proposed(
+    folder: Path, *, branch: bool, pulls: int = 0, job: str = "propose"
+) -> list[tuple[str, list[str], Any]]:
     """What the job asked of GitHub: path, arguments, body."""
     (folder / "repro.baseline.yml").write_text(BASELINE, encoding="utf-8")
     gh, log = folder / "bin/gh", folder / "log"
-    gh.parent.mkdir()
+    gh.parent.mkdir(exist_ok=True)
     gh.write_text(GH.format(python=sys.executable, log=str(log)))
     gh.chmod(0o755)
     example = ROOT / "examples/workflows/nightly-baseline.yml"
-    step = yaml.safe_load(example.read_text(encoding="utf-8"))["jobs"]["propose"]["steps"][1]
+    step = yaml.safe_load(example.read_text(encoding="utf-8"))["jobs"][job]["steps"][1]
     # a schedule's event may name no default branch
-    assert step["env"]["BASE"] == "${{ github.ref_name }}"
+    assert job != "propose" or step["env"]["BASE"] == "${{ github.ref_name }}"
     variables = {
         "PATH": f"{gh.parent}{os.pathsep}{os.environ['PATH']}",
         "BASE": "main",
@@ -59,6 +63,7 @@ def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[
         "GITHUB_RUN_ID": "7",
         "BRANCH_IS_THERE": "1" if branch else "",
         "OPEN": str(pulls),
+        "RUNNER_TEMP": str(folder),
     }
     command = ["bash", "-e", "-c", step["run"]]
     subprocess.run(command, cwd=folder, env=variables, check=True, capture_output=True, timeout=60)
@@ -82,3 +87,26 @@ def test_the_baseline_is_one_commit_on_the_tested(tmp_path: Path, branch: bool, 
     opened = [given for path, given, _ in asked if path == "repos/o/r/pulls"]
     told = {"head=repro-gate/baseline", "base=main", "title=Refresh repro.baseline.yml"}
     assert len(opened) == (not branch) and all(told <= {*given} for given in opened)
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_the_badge_is_the_only_file_of_a_branch_of_its_own(tmp_path: Path, branch: bool) -> None:
+    (tmp_path / "report.json").write_text(document.render(reports.PASS))
+    made = tmp_path / "repro-gate-cli/bin"
+    made.mkdir(parents=True)
+    for program, text in (
+        (made / "pip", "exit 0"),
+        (made / "repro-gate", f'exec {sys.executable} -m repro_gate "$@"'),
+    ):
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3").symlink_to("/bin/true")
+    asked = proposed(tmp_path, branch=branch, job="badge")
+    bodies = {path: body for path, _, body in asked}
+    (entry,) = bodies["repos/o/r/git/trees"]["tree"]
+    assert entry["path"] == "badge.json"
+    assert json.loads(entry["content"])["message"] == "bitwise identical"
+    assert bodies["repos/o/r/git/commits"]["parents"] == []
+    moved = "refs/heads/repro-gate/badge" if branch else "refs"
+    assert asked[-1][0] == f"repos/o/r/git/{moved}" and f"sha={'c' * 40}" in asked[-1][1]

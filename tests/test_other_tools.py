@@ -95,8 +95,10 @@ def _arguments(tmp_path: Path, **variables: str) -> list[str]:
     fake, written, lines = tmp_path / "python", tmp_path / "arguments", JOB["script"]
     fake.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" >{written}\n')
     fake.chmod(0o755)
-    assert all(line.count("/opt/gate/bin/python") == line.startswith("/opt") for line in lines)
-    script = "set -eu\n" + "\n".join(lines).replace("/opt/gate/bin/python", str(fake))
+    assert all(
+        line.count("/opt/repro-gate/bin/python") == line.startswith("/opt") for line in lines
+    )
+    script = "set -eu\n" + "\n".join(lines).replace("/opt/repro-gate/bin/python", str(fake))
     path = {"PATH": environment()["PATH"], **variables}
     subprocess.run(["sh", "-c", script], cwd=tmp_path, env=path, check=True, timeout=60)
     assert (tmp_path / "repro-gate-report/.gitignore").read_text() == "*\n"
@@ -118,5 +120,5 @@ def test_the_gitlab_job_gates_in_the_image_and_keeps_the_reports(tmp_path: Path,
     assert JOB["image"]["name"] == f"ghcr.io/repro-gate/repro-gate:{__version__}"
     assert JOB["image"]["entrypoint"] == [""]
     gate = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    assert "COPY --from=gate /opt/gate/ /opt/gate/" in gate
+    assert "COPY --from=gate-folder /opt/repro-gate/ /opt/repro-gate/" in gate
     assert "REPRO_GATE_SANDBOX=own-user" in gate

@@ -4,6 +4,7 @@ real run in e2e/test_examples."""
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def test_the_pages_are_small_and_name_no_folder_of_whoever_made_them() -> None:
         found for page in pages for found in re.findall(r"/(?:root|work|Users)/[^ <]*", page)
     ]
     lines = README.splitlines()
-    assert len(lines) <= 155 and any("docs/images/comment-fail.png" in line for line in lines[:10])
+    assert len(lines) <= 165 and any("docs/images/comment-fail.png" in line for line in lines[:10])
+    assert lines.index("## Commands") <= 75  # a screen and a half
 
 
 def links(page: Path) -> list[tuple[str, str]]:
@@ -100,7 +102,7 @@ def test_its_workflow_gives_the_action_inputs_that_it_has_and_pins_the_others() 
     (workflow,) = [
         block
         for block in re.findall(r"^```yaml\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-        if "jobs:" in block
+        if "jobs:" in block and "on: pull_request" in block
     ]
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     (job,) = yaml.safe_load(workflow)["jobs"].values()
@@ -109,3 +111,27 @@ def test_its_workflow_gives_the_action_inputs_that_it_has_and_pins_the_others() 
     assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", other["uses"]) for other in others)
     assert step["uses"] == "repro-gate/repro-gate@v1"
     assert step["with"]["policy"] == "base" and step["with"].keys() <= action["inputs"].keys()
+
+
+def test_each_situation_has_at_most_twelve_lines_and_one_workflow() -> None:
+    page = (ROOT / "docs/start.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| \[([^]]+)\]\(#([^)]+)\) \| (.*) \|$", page, re.MULTILINE)
+    sections = dict(re.findall(r"^## (.+)\n([\s\S]+?)(?=^## |\Z)", page, re.MULTILINE))
+    assert len(table) == 10 and [title for title, _, _ in table] == list(sections)
+    for title, _, workflow in table:
+        assert len(sections[title].strip().splitlines()) <= 12, title
+        assert ".yml" in workflow or workflow == "none", title
+
+
+def test_the_table_of_what_was_tested_is_that_of_ci_and_of_the_last_run_on_a_gpu() -> None:
+    page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8")
+    table = page.split("<!-- tested -->\n")[1].split("<!-- /tested -->")[0].splitlines()[2:]
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    pythons = ", ".join(workflow["jobs"]["test"]["strategy"]["matrix"]["python"])
+    (torch,) = re.findall(r"^TORCH \?= torch==(.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    run = json.loads((ROOT / "benchmarks/results/gpu.json").read_text(encoding="utf-8"))
+    machine, day = run["machine"], run["taken"][:10]
+    assert table == [
+        f"| {pythons} | {torch} | CPU | `ci`, on each push |",
+        f"| {machine['python']} | {machine['torch']} | {machine['gpu']} | `make gpu`, on {day} |",
+    ]

@@ -22,21 +22,28 @@ from tests.support.shell import shellcheck
 OURS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 EXAMPLES = sorted((ROOT / "examples/workflows").glob("*.yml"))
 ALL = [*OURS, *EXAMPLES]
+GATE = ROOT / ".github/workflows/gate.yml"  # that users call
 ACTIONS = {f"repro-gate/repro-gate/{folder}".rstrip("/"): name for name, folder in FOLDERS.items()}
-LOCAL = {"./action": "container", **{f"./{folder}": name for name, folder in FOLDERS.items()}}
+LOCAL = {f"./{folder}": name for name, folder in FOLDERS.items()}
+CALLED = "repro-gate/repro-gate/.github/workflows/gate.yml@v1"  # in place of steps
 # May write: what for. Every other permission of every job reads, or there is none.
 WRITES = {
     ("self-test.yml", "container"): {"pull-requests"},
     ("self-test.yml", "comment"): {"pull-requests"},
     ("release.yml", "image"): {"packages", "attestations", "id-token"},
+    ("release.yml", "package"): {"attestations", "id-token"},
     ("release.yml", "draft"): {"contents"},
     ("move-major.yml", "move"): {"contents"},
     ("pull-request.yml", "repro-gate"): {"pull-requests"},
-    ("native.yml", "comment"): {"pull-requests"},
-    ("slurm.yml", "comment"): {"pull-requests"},
+    ("own-image.yml", "repro-gate"): {"pull-requests"},
+    ("gate.yml", "comment"): {"pull-requests"},
+    # what the workflow that they call may have at most
+    ("native.yml", "repro-gate"): {"pull-requests"},
+    ("slurm.yml", "repro-gate"): {"pull-requests"},
     ("gpu-matrix.yml", "comment"): {"pull-requests"},
     ("fork-safe-comment.yml", "comment"): {"pull-requests"},
     ("nightly-baseline.yml", "propose"): {"contents", "pull-requests"},
+    ("nightly-baseline.yml", "badge"): {"contents"},
 }
 
 each = pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
@@ -62,7 +69,7 @@ def test_every_action_of_others_is_pinned_by_one_commit_everywhere() -> None:
         for name, ref, rest in re.findall(
             r"^ *(?:- )?uses: ([^@\s]+)@?(\S*)(.*)$", path.read_text(), re.MULTILINE
         ):
-            if name in ACTIONS and path not in OURS:
+            if name in (*ACTIONS, CALLED.partition("@")[0]):
                 assert ref == "v1"
             elif not name.startswith("./"):
                 assert re.fullmatch(r"[0-9a-f]{40} # v\d+\.\d+\.\d+", ref + rest), (path.name, name)
@@ -79,7 +86,14 @@ def test_permissions_are_given_job_by_job_and_writing_has_a_reason(path: Path) -
         writes = {key for key, value in job["permissions"].items() if value != "read"}
         assert writes == WRITES.get((path.name, name), set()), name
         assert set(job["permissions"].values()) <= {"read", "write"}
-        assert 1 <= job["timeout-minutes"] <= 120
+        limit = job.get("timeout-minutes")
+        if job.get("uses") == CALLED:
+            assert (
+                limit is None
+                and job["with"].keys() <= read(GATE)["on"]["workflow_call"]["inputs"].keys()
+            )
+        elif limit != "${{ inputs.timeout-minutes }}":
+            assert 1 <= limit <= 120
 
 
 @each
@@ -138,7 +152,7 @@ def test_what_writes_runs_nothing_of_the_pull_request_and_no_training() -> None:
     assert list(gate["on"]) == ["pull_request"]
     (job,) = comment["jobs"].values()
     assert posts(job, gate["jobs"]["gate"], "/report.json")
-    jobs = example("native.yml")["jobs"]
+    jobs = read(GATE)["jobs"]
     *_, gate, upload = jobs["gate"]["steps"]
     assert ACTIONS[gate["uses"].partition("@")[0]] == "native"
     assert "upload-artifact" in upload["uses"] and posts(jobs["comment"], jobs["gate"])
@@ -196,6 +210,7 @@ def test_the_tag_of_a_release_is_read_once_and_its_commit_handed_on() -> None:
     assert {job["environment"] for job in (jobs["move"], release["image"], release["draft"])} == {
         "release"
     }
+    assert release["package"]["environment"] == "pypi"
 
 
 @pytest.mark.parametrize("changed", ["action.yml", "train.py"])
@@ -205,13 +220,13 @@ def test_a_release_is_the_commit_of_main_that_its_image_was_built_from(
     """The step as it stands, with a `gh` that says what it was asked."""
     image = f"ghcr.io/a/b@sha256:{'0' * 64}"
     work = tmp_path / "work"
-    (work / "docker-run").mkdir(parents=True)
-    for name in ("action.yml", "docker-run/action.yml", "train.py"):
+    work.mkdir()
+    for name in ("action.yml", "train.py"):
         (work / name).write_text("image: Dockerfile\n")
     git(work, "init", "-q")
     parent = commit(work)
-    (work / "action.yml").write_text(f"runs:\n  image: 'docker://{image}'\n")
-    (work / "docker-run/action.yml").write_text(f"    default: '{image}'\n")
+    pinned = "".join(f"        {kind}_IMAGE: '{image}'\n" for kind in ("GATE", "CPU", "CUDA"))
+    (work / "action.yml").write_text(pinned)
     (work / changed).write_text((work / changed).read_text() + "# more\n")
     head = commit(work)
     (tmp_path / "gh").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >"{tmp_path}/asked"\n')
@@ -232,10 +247,7 @@ def test_a_release_is_the_commit_of_main_that_its_image_was_built_from(
         check=False,
     )
     if changed == "train.py":
-        assert (
-            done.returncode == 1
-            and "changes action.yml docker-run/action.yml train.py" in done.stdout
-        )
+        assert done.returncode == 1 and "changes action.yml train.py" in done.stdout
         assert not (tmp_path / "asked").exists()
     else:
         asked = (tmp_path / "asked").read_text().split()

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.errors import UsageError
+from repro_gate.files import TOOLS
 
 _GIT_SECONDS = 300
 _QUIET = {
@@ -87,6 +89,11 @@ def git(
     return _run(root, arguments, settings, stdin, places, seconds)
 
 
+def git_program() -> str:
+    """Return the gate's own git, else the one on PATH."""
+    return shutil.which("git", path=TOOLS) or "git"
+
+
 def git_line(root: Path, *arguments: str) -> str:
     """Return the one line that a git command in `root` prints. Raise GitFailed."""
     return os.fsdecode(git(root, *arguments).removesuffix(b"\n"))
@@ -129,7 +136,7 @@ def _run(
         }
     try:
         done = subprocess.run(
-            ["git", "--no-optional-locks", *arguments],
+            [git_program(), "--no-optional-locks", *arguments],
             cwd=folder,
             env=environment,
             input=stdin,

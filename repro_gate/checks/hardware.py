@@ -78,6 +78,14 @@ def device(evidence: Evidence) -> Finding:
         wrong.append(
             f"exactly {required.gpus} GPUs are required, but training saw {', '.join(counts)}"
         )
+    is_given = evidence.given_gpus.startswith(("nvidia", "amd"))
+    if is_given and required.device != "cpu" and counts == ["0"]:
+        return failed(
+            f"the host has GPUs ({evidence.given_gpus}), and training saw none",
+            used,
+            "train in an image whose torch is built for them; to train on the CPU, set "
+            "`hardware.device: cpu` in the spec, or `gpus: none` in the workflow",
+        )
     if wrong:
         return failed(
             wrong[0],

@@ -130,6 +130,8 @@ class Evidence:
     machine: Mapping[str, str] = field(default_factory=dict)
     # digest reference of the image that the gate runs in; None: no container, or unknown
     running_image: str | None = None
+    # `nvidia: --gpus all`, `none: …`; empty where nobody said what the host has
+    given_gpus: str = ""
     data_problems: tuple[DataProblem, ...] = ()  # of the files that declare data
     # other processes seen on the GPUs during the timed runs; None: nobody looked
     gpu_processes: tuple[str, ...] | None = None

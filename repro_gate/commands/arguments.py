@@ -16,6 +16,7 @@ FORMATS = {
     "html": "html:render",
     "sarif": "exports:sarif",
     "junit": "exports:junit",
+    "badge": "exports:badge",
 }
 # What `selftest` puts in; `gate.faults` says what each is.
 FAULTS = (
@@ -67,6 +68,7 @@ run  gate the training that a repro.yml declares
   --html FILE  write a page for a browser, in one file
   --sarif FILE  write the findings as SARIF 2.1.0, for code scanning
   --junit FILE  write checklist and verdict as JUnit XML, for CI servers
+  --badge FILE  write the verdict as the JSON that shields.io's endpoint badge reads
   --seed N  random-state.seed instead of the spec's
   --steps N  train.steps instead of the spec's
   --set KEY=VALUE*  any key of the spec, the value as YAML; may be given often
@@ -117,6 +119,7 @@ show  print a report.json again
   --html FILE
   --sarif FILE
   --junit FILE
+  --badge FILE
 
 compare  compare two reports, baselines, folders of traces or checkpoints; or the reports of many nodes
   Two paths: what differs. Three or more, or with --markdown, --html or --nodes: which node computes other bits than most.
@@ -157,6 +160,7 @@ init  write a commented repro.yml for this checkout
   folder FOLDER?
   --stdout  print it instead of writing FOLDER/repro.yml
   --script PATH  the script that trains; without it, the likeliest is taken
+  --github  write the workflow for pull requests too, by what is found here; a repro.yml that is there is kept
   --force  write it anew where there is one
 
 schema  print the JSON Schema of repro.yml or of report.json

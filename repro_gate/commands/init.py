@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from repro_gate._version import DOCS_URL, SCHEMAS_URL
 from repro_gate.commands import output
+from repro_gate.commands.init_github import write_workflow
 from repro_gate.commands.starting import checkout_at, data_section, start_of
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal, listed
@@ -202,7 +203,11 @@ def init_command(options: Namespace) -> int:
             f"{folder}: is not a folder", remedy="name the folder of the checkout"
         )
     target = folder / "repro.yml"
-    if not (options.stdout or options.force) and os.path.lexists(target):
+    is_there = os.path.lexists(target)
+    if options.github and not options.stdout and is_there:
+        write_workflow(folder, force=options.force)
+        return 0
+    if not (options.stdout or options.force) and is_there:
         raise UsageError(
             f"{target}: already exists",
             remedy="write it anew with --force, or see a draft with `repro-gate init --stdout`",
@@ -226,7 +231,9 @@ def init_command(options: Namespace) -> int:
     print(
         f"wrote {target} for {best[0]}: check `train.run`, it must be the command that you type"
     )
-    print(f"first try: repro-gate run{spec} --steps 2 --set cost.measure=false")
+    print(f"first try: repro-gate run{spec} --quick --steps 2")
+    if options.github:
+        write_workflow(folder, force=options.force)
     return 0
 
 

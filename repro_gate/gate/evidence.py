@@ -33,8 +33,9 @@ from repro_gate.runs.reading import pairs
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Spec
 
-# The container action sets this to the digest of the image in which gate and training run.
+# set by `entrypoint`: the image that runs, and what its container was given of the host's GPUs
 IMAGE_VARIABLE = "REPRO_GATE_IMAGE"
+GPUS_VARIABLE = "REPRO_GATE_GPUS"
 
 A_MOMENT = 0.25  # seconds for which the first run waits for the declared data
 NEED_TRAINING = tuple(item.id for item in ALL if item not in STATIC)
@@ -109,6 +110,7 @@ def gather(
         tracked=tracked_files(checkout.root) if checkout.is_git else None,
         machine=read_machine(),
         running_image=environment.get(IMAGE_VARIABLE) or None,
+        given_gpus=environment.get(GPUS_VARIABLE, ""),
         notes=notes,
     )
 

@@ -157,6 +157,7 @@ def _subject(options: Options, evidence: Evidence) -> Subject:
         },
         sandbox=options.sandbox.level,
         machine=evidence.machine,
+        gpus=evidence.given_gpus,
     )
 
 

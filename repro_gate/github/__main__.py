@@ -1,9 +1,9 @@
-"""`python -m repro_gate.github action|gate|publish|comment`: the steps of the actions. Errors are
-printed here.
+"""`python -m repro_gate.github action|plan|install|gate|publish|comment`: the steps of the actions.
+Errors are printed here.
 
-`action`, of the container and of `native`, gates and publishes in one process. In `docker-run`,
-`gate` runs untrusted code and has no token, and `publish` has the token and runs no untrusted code.
-`comment` posts the report of another job.
+`action`, of `native`, gates and publishes in one process. In the containers, `plan` decides,
+`install` has a network, `gate` runs untrusted code and has no token, and `publish` has the token
+and runs no untrusted code. `comment` posts the report of another job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 from repro_gate.errors import GateError, UsageError, end_cleanly, for_person
 
 TRAINING = ("action", "gate")  # the phases that run untrusted code
-PHASES = (*TRAINING, "publish", "comment")
+PREPARING = ("plan", "install")
+PHASES = (*PREPARING, *TRAINING, "publish", "comment")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     from repro_gate.sandbox.reexec import NEEDED, handed_over, secret_names, start_anew
 
     end_cleanly()
+    os.umask(0o022)
     for stream in (sys.stdout, sys.stderr):
         # whatever the runner's locale: a name must not end the step
         if isinstance(stream, io.TextIOWrapper):
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
                 f"{phase}: is no phase of the action",
                 remedy=f"one of {', '.join(PHASES)}",
             )
-        if phase in TRAINING:
+        if phase in TRAINING or phase == "install":
             start_anew(os.environ, keep=secret_names(os.environ))
         # all of them are taken out of the report; the gate itself needs no more than the token
         secrets = handed_over()
@@ -55,12 +57,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(phase: str, environment: Mapping[str, str], secrets: Collection[str]) -> int:
+    from repro_gate.github import preparation
     from repro_gate.github.activity import decide, decide_comment
     from repro_gate.github.publish_phase import (
         publish_problem,
         publish_report,
         read_report,
     )
+    from repro_gate.github.redact import redact
     from repro_gate.github.report_folder import open_folder
     from repro_gate.github.settings import read_inputs, read_job
 
@@ -69,13 +73,23 @@ def _run(phase: str, environment: Mapping[str, str], secrets: Collection[str]) -
     try:
         decision = (decide_comment if phase == "comment" else decide)(inputs, job)
     except GateError as error:
-        if phase in TRAINING:
+        if phase in (*TRAINING, *PREPARING):
             # emptied of a report that the checkout may contain, which another job would post
             with open_folder(job.workspace, inputs.report) as folder:
                 if error.exit_code:
                     folder.write_problem(error)
-        # of `gate`, the next step decides the same, and says so
-        return 0 if phase == "gate" else publish_problem(error, inputs, job)
+        # otherwise the next step decides the same, and says so
+        is_last = phase not in (*PREPARING, "gate")
+        return publish_problem(error, inputs, job) if is_last else 0
+    if phase in PREPARING:
+        os.chdir(job.workspace)
+        with open_folder(job.workspace, inputs.report) as folder:
+            try:
+                prepare = preparation.plan if phase == "plan" else preparation.install
+                prepare(inputs, job, environment)
+            except (GateError, OSError, MemoryError) as error:
+                folder.write_problem(redact(for_person(error), secrets))
+        return 0
     if phase in TRAINING:
         from repro_gate.github.run_phase import gate_phase
 

@@ -252,7 +252,14 @@ def view_of(job: Job, report: Report, by_training: bool) -> View:
     run's."""
     assert report.origin is not None  # the caller has checked
     run_url = f"{job.server_url}/{job.repository}/actions/runs/{report.origin.run_id}"
-    return View(server_url=job.server_url, run_url=run_url, by_training=by_training)
+    # what a training wrote is not to be opened in a browser
+    is_ours = job.page_url.startswith(f"{run_url}/artifacts/") and not by_training
+    return View(
+        server_url=job.server_url,
+        run_url=run_url,
+        page_url=job.page_url if is_ours else "",
+        by_training=by_training,
+    )
 
 
 def publish_problem(problem: GateError, inputs: Inputs, job: Job) -> int:

@@ -13,19 +13,16 @@ import sys
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 from repro_gate.errors import GateError, for_person, obeyed
-from repro_gate.gate.options import Options
 from repro_gate.gate.run import run_gate
 from repro_gate.github.activity import Decision
+from repro_gate.github.preparation import PYTHON, begun, with_python
 from repro_gate.github.redact import redact
 from repro_gate.github.report_folder import cache_folder, open_folder
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.model import Origin, Report, View
 from repro_gate.report.progress import Lines
-from repro_gate.sandbox.selection import choose
-from repro_gate.spec.loader import load_spec
 
 
 def gate_phase(
@@ -60,27 +57,11 @@ def gate_phase(
 
 
 def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
-    # relative to the workspace: how the report, the comment's marker and annotations name it
-    name = inputs.spec
-    if os.path.isdir(name):
-        name = os.path.join(name, "repro.yml")
-    spec = load_spec(Path(name), inputs.overrides)
-    cache = None
-    if inputs.cache is not None:
-        cache = job.workspace / inputs.cache
-        environment = {**environment, "XDG_CACHE_HOME": str(cache)}
-    options = Options(
-        spec_as_given=name,
-        overrides=inputs.overrides,
-        base=inputs.base,
-        policy=inputs.policy,
-        against=inputs.against,
-        cache_root=cache,
-        environment=environment,
-        sandbox=choose(environment),
-    )
+    spec, options = begun(inputs, job, environment)
+    if PYTHON in environment:
+        options = with_python(options)
     with (
-        cache_folder(cache, job.workspace),
+        cache_folder(options.cache_root, job.workspace),
         obeyed(),
         closing(Lines(sys.stderr, github=True)) as watch,
     ):

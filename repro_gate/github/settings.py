@@ -126,6 +126,8 @@ class Job(Server, frozen=True, kw_only=True):
     # the same in each cell of a matrix
     name: str = field(name="GITHUB_JOB", default="")
     output_file: Path | None = field(name="GITHUB_OUTPUT", default=None)
+    # where the report's page has been uploaded
+    page_url: str = field(name="REPRO_GATE_PAGE", default="")
     summary_file: Path | None = field(name="GITHUB_STEP_SUMMARY", default=None)
     # whatever is not known to be GitHub's own runner
     self_hosted: bool = field(name="RUNNER_ENVIRONMENT", default=True)

@@ -44,6 +44,8 @@ from repro_gate.spec.model import Spec
 
 SYSTEM_CACHE = Path("/var/cache/repro-gate")
 SECONDS = 1800.0
+# The variable that names a folder of this job alone for what had to be built.
+BUILT = "REPRO_GATE_BUILT"
 # users above the training's: one writes the cache and runs no code of a distribution, one builds,
 # one compiles what was installed
 _INSTALLER = 10
@@ -213,15 +215,17 @@ def _install(
     venv = place / "venv"
     work = place / "work"
     shared = place.parent / _CACHE
-    shared.mkdir(mode=0o700, exist_ok=True)
     environment = {name: outer[name] for name in filter(_PASSED.fullmatch, outer)}
     wheels = ["--only-binary", ":all:"]
     attempts = [
         (_INSTALLER, shared, [*wheels, "--offline"]),
         (_INSTALLER, shared, wheels),
     ]
+    # what is built is kept only where its folder ends with the job
+    kept = outer.get(BUILT, "")
+    built = Path(kept) if kept else work / "cache"
     if not any(map(_PASSWORD.search, environment.values())):
-        attempts.append((_BUILDER, work / "cache", []))
+        attempts.append((_BUILDER, built, []))
     environment |= {"HOME": str(work), "TMPDIR": str(work)}
     environment |= {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
     message = ""
@@ -229,8 +233,9 @@ def _install(
         user = _user(sandbox, above)
         make_folder(venv).chmod(0o755)
         new = [venv, make_folder(work)]
-        if cache == shared and os.lstat(shared).st_uid != user.uid:
-            new.append(shared)
+        if cache in (shared, Path(kept or shared)):
+            cache.mkdir(mode=0o700, exist_ok=True)
+            new += [cache] if os.lstat(cache).st_uid != user.uid else []
         chown_to_training(user, *new)
         ended = supervise(
             ["/bin/sh", "-euc", _SCRIPT, "sh", base, _ON_TOP, *flags],

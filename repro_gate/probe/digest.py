@@ -39,7 +39,7 @@ _PARTS = 100  # of one of them
 _MANY, _NEW = 10_000, (0, None)  # headers that are remembered; of one that is not
 # All memory, by address. `from_address` would run the audit hooks for each tensor.
 _MEMORY = memoryview((ctypes.c_char * sys.maxsize).from_address(0))
-# the file of the gate's own xxhash extension, which may not fit this interpreter
+# the file of the gate's own xxhash extension; it, or one beside it, may fit this interpreter
 EXTENSION: list[str | None] = []
 # (dtype, shape, whether on the CPU) of an earlier tensor -> its size in bytes, its prepared header;
 # on a device its header
@@ -69,7 +69,8 @@ def chosen() -> Algorithm:
     """Return the digest of this process."""
     # `.cpython-311-x86_64-linux-gnu.so`: the ABI in full
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-    files = [path for path in EXTENSION if path and path.endswith(suffix)]
+    own = filter(None, EXTENSION)
+    files = [os.path.join(os.path.dirname(path), "_xxhash" + suffix) for path in own]
     folders = filter(os.path.isabs, sys.path)
     files += [os.path.join(path, "xxhash", "_xxhash" + suffix) for path in folders]
     extension = next(filter(None, map(_loaded, files)), None)

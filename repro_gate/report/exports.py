@@ -200,6 +200,25 @@ def _category(report: Report) -> str:
     return "/".join([*parts, run])
 
 
+def badge(report: Report) -> str:
+    """Return what shields.io reads (https://shields.io/badges/endpoint-badge), as text."""
+    colours = {"pass": "brightgreen", "fail": "red", "recorded": "blue"}
+    is_same = (
+        report.verdict == "pass" and report.determinism and report.determinism.identical
+    )
+    condition = "bitwise identical" if is_same else report.verdict
+    colour = (
+        "yellow" if report.is_conditional else colours.get(report.verdict, "lightgrey")
+    )
+    content = {
+        "schemaVersion": 1,
+        "label": "repro-gate",
+        "message": condition,
+        "color": colour,
+    }
+    return to_text(content)
+
+
 def junit(report: Report) -> str:
     """Return the document as text. What warns passes and says so in its `system-out`; what was
     waived, or had nothing to look at, is skipped, as is the verdict of a run that was not compared;

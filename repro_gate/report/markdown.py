@@ -231,7 +231,11 @@ def footer(report: Report, view: View) -> list[str]:
     the base."""
     lines = []
     parts = [f"Commit {_commit(report)}"]
-    if view.run_url:
+    if view.page_url:
+        whole = link("open the page", view.page_url)
+        lines.append(f"The whole report: {whole}")
+        parts.append(link("workflow run", view.run_url))
+    elif view.run_url:
         name = report.origin.name if report.origin is not None else ""
         how = (
             "; its `report.html` is the training's file: `repro-gate show report.json --html "

@@ -109,6 +109,7 @@ class Subject:
     versions: Versions and devices, as the training reported them.
     sandbox: How far the training was kept from the gate: `same-user`, …
     machine: What the gate read of the machine that it ran on: `driver`, `gpu.0.uuid`, …
+    gpus: What the action's container was given of the host's GPUs; empty elsewhere.
     """
 
     spec: str
@@ -119,6 +120,7 @@ class Subject:
     versions: Mapping[str, str] = field(default_factory=dict)
     sandbox: str = "same-user"
     machine: Mapping[str, str] = field(default_factory=dict)
+    gpus: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +333,7 @@ class View:
 
     limit: int = 65_536  # characters (code points) of a comment: what GitHub takes
     run_url: str = ""  # page of the workflow run
+    page_url: str = ""  # the whole report as a page, which opens in the browser
     # the training may have written the report: what lies beside it is not to be opened in a browser
     by_training: bool = False
     server_url: str = "https://github.com"

@@ -410,6 +410,8 @@ def _environment(subject: Subject) -> Mapping[str, object]:
         "commit": subject.commit or "not in git",
         "sandbox": subject.sandbox,
     }
+    if subject.gpus:
+        ours["GPUs of the container"] = subject.gpus
     if subject.uncommitted:
         ours["uncommitted changes"] = listed(subject.uncommitted, 10)
     return {**dict(sorted(subject.versions.items())), **ours}

@@ -19,7 +19,7 @@ from repro_gate.sandbox.start import command, status_of
 
 VARIABLE = "REPRO_GATE_SANDBOX"
 SAME_USER_REMEDY = (
-    "use the container action, where training has a user of its own, or keep everything out of "
+    "use repro-gate/repro-gate, where training has a user of its own, or keep everything out of "
     "this job that its user must not have"
 )
 # linux/capability.h: to enter the user and its group, drop the bounding set, give it its files,

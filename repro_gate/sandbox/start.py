@@ -2,7 +2,7 @@
 
 Another user is entered through `setpriv` (util-linux), before the first instruction of the
 training: no supplementary groups, no capability in any set, no way to gain one (no-new-privs).
-Nothing of the package is imported but the model and the errors.
+Nothing of the package is imported but the model, the errors and `files`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive
+from repro_gate.files import TOOLS
 from repro_gate.sandbox.identity import Sandbox
 
 # never the PATH that the gate was given: an earlier step may have written to it
-_SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
+_SYSTEM_PATH = f"{TOOLS}:/usr/bin:/bin:/usr/sbin:/sbin"
 # seconds; a process inside a device driver's call ends only when that returns
 _END_WITHIN = 15.0
 _ROUNDS_APART = 0.02

@@ -54,6 +54,21 @@ def test_training_must_use_the_device_that_is_required() -> None:
         assert ["A100" in line.text for line in both] == [True, False]
 
 
+def test_a_gpu_that_the_container_was_given_and_training_did_not_see_is_no_pass() -> None:
+    blind = ran({**FACTS, "gpus": "0"})
+    for given, required, status in (
+        ("nvidia: --gpus all", Hardware(), "fail"),
+        ("amd: --device /dev/kfd", Hardware(), "fail"),
+        ("nvidia: --gpus all", Hardware("cpu"), "pass"),
+        ("none: no GPU was found on this host", Hardware(), "pass"),
+        ("", Hardware(), "pass"),
+    ):
+        asked = evidence(spec=spec(hardware=required), runs=blind, given_gpus=given)
+        assert device(asked).status == status, (given, required)
+    seen = ran({**FACTS, "gpus": "1"})  # a training of its own choice that stays on the CPU
+    assert device(evidence(runs=seen, given_gpus="nvidia: --gpus all")).status == "pass"
+
+
 GPUS = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability")
 
 

@@ -21,7 +21,7 @@ def test_every_format_is_written_and_an_older_file_removed(tmp_path: Path) -> No
         assert show(reports.FAIL, [(form, path)], verbose=False)
         render = pkgutil.resolve_name(f"repro_gate.report.{form}")
         assert path.read_text(encoding="utf-8") == render(reports.FAIL)
-        assert path.stat().st_size > 500
+        assert path.stat().st_size > 50
         path.unlink()
     old, pipe, link, target = (tmp_path / name for name in ("old.json", "pipe", "link", "target"))
     old.write_text("{}")

@@ -198,5 +198,5 @@ def test_without_git_nothing_is_ignored_and_a_reader_is_told_what_to_check(
     assert main(["init"]) == 0
     said = capsys.readouterr().out
     assert "check `train.run`, it must be the command that you type" in said
-    assert said.endswith("first try: repro-gate run --steps 2 --set cost.measure=false\n")
+    assert said.endswith("first try: repro-gate run --quick --steps 2\n")
     assert load_spec(tmp_path).data == () and json.dumps(said)

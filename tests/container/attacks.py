@@ -10,6 +10,7 @@ may do harm where it succeeds: files are opened and not changed, what is made is
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import signal
@@ -27,7 +28,7 @@ SUFFIX = "5f1c8a52-3b1e-4f52-9d07-6d0f6e1d4a77"
 GITHUB = Path("/github")
 WORKSPACE, TEMPORARY = GITHUB / "workspace", GITHUB / "runner_temp"
 TEMPORARY_EVENT = TEMPORARY / "_github_workflow/event.json"
-PACKAGES = "lib/python3.11/site-packages"
+GATE, PACKAGES = Path("/opt/repro-gate"), "lib/python3.11/site-packages"
 CREDENTIALS = TEMPORARY / f"git-credentials-{SUFFIX}.config"
 SOCKET = "/var/run/docker.sock"
 _LEFT_BEHIND = "left-behind-by-an-earlier-run"
@@ -72,9 +73,9 @@ def attempts() -> dict[str, Callable[[], str]]:
         "leave a file in the workspace": lambda: made_in(WORKSPACE),
         "leave a hook in the repository": lambda: made_in(WORKSPACE / ".git/hooks"),
         "change the gate": lambda: first(package(), appended),
-        "put a module beside the gate's": lambda: made_in(Path("/opt/gate", PACKAGES)),
-        "put a module beside torch": lambda: made_in(Path("/opt/venv", PACKAGES)),
-        "change the entrypoint": lambda: appended("/entrypoint"),
+        "put a module beside the gate's": lambda: made_in(GATE / PACKAGES),
+        "put a module beside torch": lambda: made_in(beside_torch()),
+        "change what the gate's interpreter goes by": lambda: appended(GATE / "pyvenv.cfg"),
         "change the list of users": lambda: appended("/etc/passwd"),
         "read the passwords": lambda: read("/etc/shadow"),
         "put a program on the gate's PATH": lambda: made_in(Path("/usr/local/bin")),
@@ -251,7 +252,7 @@ def namespaced() -> str:
         lambda: appended(TEMPORARY / f"_runner_file_commands/set_env_{SUFFIX}"),
         lambda: read("/proc/1/environ"),
         lambda: connected(SOCKET),
-        lambda: appended("/entrypoint"),
+        lambda: appended(GATE / "pyvenv.cfg"),
         lambda: signalled(1),
     )
     why = []
@@ -303,7 +304,14 @@ def no_new_privileges() -> str:
 
 def package() -> Iterator[Path]:
     """The gate's own files, as it finds them."""
-    yield from Path("/opt/gate", PACKAGES, "repro_gate").rglob("*.py")
+    yield from (GATE / PACKAGES / "repro_gate").rglob("*.py")
+
+
+def beside_torch() -> Path:
+    """Where this training's packages lie."""
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parents[1]
 
 
 def probe_configuration() -> Path:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.container import engine as engines
+from tests.container.door import Door
 from tests.container.engine import Engine
 from tests.container.image import Image, built
 
@@ -56,8 +57,16 @@ def image(engine: Engine) -> Image:
     FIGURES["image_mib"] = round(
         int(engine.ask("image", "inspect", "--format", "{{.Size}}", made.name)) / 2**20
     )
+    size = engine.ask("image", "inspect", "--format", "{{.Size}}", made.gate)
+    FIGURES["gate_image_mib"] = round(int(size) / 2**20)
     FIGURES["build_seconds"] = None if made.seconds is None else round(made.seconds, 1)
     return made
+
+
+@pytest.fixture(scope="session")
+def door(engine: Engine, image: Image) -> Door:
+    """A runner's machine with the images of a release."""
+    return Door(engine, image)
 
 
 @pytest.fixture(scope="session")

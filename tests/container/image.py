@@ -1,5 +1,5 @@
-"""The images that the tests stand on: a Debian base made from packages where none can be pulled,
-and the action's image, built for the CPU.
+"""The images that the tests stand on: a Debian base made from packages where none can be pulled, the
+action's two for the CPU, and two of a lab's own that know nothing of the gate.
 
 Called by `conftest`. Each is named by a hash over what goes into it, so an unchanged checkout finds
 its image and builds nothing.
@@ -27,7 +27,7 @@ from tests.container.engine import Engine, engine
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
-CONTEXT: tuple[str, ...] = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "entrypoint")
+CONTEXT: tuple[str, ...] = ("Dockerfile", ".dockerignore", "LICENSE", "README.md")
 CONTEXT += (
     "pyproject.toml",
     "requirements",
@@ -37,6 +37,26 @@ CONTEXT += (
     "repro_gate",
 )
 NAME, BASE = "localhost/repro-gate-test", "localhost/repro-gate-base"
+# Images of a lab's own. What they train with comes out of ours, since no torch can be pulled here.
+_SYSTEM = """
+FROM {ours} AS ours
+FROM {base}
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends python3 git
+COPY --from=ours /opt/venv/lib/python3.11/site-packages /usr/local/lib/python3.11/dist-packages
+RUN ln -s python3 /usr/bin/python
+"""
+_PREFIX = """
+FROM {ours} AS ours
+FROM {base}
+COPY --from=ours /usr/lib/python3.11 /opt/conda/envs/train/lib/python3.11
+COPY --from=ours /usr/bin/python3.11 /opt/conda/envs/train/bin/python3.11
+COPY --from=ours /lib/x86_64-linux-gnu /lib/x86_64-linux-gnu
+COPY --from=ours /opt/venv/lib/python3.11/site-packages /opt/conda/envs/train/local/lib/python3.11/dist-packages
+RUN ln -s python3.11 /opt/conda/envs/train/bin/python && useradd --uid 1000 lab
+ENV LD_PRELOAD=/not/there/libjemalloc.so
+USER 1000
+"""
+THEIRS = {"system": _SYSTEM, "prefix": _PREFIX}
 # given to the build as a release gives it, and looked for in the labels
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
@@ -44,12 +64,17 @@ _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 @dataclass(frozen=True)
 class Image:
-    """An image that is there. `seconds`: what building it took, None where it had been built
-    before."""
+    """Our images: `name` with torch, `gate` without. `seconds`: what building them took, None where
+    they had been built before."""
 
     name: str
     base: str
     seconds: float | None
+
+    @property
+    def gate(self) -> str:
+        """The gate alone: what comes into an image of somebody else's."""
+        return f"{self.name}-gate"
 
 
 def built(engine: Engine) -> Image:
@@ -57,7 +82,7 @@ def built(engine: Engine) -> Image:
     the build says goes to stderr."""
     base = default_base() if engine.name == "docker" else _debian(engine)
     name = f"{NAME}:{_digest([*_files(CONTEXT), *_files(['tests/container/image.py'])], base)}"
-    if engine.has(name):
+    if engine.has(f"{name}-gate"):
         return Image(name, base, None)
     arguments = {
         "TORCH": "cpu",
@@ -70,13 +95,28 @@ def built(engine: Engine) -> Image:
     if not _reachable(_default("TORCH_INDEX")):
         arguments["TORCH_INDEX"] = ""
     options = [f"--build-arg={key}={value}" for key, value in arguments.items()]
-    options += ["--tag", name, "--file", str(DOCKERFILE)]
+    options += ["--file", str(DOCKERFILE)]
     started = time.monotonic()
     with _pip_of_this_machine(engine) as mounts:
-        _run([*engine.build, *options, *mounts, str(ROOT)])
+        for target in (["--tag", name], ["--target", "gate", "--tag", f"{name}-gate"]):
+            _run([*engine.build, *options, *target, *mounts, str(ROOT)])
     seconds = time.monotonic() - started
     _forget_others(engine, name)
     return Image(name, base, seconds)
+
+
+def of_a_lab(engine: Engine, ours: Image, kind: str) -> str:
+    """The name of an image that knows nothing of the gate: `system`, with Python and torch in /usr,
+    or `prefix`, with both below /opt/conda/envs/train, off PATH, and a user of its own."""
+    text = THEIRS[kind].format(ours=ours.name, base=ours.base)
+    lock = [ROOT / "requirements/image-cpu.lock"]  # all that it takes of ours
+    name = f"{NAME}-{kind}:{_digest(lock, THEIRS[kind], ours.base)}"
+    if not engine.has(name):
+        with TemporaryDirectory(prefix="repro-gate-lab-") as folder:
+            Path(folder, "Dockerfile").write_text(text, encoding="utf-8")
+            _run([*engine.build, "--tag", name, folder])
+        _forget_others(engine, name)
+    return name
 
 
 def default_base() -> str:
@@ -158,8 +198,9 @@ def _digest(files: Iterable[Path], *more: str) -> str:
 
 def _forget_others(engine: Engine, name: str) -> None:
     """Drop the images that earlier versions of this checkout left: each is more than a gigabyte."""
-    for other in engine.ask("images", "--format", "{{.Repository}}:{{.Tag}}", NAME).split():
-        if other != name and other.startswith(f"{NAME}:"):
+    kind = name.partition(":")[0]
+    for other in engine.ask("images", "--format", "{{.Repository}}:{{.Tag}}", kind).split():
+        if other.removesuffix("-gate") != name and other.startswith(f"{kind}:"):
             remove = [*engine.client, "rmi", other]
             subprocess.run(remove, capture_output=True, timeout=300, check=False)
 

@@ -17,9 +17,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-GATE = ("/opt/gate/bin/python", "-I")
-BUILDERS = "gcc cc g++ make ld as dpkg-buildpackage pip pip3 curl wget uv".split()  # noqa: SIM905
-NEEDED = ("git", "setpriv", "python", "python3")
+GATE = ("/opt/repro-gate/bin/python", "-I")
+BUILDERS = "gcc cc g++ make ld as dpkg-buildpackage pip pip3 curl wget uv patchelf".split()  # noqa: SIM905
+NEEDED = ("git", "python", "python3")
 _TOP = ("boot", "etc", "home", "opt", "root", "srv", "tmp", "usr", "var")
 _LISTS = ("/var/lib/apt/lists/", "/var/cache/apt/archives/")
 _MODULES = (
@@ -74,7 +74,6 @@ def said(*command: str, cwd: str = "/", env: dict[str, str] | None = None) -> st
 def _files() -> Iterator[tuple[str, int]]:
     """(path, mode) of everything on the image's own file system but links, whose mode means
     nothing."""
-    yield "/entrypoint", os.lstat("/entrypoint").st_mode
     for top in _TOP:
         for folder, folders, names in os.walk(f"/{top}"):
             for name in (*folders, *names):

@@ -1,9 +1,8 @@
-"""GitHub's runner, as far as a container action sees it: the same folders, mounts, variables,
-working directory and user.
+"""GitHub's runner: `lay_out` makes the folders that it has made before an action starts.
 
-After `ContainerActionHandler.cs` of actions/runner and the `docker run` line that each job's log
-shows. `lay_out` makes what the runner has made before the action starts, `start` starts it and
-reads what it left. Called by `conftest` and the tests of this folder.
+`start` starts the image with everything of the runner's mounted, as the runner starts a container
+action (after `ContainerActionHandler.cs` of actions/runner): more than our action gives it, so the
+training is tested where only the gate is in its way. Called by `door` and the tests of this folder.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,12 @@ class Layout:
     @property
     def workspace(self) -> Path:
         """The checkout."""
-        return self.root / "trainer"
+        return self.root / "workspace"
+
+    @property
+    def event(self) -> Path:
+        """The event's payload."""
+        return self.temporary / "_github_workflow/event.json"
 
     @property
     def temporary(self) -> Path:
@@ -89,7 +93,7 @@ class Ended:
 def lay_out(root: Path, project: Mapping[str, str | Path]) -> Layout:
     """A checkout of `project` ({path: content, or a folder or file to copy}) and everything beside
     it, all the runner's user's."""
-    workspace = root / "trainer"
+    workspace = root / "workspace"
     workspace.mkdir(parents=True)
     for name, content in project.items():
         target = workspace / name
@@ -112,7 +116,7 @@ def lay_out(root: Path, project: Mapping[str, str | Path]) -> Layout:
     for name in FILE_COMMANDS:
         layout.command_file(name).touch()
     event = pull_request(REPOSITORY, fork=False, sha=layout.head)
-    (layout.temporary / "_github_workflow/event.json").write_bytes(event)
+    layout.event.write_bytes(event)
     if os.geteuid() == 0:
         for path in [root, *root.rglob("*")]:
             os.chown(path, RUNNER, RUNNER, follow_symlinks=False)
@@ -125,23 +129,17 @@ def start(
     layout: Layout,
     inputs: Mapping[str, str] | None = None,
     *,
-    network: str = "none",
-    api_url: str = "https://api.github.com",
     socket: Path | None = None,
     more: tuple[str, ...] = (),
-    meanwhile: Callable[[str], None] = lambda name: None,
     timeout: float = 900,
 ) -> Ended:
-    """Start the action in its container and wait for its end. `socket` is the host's Docker socket,
-    `more` further options of `run`.
-
-    `meanwhile` is called with the container's name once it has been started.
-    """
+    """Gate and publish in one container and wait for its end. `socket` is the host's Docker socket,
+    `more` further options of `run`."""
     name = f"repro-gate-action-{secrets.token_hex(3)}"
     given = {f"INPUT_{key.upper()}": value for key, value in {**INPUTS, **(inputs or {})}.items()}
-    environment = {**given, **_job(layout, api_url)}
+    environment = {**given, **_in_container(layout, "https://api.github.com")}
     command = [*engine.run, "--name", name, "--workdir=/github/workspace", "--rm"]
-    command.append(f"--network={network}")
+    command.append("--network=none")
     command += [item for key in environment for item in ("-e", key)]
     command += ["-e", "GITHUB_ACTIONS=true", "-e", "CI=true"]
     command += [
@@ -156,7 +154,6 @@ def start(
         stderr=subprocess.STDOUT,
     ) as process:
         try:
-            meanwhile(name)
             log, _ = process.communicate(timeout=timeout)
         finally:
             remove = [*engine.client, "rm", "--force", name]
@@ -211,13 +208,10 @@ def _credentials(layout: Layout) -> None:
     git(layout.workspace, "config", included, f"/github/runner_temp/{apart.name}")
 
 
-def _job(layout: Layout, api_url: str) -> dict[str, str]:
-    """The variables that the runner sets, with its secrets beside them."""
-    files = {
-        variable: f"/github/file_commands/{name}_{SUFFIX}" for name, variable in _VARIABLES.items()
-    }
+def job_variables(layout: Layout, api_url: str) -> dict[str, str]:
+    """What the runner tells every step of the job."""
     return {
-        "HOME": "/github/home",
+        "CI": "true",
         "GITHUB_JOB": "gate",
         "GITHUB_REF": f"refs/pull/{PULL}/merge",
         "GITHUB_SHA": layout.head,
@@ -234,18 +228,29 @@ def _job(layout: Layout, api_url: str) -> dict[str, str]:
         "GITHUB_SERVER_URL": "https://github.com",
         "GITHUB_API_URL": api_url,
         "GITHUB_GRAPHQL_URL": f"{api_url}/graphql",
-        "GITHUB_WORKSPACE": "/github/workspace",
-        "GITHUB_ACTION": "__repro-gate_repro-gate",
-        "GITHUB_EVENT_PATH": "/github/workflow/event.json",
-        **files,
         "RUNNER_OS": "Linux",
         "RUNNER_ARCH": "X64",
         "RUNNER_NAME": "GitHub Actions 1",
         "RUNNER_ENVIRONMENT": "github-hosted",
         "RUNNER_TOOL_CACHE": "/opt/hostedtoolcache",
-        "RUNNER_TEMP": "/github/runner_temp",
         "RUNNER_WORKSPACE": "/home/runner/work/trainer",
         "ACTIONS_RUNTIME_URL": "https://pipelines.actions.githubusercontent.com/abc/",
         "ACTIONS_RUNTIME_TOKEN": f"runtime-{TOKEN}",
         "ACTIONS_CACHE_URL": "https://artifactcache.actions.githubusercontent.com/abc/",
+    }
+
+
+def _in_container(layout: Layout, api_url: str) -> dict[str, str]:
+    """The variables of a container action, with the paths of its mounts."""
+    files = {
+        variable: f"/github/file_commands/{name}_{SUFFIX}" for name, variable in _VARIABLES.items()
+    }
+    return {
+        **job_variables(layout, api_url),
+        "HOME": "/github/home",
+        "GITHUB_WORKSPACE": "/github/workspace",
+        "GITHUB_ACTION": "__repro-gate_repro-gate",
+        "GITHUB_EVENT_PATH": "/github/workflow/event.json",
+        **files,
+        "RUNNER_TEMP": "/github/runner_temp",
     }

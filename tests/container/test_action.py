@@ -1,8 +1,8 @@
-"""The action as the runner starts it, in the real image: the quickstart passes, its broken twin
-fails, and both say so where people look.
+"""The action's own steps in the real images: the quickstart passes, its broken twin fails, and both
+say so where people look.
 
 The API is the strict server of `support.github.server`, on this machine's loopback: the container
-shares its network. Figures of the action's own time are printed at the end; they are no test, since
+that publishes shares its network. Figures of the action's own time are printed at the end; they are no test, since
 they depend on the machine.
 """
 
@@ -12,6 +12,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,9 +23,10 @@ import pytest
 
 from tests.container.attacks import TOKEN
 from tests.container.conftest import FIGURES
+from tests.container.door import Door
 from tests.container.engine import Engine
 from tests.container.image import ROOT, Image
-from tests.container.runner import PULL, REPOSITORY, RUNNER, Ended, Layout, lay_out, start, state_of
+from tests.container.runner import PULL, REPOSITORY, RUNNER, Ended, Layout, lay_out, state_of
 from tests.support.gates import LOOP
 from tests.support.github.server import BOT, GitHub
 
@@ -44,45 +46,38 @@ class Step:
     faults: tuple[str, ...]
 
 
-def _step(engine: Engine, image: Image, layout: Layout, socket: Path, **inputs: str) -> Step:
+def _step(door: Door, layout: Layout, **inputs: str) -> Step:
     before = state_of(layout.workspace)
     with GitHub(REPOSITORY) as github:
         github.token(BOT, value=TOKEN)
         github.add_pull(PULL, layout.head)
-        # threads that spin on a busy machine take ten times as long
-        more = ("-e", "OMP_WAIT_POLICY=passive")
-        place: dict[str, Any] = {"network": "host", "api_url": github.url, "socket": socket}
-        ended = start(engine, image.name, layout, inputs, **place, more=more)
+        ended = door.start(layout, inputs, api_url=github.url)
         home = tuple(sorted(item.name for item in (layout.temporary / "_github_home").rglob("*")))
         return Step(ended, before, home, tuple(github.comments(PULL)), tuple(github.faults))
 
 
 @pytest.fixture(scope="module")
-def passing(
-    engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Step:
+def passing(door: Door, tmp_path_factory: pytest.TempPathFactory) -> Step:
     """The quickstart, by the fewest runs and steps that have a cost."""
     layout = lay_out(tmp_path_factory.mktemp("passing"), {".": QUICKSTART})
     few = "train.steps=20"
-    step = _step(engine, image, layout, docker_socket, set=few)
+    step = _step(door, layout, set=few)
     if step.ended.exit_code == 0:
         runs = sum(run["seconds"] for run in step.ended.report["runs"])
         whole = step.ended.report["seconds"]
         FIGURES["action_seconds"] = round(step.ended.seconds, 2)
         FIGURES["runs_seconds"] = round(runs, 2)
         FIGURES["gate_seconds_around_the_runs"] = round(whole - runs, 2)
-        FIGURES["container_and_publishing_seconds"] = round(step.ended.seconds - whole, 2)
+        FIGURES["containers_and_publishing_seconds"] = round(step.ended.seconds - whole, 2)
     return step
 
 
 @pytest.fixture(scope="module")
-def broken(
-    engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Step:
+def broken(door: Door, tmp_path_factory: pytest.TempPathFactory) -> Step:
     """Its broken twin, in a folder of its own, as `working_directory` names it."""
     layout = lay_out(tmp_path_factory.mktemp("broken"), {"training": QUICKSTART / "broken"})
     few = {"working_directory": "training", "set": "cost.measure=false\ntrain.steps=10"}
-    return _step(engine, image, layout, docker_socket, **few)
+    return _step(door, layout, **few)
 
 
 def test_the_quickstart_passes(passing: Step) -> None:
@@ -159,12 +154,11 @@ def test_workspace_and_runners_folders_are_as_they_were_but_for_the_report(step:
     assert step.home == ()  # no .gitconfig, no cache
     for folder in (temporary, *(item for item in temporary.iterdir() if item.is_dir())):
         assert folder.stat().st_mode & 0o777 == 0o755, folder
-    commands = {
-        path.name.partition("_5f1c")[0]: path.read_text(encoding="utf-8")
-        for path in (temporary / "_runner_file_commands").iterdir()
-    }
-    assert commands.keys() == {"set_output", "step_summary", "set_env", "add_path", "save_state"}
-    assert (commands["set_env"], commands["add_path"], commands["save_state"]) == ("", "", "")
+    kept = {"_github_home", "_github_workflow", "_runner_file_commands"}
+    assert {item.name for item in temporary.iterdir() if item.is_dir()} == kept
+    assert not [
+        path for path in (temporary / "_runner_file_commands").iterdir() if path.read_text()
+    ]
 
 
 def test_the_checkout_that_git_refuses_is_gated_all_the_same(passing: Step) -> None:
@@ -177,18 +171,16 @@ def test_the_checkout_that_git_refuses_is_gated_all_the_same(passing: Step) -> N
     assert "dubious ownership" not in passing.ended.log
 
 
-def test_a_spec_that_is_not_there_is_a_usage_error_on_its_line(
-    engine: Engine, image: Image, tmp_path: Path, docker_socket: Path
-) -> None:
-    spec = "version: 1\ntrain: {runs: python train.py}\n"
-    layout = lay_out(tmp_path / "job", {"repro.yml": spec})
-    ended = start(engine, image.name, layout, {"comment": "never"}, socket=docker_socket)
+def test_a_spec_with_a_mistake_is_a_usage_error_on_its_line(door: Door, tmp_path: Path) -> None:
+    layout = lay_out(
+        tmp_path / "job", {"repro.yml": "version: 1\ntrain: {runs: python train.py}\n"}
+    )
+    ended = door.start(layout, {"comment": "never"})
     assert ended.exit_code == 2, ended.log
     assert re.search(r"^::error .*file=repro\.yml,line=2.*::.*train", ended.log, re.MULTILINE), (
         ended.log
     )
-    assert ended.outputs["verdict"] == ""
-    assert ended.outputs["exit_code"] == "2"
+    assert (ended.outputs["verdict"], ended.outputs["exit_code"]) == ("", "2")
 
 
 def _below(root: Path, project: Mapping[str, str | Path]) -> Layout:
@@ -204,13 +196,10 @@ def _below(root: Path, project: Mapping[str, str | Path]) -> Layout:
 SPEC = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\n"
 
 
-def test_a_checkout_below_the_workspaces_root_is_gated(
-    engine: Engine, image: Image, tmp_path: Path, docker_socket: Path
-) -> None:
+def test_a_checkout_below_the_workspaces_root_is_gated(door: Door, tmp_path: Path) -> None:
     layout = _below(tmp_path / "job", {"training/train.py": LOOP, "training/repro.yml": SPEC})
     before = state_of(layout.workspace)
-    inputs = {"comment": "never", "working_directory": "q/training"}
-    ended = start(engine, image.name, layout, inputs, socket=docker_socket)
+    ended = door.start(layout, {"comment": "never", "working_directory": "q/training"})
     assert ended.exit_code == 0 and ended.outputs["verdict"] == "pass", ended.log
     assert state_of(layout.workspace, without=(REPORT,)) == before
 
@@ -229,36 +218,39 @@ def test_the_image_is_started_by_hand_on_a_checkout_below_its_mount(
     layout = _below(tmp_path / "job", {"train.py": LOOP, "repro.yml": SPEC})
     mount = f"{layout.workspace}:/github/workspace"
     options = ["--rm", "--network=none", "-v", mount, *variables]
-    gate = ["--entrypoint", "/opt/gate/bin/python", image.name, "-I", "-m", "repro_gate"]
+    gate = ["--entrypoint", "/opt/repro-gate/bin/python", image.name, "-I", "-m", "repro_gate"]
     command = [*engine.run, *options, *gate, "run", "/github/workspace/q"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("signal", ["TERM", "KILL"])
 def test_a_job_that_is_cancelled_finds_its_folders_as_they_were(
-    engine: Engine, image: Image, tmp_path: Path, docker_socket: Path
+    signal: str, door: Door, tmp_path: Path
 ) -> None:
-    """The runner interrupts the container and kills it some seconds later: by then every mode has
-    been given back."""
+    """The runner interrupts what runs and starts the last step: by then every mode has been given
+    back, unless the gate was killed outright, and no container and no volume is left."""
     layout = lay_out(tmp_path / "job", {".": QUICKSTART})
     before = state_of(layout.root)
 
-    def cancel(name: str) -> None:
+    def cancel() -> None:
         deadline = time.monotonic() + 120
         while layout.workspace.stat().st_mode & 0o077 and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not layout.workspace.stat().st_mode & 0o077, "the workspace was never closed"
-        engine.ask("kill", "--signal", "TERM", name)
+        names = door.engine.ask("ps", "--quiet", "--filter", "label=repro-gate").split()
+        door.engine.ask("kill", "--signal", signal, *names)
 
-    ended = start(
-        engine, image.name, layout, {"comment": "never"}, socket=docker_socket, meanwhile=cancel
-    )
+    watching = threading.Thread(target=cancel)
+    watching.start()
+    ended = door.start(layout, {"comment": "never"})
+    watching.join()
     assert ended.exit_code not in (0, 1), ended.log
-    after = state_of(layout.root)
-    assert {name: after[name][:3] for name in before} == {
-        name: state[:3] for name, state in before.items()
-    }
-    assert {state[1] for state in after.values()} == {layout.root.stat().st_uid}
+    assert door.left() == ""
+    if signal == "TERM":
+        after = state_of(layout.root)
+        assert {name: after[name][:3] for name in before} == {
+            name: state[:3] for name, state in before.items()
+        }
 
 
 def test_another_phase_than_the_actions_is_refused(engine: Engine, image: Image) -> None:

@@ -28,7 +28,7 @@ def facts(engine: Engine, image: Image, tmp_path_factory: pytest.TempPathFactory
             "raise SystemExit('the checkout was imported')\n", encoding="utf-8"
         )
     given = ["-v", f"{hostile}:/hostile:ro", "-v", f"{_FACTS}:/facts.py:ro"]
-    options = ["--rm", "--network=none", *given, "--entrypoint", "/opt/gate/bin/python"]
+    options = ["--rm", "--network=none", *given, "--entrypoint", "/opt/repro-gate/bin/python"]
     command = [*engine.run, *options, image.name, "-I", "/facts.py", str(UID)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -59,7 +59,8 @@ def test_it_says_where_it_comes_from_and_stands_on_the_base_that_is_named(
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", labels["base.digest"])
     assert re.fullmatch(r"docker\.io/library/debian:[a-z0-9-]+@sha256:[0-9a-f]{64}", default_base())
     assert f"VERSION_CODENAME={suite()}" in facts["release"]
-    assert configuration["Entrypoint"] == ["/entrypoint"]
+    program = ["/opt/repro-gate/bin/python", "-I", "-m", "repro_gate.github"]
+    assert configuration["Entrypoint"] == program
     assert not configuration.get("User")
     assert not configuration.get("Volumes")
 
@@ -67,10 +68,10 @@ def test_it_says_where_it_comes_from_and_stands_on_the_base_that_is_named(
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("user", 0),  # a container action must be root: GitHub's documentation of USER
+        ("user", 0),  # started by hand, it gives the training a user of its own
         ("training", ["training", UID, "/nonexistent", "/usr/sbin/nologin"]),
         ("python", "/opt/venv/bin/python"),  # the training's own
-        ("missing", []),  # git and setpriv
+        ("missing", []),
         ("builders", []),
         ("raised", []),
         ("writable", []),

@@ -64,7 +64,7 @@ def test_pip_installs_nothing_without_its_hash() -> None:
     installs = [
         line for line in re.split(r"\n|&&|;", text) if re.search(r"\bpip\b.* install ", line)
     ]
-    assert len(installs) == 4
+    assert len(installs) == 5
     for line in installs:
         assert (
             "--require-hashes --only-binary :all:" in line

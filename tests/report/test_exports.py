@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from repro_gate._version import DOCS_URL
 from repro_gate.checks import ALL
 from repro_gate.checks.interface import EvidenceLine
+from repro_gate.report import exports
 from repro_gate.report.exports import (
     MAX_RESULTS,
     MESSAGE,
@@ -300,3 +301,16 @@ def test_names_are_plain_text_paths_are_quoted_and_an_id_that_is_none_of_ours_is
     outside = replace(reports.SUBJECT, spec="/etc/passwd")
     run = _run(replace(_FAIL, subject=outside, checklist=()))
     assert "passwd" not in json.dumps(run) and _place(run["results"][0])[0] == "repro.yml"
+
+
+@pytest.mark.parametrize(
+    ("report", "message", "colour"),
+    [
+        (reports.PASS, "bitwise identical", "brightgreen"),
+        (reports.FAIL, "fail", "red"),
+        (reports.INCONCLUSIVE, "inconclusive", "lightgrey"),
+    ],
+)
+def test_the_badge_is_what_shields_io_reads(report: Report, message: str, colour: str) -> None:
+    expected = {"schemaVersion": 1, "label": "repro-gate", "message": message, "color": colour}
+    assert json.loads(exports.badge(report)) == expected

@@ -431,6 +431,9 @@ def test_the_page_is_named_only_where_there_is_a_run_and_our_link_cannot_be_ende
     named = replace(reports.PASS, origin=Origin("octo/training", "f" * 40, 7, 1, "out-a100"))
     link = f"[artifact](<{_RUN}#artifacts>) `out-a100`"
     assert f"The whole report: {link}, `report.html`" in comment(named, View(run_url=_RUN))
+    page = f"{_RUN}/artifacts/5"
+    opened = comment(named, View(run_url=_RUN, page_url=page))
+    assert f"The whole report: [open the page](<{page}>)" in opened and "#artifacts" not in opened
     # nobody is led to a page that a fork may have put there
     posted = comment(named, View(run_url=_RUN, by_training=True))
     assert f"{link}; its `report.html` is the training's file: `repro-gate show" in posted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs import arms, flags
+from repro_gate.runs import environment as variables
 from repro_gate.runs.environment import (
     INJECT,
     thread_count,
@@ -137,3 +139,18 @@ def test_a_shim_puts_the_probe_first_hands_arguments_and_exit_status_on(tmp_path
     assert shimmed(place, "python -S -c 'raise SystemExit(7)' || echo $?") == "7"
     names = {shim.name for shim in (place / "bin").iterdir()}
     assert {"python", "python3"} <= names and "python3.19" not in names  # real ones alone
+
+
+def test_the_page_lists_the_variables_that_the_code_lets_through() -> None:
+    page = (Path(__file__).parents[2] / "docs/repro-yml.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- allowed -->\n")[1].split("<!-- /allowed -->")[0]
+    pattern = variables._ALLOWED.pattern
+    names, groups = pattern.split("|(?:")
+    allowed = [*names.replace("?", "").split("|"), *groups.removesuffix(")_.*").split("|")]
+    written = re.findall(r"`([A-Z_]+?)(?:_…)?`", shown)
+    assert sorted(written) == sorted(allowed)
+    begins = re.findall(r"`([A-Z_]+)_…`", shown)
+    assert sorted(begins) == sorted(groups.removesuffix(")_.*").split("|"))
+    whole = [name for name in written if name not in begins]
+    assert all(variables._ALLOWED.fullmatch(name) for name in whole)
+    assert all(variables._ALLOWED.fullmatch(f"{name}_X") for name in begins)

@@ -16,10 +16,10 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {"container": "", "native": "native", "docker-run": "docker-run", "comment": "comment"}
+FOLDERS = {"container": "", "native": "native", "comment": "comment"}
 ACTIONS = {name: ROOT / folder / "action.yml" for name, folder in FOLDERS.items()}
 _EXPRESSION = re.compile(
-    r"\$\{\{ (?:inputs\.(?P<input>\w+)|steps\.(?P<step>\w+)\.outputs\.(?P<output>\w+)) \}\}"
+    r"\$\{\{ (?:inputs\.(?P<input>\w+)|steps\.(?P<step>\w+)\.outputs\.(?P<output>[\w-]+)) \}\}"
 )
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
+import http.server
 import io
 import os
 import sys
 import tarfile
 import textwrap
+import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from repro_gate.spec.model import Env, Spec, Train
@@ -95,3 +99,13 @@ def outer(index: Path, path: str = SYSTEM) -> dict[str, str]:
 
 def _digest(text: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
+@contextlib.contextmanager
+def index_of(folder: Path) -> Iterator[str]:
+    """A package index of a folder's files, on this machine's loopback."""
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
