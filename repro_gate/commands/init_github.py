@@ -91,9 +91,9 @@ def write_workflow(folder: Path, *, force: bool) -> None:
     print("left to do:")
     print("  1. run `repro-gate run` here until it passes")
     print("  2. merge repro.yml, then the workflow, into the branch that is protected")
-    print(
-        f"  3. require the check `repro-gate`: {for_terminal(site)}/settings/branches"
-    )
+    # a workflow that is called names its own job
+    check = "repro-gate / gate" if "gate.yml@" in text else "repro-gate"
+    print(f"  3. require the check `{check}`: {for_terminal(site)}/settings/branches")
 
 
 def _workflow(root: Path) -> str:
