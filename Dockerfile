@@ -111,7 +111,7 @@ RUN /build/venv/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index 
     && /build/venv/bin/pip --python /opt/repro-gate/bin/python install --quiet --no-deps --no-index dist/*.whl \
     && /opt/repro-gate/bin/python -I -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/repro-gate/lib
 
-# --- `:1-gate`, of which only /opt/repro-gate is used; /tmp is what programs expect
+# --- `:1-gate`: the folder, and nothing else
 
 FROM scratch AS gate
 COPY --from=gate-folder /opt/repro-gate/ /opt/repro-gate/

@@ -233,7 +233,7 @@ def _install(
         user = _user(sandbox, above)
         make_folder(venv).chmod(0o755)
         new = [venv, make_folder(work)]
-        if cache in (shared, Path(kept or shared)):
+        if cache.parent != work:  # it outlives this install
             cache.mkdir(mode=0o700, exist_ok=True)
             new += [cache] if os.lstat(cache).st_uid != user.uid else []
         chown_to_training(user, *new)
