@@ -28,6 +28,7 @@ from benchmarks import (
     gpu,
     growth,
     probe_memory,
+    sketch,
     step_overhead,
 )
 from benchmarks.figure import (
@@ -49,6 +50,7 @@ CPU = {
     "alternating": alternating,
     "growth": growth,
     "fleet": fleet,
+    "sketch": sketch,
 }
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE, MARKS = (

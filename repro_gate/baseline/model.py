@@ -26,13 +26,14 @@ PARTS = ("steps", "losses", "weights", "optimizer")  # of a recorded result
 STATUSES = ("unchanged", "no-op", "changed", "drift", "new-platform")
 FILE_NAME = "repro.baseline.yml"
 MAX_CURVE = 100  # steps of a loss curve
+MAX_SKETCHES = 1_000
 MAX_SEED = 2**32 - 1
 MAX_RUNS = 100  # timed runs of one arm
 
 _Text = Annotated[str, Meta(max_length=4_096)]
 _Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 _Steps = Annotated[int, Meta(ge=0, le=MAX_STEP)]
-_Loss = float | Literal["nan", "inf", "-inf"]
+Loss = float | Literal["nan", "inf", "-inf"]
 _Milliseconds = Annotated[float, Meta(gt=0, le=1e10)]
 _Times = Annotated[tuple[_Milliseconds, ...], Meta(max_length=MAX_RUNS)]
 _Time = Annotated[
@@ -40,11 +41,26 @@ _Time = Annotated[
 ]
 
 
+class SeedResult(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    rename="kebab",
+):
+    """The metrics of one deterministic run with one seed, and how its losses went."""
+
+    seed: _Seed
+    metrics: Annotated[dict[_Text, Loss], Meta(max_length=20)]
+    loss_curve: Annotated[dict[_Steps, Loss], Meta(max_length=MAX_CURVE)]
+
+
 class RecordedResult(
     msgspec.Struct,
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
+    omit_defaults=True,
     rename="kebab",
 ):
     """What a deterministic run with one seed ended with; None if nothing of the kind was
@@ -57,7 +73,11 @@ class RecordedResult(
     optimizer: Digest | None  # of its state, as last recorded
     artifacts: dict[_Text, Digest]
     # how far losses changed: step -> loss of the first process
-    loss_curve: Annotated[dict[_Steps, _Loss], Meta(max_length=MAX_CURVE)]
+    loss_curve: Annotated[dict[_Steps, Loss], Meta(max_length=MAX_CURVE)]
+    # of first gradients and last values (`compare/sketch.py`)
+    sketches: Annotated[dict[_Text, _Text], Meta(max_length=MAX_SKETCHES)] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
 class Entry(
@@ -80,6 +100,8 @@ class Entry(
     outside: dict[_Text, _Text]
     # pace of each timed run (`compare/cost.py`) in milliseconds; empty if none was measured
     step_times: dict[TimedArm, _Times] = msgspec.field(default_factory=dict)
+    # what the metrics of a change are compared with
+    seeds: Annotated[tuple[SeedResult, ...], Meta(max_length=50)] = ()
 
 
 # a whole `repro.baseline.yml`: entries by platform root; empty if there is none
@@ -140,7 +162,6 @@ class AgainstFinding(Compared):
     ref: The ref as it was named. Untrusted text.
     commit: Its commit, 40 (or 64) hex digits.
     first_divergence: The earliest difference from the other ref, else null.
-    times_noise: The loss gap over that of the other ref's noise floor.
     """
 
     ref: str
@@ -153,12 +174,3 @@ class AgainstFinding(Compared):
         ),
     ]
     first_divergence: Divergence | None = None
-    relation: Annotated[
-        str,
-        about(
-            "Bitwise identical, or different beside the noise floor of the other ref; empty where "
-            "that was not measured.",
-            **one_of(("identical", "within-noise", "beyond-noise", "")),
-        ),
-    ] = ""
-    times_noise: Number | None = None

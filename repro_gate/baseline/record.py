@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from repro_gate.baseline.config_hash import ConfigHash, hashable
-from repro_gate.baseline.model import MAX_CURVE, Entry, RecordedResult
+from repro_gate.baseline.model import MAX_CURVE, Entry, Loss, RecordedResult
 from repro_gate.compare.artifacts import Artifact
 from repro_gate.compare.distances import losses_of
 from repro_gate.compare.model import TimedArm
@@ -70,14 +70,8 @@ def entry_of(
 
 def result_of(run: RunResult, artifacts: Mapping[str, Artifact]) -> RecordedResult:
     """Return what a run that came to its end left behind; `artifacts` by their names, those that
-    could be read. Of the losses at most `MAX_CURVE` stand in the curve: every n-th, with n a power
-    of two so that runs of different length share steps, and the last."""
+    could be read."""
     traces = processes(run.traces)
-    losses = next((losses_of(trace) for trace in traces.values()), {})
-    steps = sorted(losses)
-    stride = 1
-    while len(steps) - 1 > stride * (MAX_CURVE - 1):
-        stride *= 2
     files = {}
     for path, artifact in artifacts.items():
         rows: list[_Row] = [["", artifact.format, artifact.structure]]
@@ -93,11 +87,28 @@ def result_of(run: RunResult, artifacts: Mapping[str, Artifact]) -> RecordedResu
         weights=_digest("weights", _final(traces, "parameter", "buffer")),
         optimizer=_digest("optimizer", _final(traces, "optimizer")),
         artifacts=_readable(files),
-        loss_curve={
-            step: losses[step] if math.isfinite(losses[step]) else str(losses[step])  # type: ignore[misc]
-            for step in (*steps[:-1:stride], *steps[-1:])
-        },
+        loss_curve=loss_curve(first_losses(run)),
     )
+
+
+def first_losses(run: RunResult) -> dict[int, float]:
+    """Return step -> loss of the first process of a run."""
+    return next(map(losses_of, processes(run.traces).values()), {})
+
+
+def loss_curve(losses: Mapping[int, float]) -> dict[int, Loss]:
+    """Return at most `MAX_CURVE` of the losses: every n-th, with n a power of two so that runs of
+    different length share steps, and the last."""
+    steps = sorted(losses)
+    stride = 1
+    while len(steps) - 1 > stride * (MAX_CURVE - 1):
+        stride *= 2
+    return {step: plain(losses[step]) for step in (*steps[:-1:stride], *steps[-1:])}
+
+
+def plain(value: float) -> Loss:
+    """Return a number as the baseline has it: what is not finite is text."""
+    return value if math.isfinite(value) else str(value)  # type: ignore[return-value]
 
 
 def outside_facts(run: RunResult, machine: Mapping[str, str]) -> dict[str, str]:

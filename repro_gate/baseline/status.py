@@ -14,6 +14,7 @@ from repro_gate.baseline.model import (
     Entry,
     RecordedResult,
 )
+from repro_gate.compare.change import SIZE_WORDS, Change
 from repro_gate.compare.cost import speed_changes
 from repro_gate.compare.distances import finite, gap
 from repro_gate.escape import for_terminal, listed
@@ -42,14 +43,17 @@ _RECORD_HERE = (
 )
 
 
-def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
+def compare_entry(
+    baseline: Baseline, now: Entry, change: Change | None = None
+) -> BaselineFinding:
     """Compare one gate run with the entry of its platform, in the seeds and artifacts that both
-    have. The baseline has one entry at least."""
+    have. The baseline has one entry at least; `change`: how large the change is, if known."""
     entry = baseline.get(now.platform)
+    size = f": {SIZE_WORDS[change.size]}" if change else ""
     if entry is None:
-        return _new_platform(baseline, now)
+        return _new_platform(baseline, now, size)
     inputs = changed_inputs(entry, now)
-    pairs = _pairs(entry, now)
+    pairs = common(entry, now)
     parts = differing_parts(pairs)
     is_same = entry.config_hash == now.config_hash
     if is_same and not parts:
@@ -64,7 +68,7 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     if parts == ("seeds",):
         message += ", but no common seed, so results cannot be compared"
     elif parts:
-        message += f", different results: {_few(parts)}"
+        message += f", different results: {_few(parts)}{size}"
         message += f", losses up to {farthest:.2g} apart" if farthest else ""
     else:
         message += ", bitwise identical results"
@@ -89,7 +93,7 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     )
 
 
-def _pairs(entry: Entry, now: Entry) -> _Pairs:
+def common(entry: Entry, now: Entry) -> _Pairs:
     """Return the results of each seed that both sides have."""
     by_seed = {result.seed: result for result in entry.outcomes}
     return [(by_seed[new.seed], new) for new in now.outcomes if new.seed in by_seed]
@@ -131,10 +135,10 @@ def loss_gap(pairs: _Pairs) -> float | None:
     )
 
 
-def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
-    """Return the finding on a platform without an entry, compared with the most similar platform
-    that has one."""
-    nearest = min(
+def nearest_entry(baseline: Baseline, now: Entry) -> Entry:
+    """Return the entry of this platform, else that of the most similar one. The baseline has one
+    entry at least."""
+    return baseline.get(now.platform) or min(
         baseline.values(),
         key=lambda entry: (
             entry.recipe != now.recipe,
@@ -142,10 +146,18 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
             entry.platform,
         ),
     )
+
+
+def _new_platform(baseline: Baseline, now: Entry, size: str) -> BaselineFinding:
+    """Return the finding on a platform without an entry, compared with the most similar platform
+    that has one."""
+    nearest = nearest_entry(baseline, now)
     other = nearest.recipe != now.recipe
-    pairs = _pairs(nearest, now)
+    pairs = common(nearest, now)
     parts = () if other else differing_parts(pairs)
-    results = f"different results ({_few(parts)})" if parts else "the same results"
+    results = "the same results"
+    if parts:
+        results = f"different results ({_few(parts)}{size})"
     inputs = _changed_platform(nearest, now)
     changes = [
         f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}"

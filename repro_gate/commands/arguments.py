@@ -72,7 +72,11 @@ run  gate the training that a repro.yml declares
   --seed N  random-state.seed instead of the spec's
   --steps N  train.steps instead of the spec's
   --set KEY=VALUE*  any key of the spec, the value as YAML; may be given often
-  --against REF  gate that ref's checkout too, and say whether this one changes its bits
+  --against REF  gate that ref's checkout too, and say how large the change is: rounding, seed noise, or an effect
+  --against-env ENV  gate the same code in another environment too, and say what differs: a lockfile, or an interpreter
+  --seeds N  effect.seeds instead of the spec's: what the change does to the metrics, over so many seeds
+  --bisect  for `git bisect run`, with --against: exit 0 where the results are that ref's, 1 where not, 125 where nobody can tell
+  --size |rounding|within-seed-noise  with --bisect: a change of this size is none
   --base REF  the ref that this change is to be merged into: the report lists the checks that the change weakens
   --policy |head|base  whose spec judges; without it, what the base's own spec says under `policy`
   --quick  a first look: two runs and one of 2 steps with another seed; no cost, no noise floor, no diagnosis
@@ -107,6 +111,7 @@ check  the checks that need no training, in a moment
 
 baseline  gate the training and record its config hash and its results in repro.baseline.yml
   spec SPEC?
+  --seeds N
   -v --verbose
   --no-cache
   --quiet

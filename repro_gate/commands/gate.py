@@ -16,7 +16,8 @@ from repro_gate.baseline.model import FILE_NAME
 from repro_gate.commands import output
 from repro_gate.commands.arguments import FORMATS
 from repro_gate.commands.diagnosis import diagnose
-from repro_gate.errors import UsageError
+from repro_gate.compare.change import SIZES, Change
+from repro_gate.errors import GateError, UsageError
 from repro_gate.gate.options import Options
 from repro_gate.gate.run import gate, run_gate
 from repro_gate.report.document import load
@@ -25,10 +26,15 @@ from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import CostBudget, Spec
 
+SKIP = 125  # `git bisect run`: this commit cannot be judged
+# what it takes to tell whether results are those of another ref, and no more
+_BISECTING = ("cost.measure=false", "robustness.vary=false", "diagnosis=false")
 # options that a diagnosis alone would have to ignore
 _OF_A_REPORT = (
     *FORMATS,
     "against",
+    "against_env",
+    "seeds",
     "base",
     "policy",
     "fail_fast",
@@ -42,15 +48,26 @@ _OF_A_REPORT = (
 def run_command(options: Namespace) -> int:
     """Gate the training of a spec, and print and write its report; or only diagnose it."""
     _require_compatible(options)
+    try:
+        return _run(options)
+    except GateError as error:
+        if options.bisect:  # such as a commit whose spec has a mistake
+            error.exit_code = SKIP
+        raise
+
+
+def _run(options: Namespace) -> int:
     if options.only == "diagnosis":
         return diagnose(*requested(options, policy="head"), options)
     files = output.files_of(options)
     output.remove(files)
     spec, gate_options = requested(
         options,
+        *(_BISECTING if options.bisect else ()),
         base=options.base,
         policy=options.policy,
         against=options.against,
+        against_env=options.against_env,
         fail_fast=options.fail_fast,
         only=options.only or "",
         quick=options.quick,
@@ -63,20 +80,41 @@ def run_command(options: Namespace) -> int:
     with output.watch(options) as watch:
         report = run_gate(spec, gate_options, watch)
     output.show(report, files, verbose=options.verbose)
+    if options.bisect:
+        return _exit_of_bisect(report.change, options.size or SIZES[0])
     return EXIT_CODES[report.verdict]
+
+
+def _exit_of_bisect(change: Change | None, size: str) -> int:
+    """Return what `git bisect run` reads: 0 where a change is of this size at most, 1 where it is
+    larger, SKIP where that is not known."""
+    if change is None or (change.size == "different" and size == "within-seed-noise"):
+        return SKIP
+    return int(SIZES.index(change.size) > SIZES.index(size))
 
 
 def _require_compatible(options: Namespace) -> None:
     """Raise UsageError for options of which one would have to be ignored."""
     alone = options.only == "diagnosis"
-    compared = ("against", "only", "fail_fast", "quick")
+    compared = ("against", "against_env", "only", "fail_fast", "quick")
     for applies, what, excluded in (
         (options.record, "--record does one run and compares nothing", compared),
         (alone, "--only diagnosis makes no report", _OF_A_REPORT),
         (
             options.quick,
             "--quick does the fewest runs",
-            ("against", "only", "operators"),
+            ("against", "against_env", "only", "operators"),
+        ),
+        (
+            not (options.against or options.against_env),
+            "it needs --against REF, with which the results are compared",
+            ("bisect",),
+        ),
+        (not options.bisect, "--size needs --bisect", ("size",)),
+        (
+            bool(options.against),
+            "--against and --against-env name two things to compare with",
+            ("against_env",),
         ),
         (not alone, "--json-lines needs --only diagnosis", ("json_lines",)),
     ):
@@ -92,6 +130,8 @@ def requested(options: Namespace, *overrides: str, **more: Any) -> tuple[Spec, O
     given = vars(options)
     if scratch := given.get("scratch"):
         overrides += (f"scratch={json.dumps(os.path.abspath(scratch))}",)
+    if seeds := given.get("seeds"):
+        overrides += (f"effect.seeds={seeds}",)
     laid_over: dict[str, Any] = {
         "overrides": (*given.get("overrides", ()), *overrides),
         "seed": given.get("seed"),

@@ -28,7 +28,10 @@ def reason_of(
     other = next(iter(theirs.values()))
     micro = len(blocks_at(other, 0, "loss")) or 1
     if first is not None and first.step < 0:
-        return "the model begins with other numbers: something draws before it is built"
+        return (
+            "the model begins with other numbers: it is initialized in another way, or something "
+            "draws before it is built"
+        )
     by_rank = [batches(trace, 0) for trace in theirs.values()]
     is_one = all(item == by_rank[0] for item in by_rank)
     if len(by_rank) > 1 and by_rank[0] and is_one:

@@ -397,31 +397,6 @@ class Apart:
 
 @dataclass(frozen=True, kw_only=True)
 @described
-class Equivalence:
-    """Another way to the same training, beside the first deterministic run.
-
-    name: As the spec has it.
-    compare: How it is compared.
-    equivalent: Whether it is the same training.
-    steps: Steps compared: later ones say nothing, rounding has grown.
-    worst: What is farthest apart; null where bits are compared.
-    first: The first that is too far apart; null if nothing is.
-    detail: What no distance says: another number of steps. May be empty.
-    likely: Why, where the traces show it. Untrusted text; may be empty.
-    """
-
-    name: str
-    compare: Literal["bitwise", "rounding"]
-    equivalent: bool
-    steps: Count
-    worst: Apart | None = None
-    first: Apart | None = None
-    detail: str = ""
-    likely: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-@described
 class SpeedChange:
     """How much slower a step of one arm is now than before.
 

@@ -95,18 +95,3 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
         losses=comparison.losses,
         heat_map=comparison.heat_map,
     )
-
-
-def beside_noise(
-    comparison: Comparison, floor: NoiseFloor | None
-) -> tuple[str, float | None]:
-    """Return what a difference is beside a noise floor: `identical`, `within-noise` or
-    `beyond-noise`, and how many times the floor's loss gap its own is (None if that is no
-    number). The first is empty if there is no floor, or no loss to compare."""
-    if comparison.identical:
-        return "identical", None
-    gap = max((gap for _, gap in comparison.loss_gaps), default=None)
-    if floor is None or floor.loss_gap is None or gap is None:
-        return "", None
-    times = finite(gap / floor.loss_gap) if floor.loss_gap else None
-    return "within-noise" if gap <= floor.loss_gap else "beyond-noise", times

@@ -42,6 +42,7 @@ class Culprit:
     torch does not dispatch made what this operator reads."""
 
     operator: OperatorLine
+    twin: OperatorLine  # in the second run
     equal_before: int
     after: str = ""
 
@@ -59,7 +60,7 @@ def culprit(first: Operators, second: Operators) -> Culprit | None:
         was_made = record.inputs != twin.inputs or (is_other and is_innocent)
         if was_made or is_other:
             after = previous if was_made else ""
-            return Culprit(operator=record, equal_before=equal, after=after)
+            return Culprit(operator=record, twin=twin, equal_before=equal, after=after)
         equal += 1
         previous = record.op
     return None

@@ -2,13 +2,15 @@
 with it.
 
 A baseline shows changes over time; this shows one change: whether only inputs changed (a harmless
-refactor), or results too, and from which step and tensor on.
+refactor), or results too, and by how much.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from repro_gate.baseline.config_hash import RECIPE, ConfigHash, changed_inputs
 from repro_gate.baseline.model import AgainstFinding
@@ -20,23 +22,25 @@ from repro_gate.checks.opened import (
     imported_from_elsewhere,
     why_runs_are_unusable,
 )
+from repro_gate.compare.change import SIZE_WORDS, Change
 from repro_gate.compare.cost import speed_changes
-from repro_gate.compare.tolerance import beside_noise
 from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.errors import GateError
 from repro_gate.escape import counted, listed
+from repro_gate.gate.change import between_environments, measured_change
+from repro_gate.gate.effect import Side, with_effects
 from repro_gate.gate.evidence import config_hash_of_runs, first_unsound
+from repro_gate.gate.measuring import keeping
 from repro_gate.gate.prepare import Job
 from repro_gate.gate.resolve import OtherRef
 from repro_gate.install.install import installed
-from repro_gate.report.numbers import small
-from repro_gate.report.wording import place_of
 from repro_gate.runs.order import of_other_ref
 from repro_gate.runs.results import Results, compare_pair
 from repro_gate.runs.series import do_runs
 from repro_gate.spec.errors import shortened
 from repro_gate.spec.model import Spec
 
+Variables = Mapping[str, str]
 _INPUTS = 5  # changed inputs that the message names
 
 
@@ -46,29 +50,27 @@ class _Undecided(Exception):
 
 def compare_with_ref(
     job: Job, evidence: Evidence, here: Results, hashed: ConfigHash | None
-) -> AgainstFinding | None:
+) -> tuple[AgainstFinding | None, Change | None]:
     """Run the training of the ref that `--against` names, if any, and compare this gate run with
-    it. If that fails, the finding says why."""
+    it. Return also how large the change is. If that fails, the finding says why."""
     other = job.other
     if other is None:
-        return None
+        return None, None
     try:
         _require_identical(here, evidence)
         if hashed is None:
             raise _Undecided(
                 "this checkout has no config hash, so its inputs cannot be compared"
             )
-        there, data = _run(job, other, evidence, here)
-        _require_identical(there, evidence, other.ref)
-        before = config_hash_of_runs(replace(evidence, data=data), there)
-        return _finding(other, evidence, here, there, before, hashed)
+        return _compared(job, other, evidence, here, hashed)
     except _Undecided as error:
         message = str(error)
     except (GateError, OSError, ValueError) as error:
         message = f"its training could not be run: {error}"
-    return AgainstFinding(
+    finding = AgainstFinding(
         ref=other.ref, commit=other.commit, status="inconclusive", message=message
     )
+    return finding, None
 
 
 def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> None:
@@ -91,13 +93,15 @@ def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> N
         raise _Undecided(why)
 
 
-def _run(
-    job: Job, other: OtherRef, evidence: Evidence, here: Results
-) -> tuple[Results, tuple[DataFinding, ...]]:
-    """Run the ref's training. Return its runs and its verified data."""
+def _compared(
+    job: Job, other: OtherRef, evidence: Evidence, here: Results, hashed: ConfigHash
+) -> tuple[AgainstFinding, Change]:
+    """Run the ref's training, measure how far this checkout's is from it, and return both."""
     options = job.options
     tell = job.watch.said
-    copy = export(evidence.root, other.commit, here.folder.path / "against")
+    copy = here.folder.snapshot
+    if not other.here:
+        copy = export(evidence.root, other.commit, here.folder.path / "against")
     spec, data = _data_of(other, here.spec, copy)
     path = copy.root / os.path.relpath(os.path.realpath(spec.path), copy.source)
     with installed(
@@ -109,8 +113,30 @@ def _run(
         tell=tell,
     ) as outer:
         # The runs have the same paths as ours, so paths cannot make them differ.
-        folder = replace(here.folder, snapshot=copy, outer=outer)
-        return do_runs(spec, folder, job.watch, of_other_ref(spec)), data
+        folder = replace(here.folder, snapshot=copy, outer=_with(other.python, outer))
+        first, *others = of_other_ref(spec)
+        first = replace(first, probe=keeping(here.spec, here.pair()[0]))
+        there = do_runs(spec, folder, job.watch, (first, *others))
+        _require_identical(there, evidence, other.ref)
+        before = config_hash_of_runs(replace(evidence, data=data), there)
+        change = measured_change(there, here, job.watch)
+        change = between_environments(change, there, here, job.watch)
+        entry = job.policy.baseline.get(before.platform) if before else None
+        known = {}
+        if entry and before and entry.recipe == before.recipe:
+            known = {item.seed: item for item in entry.seeds}
+        base = Side(other.ref, there, known)
+        change = with_effects(change, base, Side("this change", here), job.watch)
+    change = replace(change, beside=other.ref)
+    return _finding(other, evidence, here, there, before, hashed, change), change
+
+
+def _with(python: Path | None, outer: Variables) -> Variables:
+    """Return the environment with this interpreter first on PATH."""
+    if python is None:
+        return outer
+    search = os.pathsep.join([str(python.parent), outer.get("PATH", os.defpath)])
+    return {**outer, "PATH": search, "VIRTUAL_ENV": str(python.parent.parent)}
 
 
 def _data_of(
@@ -145,45 +171,32 @@ def _finding(
     here: Results,
     there: Results,
     before: ConfigHash | None,
-    hashed: ConfigHash | None,
+    hashed: ConfigHash,
+    change: Change,
 ) -> AgainstFinding:
     """Return how this gate run compares with that of the ref."""
-    ref = other.ref
     comparison, _ = compare_pair(there.pair()[0], here.pair()[0], here.reader)
-    changed = changed_inputs(before, hashed) if before and hashed else ()
+    changed = changed_inputs(before, hashed) if before else ()
     inputs = tuple(item for item in changed if item.root == RECIPE)
-    what = f"inputs changed ({listed([item.name for item in inputs], _INPUTS)})"
-    relation, times = beside_noise(comparison, there.floor)
-    first = comparison.first_divergence
-    status = "unchanged"
-    recipe = "recipe (code, data, lockfile, seed, flags)"
+    message = f"inputs changed ({listed([item.name for item in inputs], _INPUTS)})"
+    if not inputs:
+        message = "same recipe (code, data, lockfile, seed, flags)"
+    status = "no-op" if inputs else "unchanged"
     if not comparison.identical:
         status = "changed"
-        message = what if inputs else f"same {recipe}"
-        where = place_of(first, comparison.steps) if first else ""
-        message += f", results diverge from those of {ref} {where}"
-        if relation:
-            figure = "which is zero" if times is None else f"{small(times)} times it"
-            message += f"; {relation.replace('-', ' ')} floor of {ref} ({figure})"
-    elif inputs:
-        status = "no-op"
-        message = f"{what}, results are bitwise identical to those of {ref}"
-    else:
-        message = f"same {recipe} as {ref}, bitwise identical results"
+    message += f", {SIZE_WORDS[change.size]}"
     shared = imported_from_elsewhere(evidence, there.runs).get(IGNORED, ())
     if shared:
         module = shortened(shared[0].module)
         ignored = counted(len(shared), "module")
         message += f"; both ran the same {module} ({ignored} that git ignores)"
     return AgainstFinding(
-        ref=ref,
+        ref=other.ref,
         commit=other.commit,
         status=status,
         message=message,
         changed_inputs=inputs,
-        first_divergence=first,
+        first_divergence=comparison.first_divergence,
         loss_gap=max((gap for _, gap in comparison.loss_gaps), default=None),
-        relation=relation,
-        times_noise=times,
         speed=speed_changes(here.step_times(), there.step_times()),
     )

@@ -175,7 +175,7 @@ class _Pairs:
             finite=not never_finite(series),
             uses=(uses_of(a, BY_NAME), uses_of(b, BY_NAME)),
             lines=(uses_of(a, LINES), uses_of(b, LINES)),
-            operators=(_operators(a), _operators(b)),
+            operators=(operators_of(a), operators_of(b)),
         )
 
 
@@ -254,7 +254,7 @@ def uses_of(run: RunResult, factors: Collection[str]) -> tuple[Used, ...]:
     )
 
 
-def _operators(run: RunResult) -> tuple[OperatorLine, ...]:
+def operators_of(run: RunResult) -> tuple[OperatorLine, ...]:
     """Return the operators that a run recorded."""
     return tuple(
         structs.replace(item, process=label)

@@ -7,32 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from repro_gate._version import DOCS_URL
-from repro_gate.compare.equivalence import (
-    KINDS,
-    ROUNDINGS,
-    equivalence_of,
-    steps_to_keep,
-    unmatched,
-)
-from repro_gate.compare.model import Equivalence
-from repro_gate.compare.traces import processes
+from repro_gate.compare.change import ROUNDINGS, Equivalence, change_of, unmatched
 from repro_gate.escape import listed
+from repro_gate.gate.measuring import explaining, keeping, lost_bits, measuring
 from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of, roundings
-from repro_gate.runs.launch import Recording, RunRequest, RunResult, stems
-from repro_gate.runs.order import most_steps
+from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import EARLY_ENDS, Results
 from repro_gate.runs.series import run
 from repro_gate.spec.model import Equivalent
-from repro_gate.trace.model import Trace
 
 KEEPING = "rounding-1"  # the run that keeps the reference's tensors
 PERTURBED = "rounding-2"  # the run whose initial weights differ in their last bit
 _PAGE = f"({DOCS_URL}/equivalence.md)"
 _NAMED = 3  # parameters that a sentence names
-# How many bits of a float32 an operator loses if it computes in this type.
-_LOST = {"bfloat16": 16, "float16": 13}
 
 
 @dataclass(frozen=True)
@@ -72,32 +61,24 @@ def next_way(
 ) -> RunRequest | None:
     """Return the next run: first two that measure rounding, if the spec compares by rounding, then
     each other way. Pure."""
-    spec = results.spec
-    ways = spec.equivalent
-    first = replace(
-        reference.request,
-        recording=Recording(),
-        collect=False,
-        counts="never",
-    )
-    most = most_steps(reference, KINDS)
-    steps = steps_to_keep(reference.steps, spec.capture.every, most)
-    keep = {"final": False, "steps": steps, "kinds": KINDS}
-    keeping = done.get(KEEPING)
-    measuring = {**keep, "reference": _stems(keeping.traces if keeping else ())}
+    ways = results.spec.equivalent
+    first = explaining(reference)
+    keep = keeping(results.spec, reference)
+    kept = done.get(KEEPING)
+    measure = measuring(keep, kept.traces if kept else ())
     if any(way.compare == "rounding" for way in ways):
-        if keeping is None:
+        if kept is None:
             return replace(
                 first,
                 name=KEEPING,
-                probe={"keep": keep},
+                probe=keep,
                 announcement="equivalent: a run that saves its tensors",
             )
-        if keeping.good and PERTURBED not in done:
+        if kept.good and PERTURBED not in done:
             return replace(
                 first,
                 name=PERTURBED,
-                probe={"keep": measuring, "perturb": _lost_bits(results)},
+                probe={**measure, "perturb": lost_bits(results.control)},
                 announcement="equivalent: a run that shows what rounding alone does",
             )
     for way in ways:
@@ -109,27 +90,10 @@ def next_way(
             first,
             name=name,
             command=way.run.replace("{seed}", str(reference.arm.seed)),
-            probe={"keep": measuring} if is_rounding else {},
+            probe=measure if is_rounding else {},
             announcement=f"equivalent: {way.name}",
         )
     return None
-
-
-def _stems(traces: tuple[Trace, ...]) -> dict[str, str]:
-    """Return the path of each process's tensors by its key. The empty key holds the first process's
-    path, for processes without a counterpart."""
-    found = stems(traces)
-    first = next(iter(processes(traces)), "")
-    return {**found, "": found.get(first, "")}
-
-
-def _lost_bits(results: Results) -> int:
-    """Return the most bits of a float32 that an operator loses, by the types that the control run
-    recorded."""
-    control = results.control
-    traces = control.traces if control else ()
-    used = {call.dtype for trace in traces for call in trace.calls}
-    return max((_LOST.get(dtype, 0) for dtype in used), default=0)
 
 
 def _rounding(done: Mapping[str, RunResult]) -> RunResult | None:
@@ -169,14 +133,19 @@ def _judged(
             f"compare ways whose parameters have the same names and shapes {_PAGE}",
         )
     traces = perturbed.traces if perturbed and is_rounding else None
-    found = equivalence_of(way.name, reference.traces, result.traces, traces)
+    found = change_of(reference.traces, result.traces, traces)
     if is_rounding and found.worst is None and found.first is None:
         return Reason(
             "equivalent/not-compared",
             f"no tensor of {way.name} was measured",
             f"see the notes for why tensors were not saved {_PAGE}",
         )
-    return found
+    return Equivalence(
+        **vars(found),
+        name=way.name,
+        compare="rounding" if is_rounding else "bitwise",
+        equivalent=found.size != "different",
+    )
 
 
 def failures(found: Equivalences) -> Iterator[Reason]:

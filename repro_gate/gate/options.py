@@ -24,6 +24,7 @@ class Options:
     # whose spec judges, `head` or `base`; None: what the base branch's spec says
     policy: str | None = None
     against: str | None = None  # a ref to run in the same gate run and compare with
+    against_env: str | None = None  # an environment to run this checkout in and compare
     fail_fast: bool = False
     only: str = ""  # the only section of the spec to run, after one pair of runs
     quick: bool = False  # one pair of runs and the control alone

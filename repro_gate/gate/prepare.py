@@ -144,6 +144,8 @@ def gate_folder(job: Job) -> Iterator[GateFolder]:
         job.other is not None and job.other.spec.env.install
     )
     reach = [environments_root(outer, options.cache_root, sandbox)] if installs else []
+    if job.other is not None and job.other.python is not None:
+        reach.append(job.other.python.parent.parent)
     with (
         open_gate_folder(spec, job.checkout, outer, sandbox, reach, tell) as folder,
         installed(

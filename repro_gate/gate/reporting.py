@@ -58,7 +58,9 @@ def report_of(
     options = job.options
     results = findings.results
     recorded = job.policy.baseline
-    baseline = compare_entry(recorded, entry) if recorded and entry else None
+    baseline = None
+    if recorded and entry:
+        baseline = compare_entry(recorded, entry, findings.baseline_change)
     is_judged = bool(recorded) and not (options.record_baseline or options.record)
     cost = results.cost()
     findings = replace(
@@ -101,6 +103,7 @@ def report_of(
         config_hash=hashed,
         baseline=baseline,
         against=findings.against,
+        change=findings.against_change or findings.baseline_change,
         resume=findings.resumed.resumption() if findings.resumed else None,
         equivalences=findings.equivalences.found,
         base=job.policy.base,
@@ -224,6 +227,7 @@ def _reproduce(options: Options, report: Report) -> str:
         ("--seed", options.seed),
         ("--steps", options.steps),
         ("--against", options.against),
+        ("--against-env", options.against_env),
         ("--base", base),
         ("--policy", options.policy),
     ):

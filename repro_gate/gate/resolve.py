@@ -31,10 +31,13 @@ class Resolved:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherRef(Resolved):
-    """The ref that `--against` names, with its own spec (this checkout's if it has none)."""
+    """The ref that `--against` names, with its own spec (this checkout's if it has none); or this
+    checkout, in the environment of an interpreter or of the spec's own lockfile."""
 
     ref: str
     commit: str
+    here: bool = False  # it is this checkout's own code
+    python: Path | None = None
 
 
 def resolve(
@@ -55,6 +58,8 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> OtherRef | No
     Timeout, warm-up, capture and cost come from this checkout's spec, so that both can be compared.
     """
     ref = options.against
+    if options.against_env:
+        return _other_environment(spec, checkout, options.against_env)
     if ref is None:
         return None
     if not checkout.is_git:
@@ -71,6 +76,31 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> OtherRef | No
     train = replace(own.spec.train, timeout=train.timeout, warmup=train.warmup)
     comparable = replace(own.spec, train=train, capture=spec.capture, cost=spec.cost)
     return OtherRef(comparable, own.problems, ref=ref, commit=commit)
+
+
+def _other_environment(spec: Spec, checkout: Checkout, name: str) -> OtherRef:
+    """Return this checkout in the environment of an interpreter, or of a lockfile. Raises
+    UsageError if it is neither."""
+    path = Path(name).absolute()
+    commit = checkout.commit or "0" * 40
+    python = path if path.is_file() and os.access(path, os.X_OK) else None
+    if python is None:
+        lockfile = os.path.relpath(path, spec.path.parent)
+        if not path.is_file() or lockfile.startswith(".."):
+            raise UsageError(
+                f"--against-env {name}: neither an interpreter nor a lockfile of the checkout",
+                remedy="name one, such as `/opt/torch-2.13/bin/python` or `new/requirements.txt`",
+            )
+        spec = replace(spec, env=replace(spec.env, lockfile=lockfile, install=True))
+    resolved = resolve(spec)
+    return OtherRef(
+        resolved.spec,
+        resolved.problems,
+        ref=name,
+        commit=commit,
+        here=True,
+        python=python,
+    )
 
 
 @dataclass

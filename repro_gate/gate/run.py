@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from repro_gate.baseline.model import Entry
+from msgspec import structs
+
+from repro_gate.baseline.model import FILE_NAME, Entry
+from repro_gate.baseline.status import nearest_entry
+from repro_gate.compare.change import Change
 from repro_gate.gate.against import compare_with_ref
 from repro_gate.gate.bare import bare_run, refused_operators
+from repro_gate.gate.change import change_since, sketches_of
 from repro_gate.gate.diagnose import blamed_lines, diagnosis_of
+from repro_gate.gate.effect import Side, seeds_of, with_effects
 from repro_gate.gate.equivalence import equivalences_of
 from repro_gate.gate.evidence import (
     Ahead,
@@ -32,7 +38,7 @@ from repro_gate.report.model import Report
 from repro_gate.runs.gate_folder import remove_copies
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import INTERRUPTED, Results, keep_traces
+from repro_gate.runs.results import EARLY_ENDS, INTERRUPTED, Results, keep_traces
 from repro_gate.runs.series import do_runs
 from repro_gate.runs.workspaces import GateFolder
 from repro_gate.spec.model import Spec
@@ -64,7 +70,8 @@ def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry |
         )
         hashed = config_hash_of_runs(evidence, results)
         entry = entry_of_runs(job, evidence, results, hashed)
-        against = compare_with_ref(job, evidence, results, hashed)
+        entry, since = _beside_baseline(job, results, entry)
+        against, change = compare_with_ref(job, evidence, results, hashed)
         operators, notes = operators_of(results, watch)
         remove_copies(folder)
         findings = Findings(
@@ -73,12 +80,51 @@ def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry |
             diagnosis=cited(cause or dependence, results),
             robust=is_robust(results, dependence),
             against=against,
+            against_change=change,
+            baseline_change=since,
             resumed=resumption,
             equivalences=equivalences,
         )
         return report_of(
             job, evidence, findings, entry, hashed, operators, notes
         ), entry
+
+
+def _beside_baseline(
+    job: Job, results: Results, entry: Entry | None
+) -> tuple[Entry | None, Change | None]:
+    """Return the entry with what a baseline needs, if one is to be recorded; else how large the
+    change is since the baseline's entry was recorded, if there is one."""
+    rule = results.spec.effect
+    if entry is None or results.interrupted:
+        return entry, None
+    try:
+        if job.options.record_baseline:
+            side = Side("baseline", results)
+            if rule:
+                for seed in seeds_of(results.spec, max(rule.at_most or 0, rule.seeds)):
+                    side.has(seed, rule, job.watch)
+            sketches = sketches_of(results, job.watch)
+            outcomes = tuple(
+                structs.replace(item, sketches=sketches)
+                if item.seed == results.spec.seed
+                else item
+                for item in entry.outcomes
+            )
+            seeds = tuple(side.found.values())
+            return structs.replace(entry, outcomes=outcomes, seeds=seeds), None
+        if job.policy.baseline and not job.options.record:
+            old = nearest_entry(job.policy.baseline, entry)
+            if entry.platform in job.policy.baseline or old.recipe == entry.recipe:
+                change = change_since(old, entry, results, job.watch)
+                base = Side(FILE_NAME, None, {item.seed: item for item in old.seeds})
+                now = Side("this change", results)
+                if base.found:
+                    change = with_effects(change, base, now, job.watch)
+                return entry, replace(change, beside=FILE_NAME)
+    except EARLY_ENDS as error:
+        results.interrupt(error)
+    return entry, None
 
 
 def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:

@@ -15,6 +15,7 @@ from repro_gate._version import DOCS_URL, ISSUES_URL
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.ignored import MOST_COUNTED, Undeclared
 from repro_gate.checks.interface import CATEGORIES, CheckResult
+from repro_gate.compare.change import SIZES, Change
 from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import is_same, outside_tolerance
@@ -25,13 +26,14 @@ from repro_gate.gate.equivalence import Equivalences
 from repro_gate.gate.resume import Resumed
 from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import Reason
-from repro_gate.report.wording import place_of
+from repro_gate.report.wording import effect, place_of
 from repro_gate.runs.crashes import crashed_by_itself
 from repro_gate.runs.flags import FILL
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
 from repro_gate.runs.results import Results
 from repro_gate.spec.document import written
+from repro_gate.spec.model import EffectRule
 
 Reasons = Iterator[Reason]
 # The probe writes these notes for every run, so they do not name one.
@@ -55,6 +57,10 @@ _NONFINITE = (
     "initialize the named tensors (torch.empty only reserves memory), or allow it: `determinism: "
     "{allow-nonfinite: true}`"
 )
+_WORSE = (
+    "mend what makes it worse, or say how much worse may pass (`effect.smallest`), or leave "
+    "`effect.fail` at `never`"
+)
 # A training on another device proves nothing about the required one, so this is no `fail`.
 REQUIRED_DEVICE = "hardware/device"
 
@@ -76,6 +82,8 @@ class Findings:
     # there is a baseline, but this gate run cannot be compared with it
     not_compared: bool = False
     against: AgainstFinding | None = None
+    against_change: Change | None = None  # how large it is, beside the other ref
+    baseline_change: Change | None = None  # and beside the baseline
     resumed: Resumed | None = None  # None if the spec has no `resume`
     equivalences: Equivalences = field(default_factory=Equivalences)
     # what is missing in the workspaces, and what could not be read and why
@@ -207,19 +215,33 @@ def _changed(findings: Findings) -> Reasons:
     """Yield a reason if the result differs from the baseline, or from the other ref's."""
     baseline = findings.baseline
     against = findings.against
-    strict = findings.results.spec.baseline.on_change == "fail"
+    rule = findings.results.spec.baseline
+    strict = rule.on_change == "fail"
+    sizes = SIZES[: SIZES.index(rule.largest) + 1]
+    fails = (findings.results.spec.effect or EffectRule()).fail
+    known = findings.against_change or findings.baseline_change
+    for item in known.effects if known and fails == "worse" else ():
+        if item.result == "worse" and item.beyond:
+            yield Reason("effect/worse", effect(item), _WORSE)
     if baseline is not None:
         differs = baseline.status == "changed" or baseline.unknown_recipe
-        if baseline.status == "drift" or (strict and differs):
+        if not _is_within(findings.baseline_change, sizes) and (
+            baseline.status == "drift" or (strict and differs)
+        ):
             yield Reason(
                 f"baseline/{baseline.status}", baseline.message, baseline.remedy
             )
-    if against is not None and against.status == "changed" and strict:
+    larger = strict and not _is_within(findings.against_change, sizes)
+    if against is not None and against.status == "changed" and larger:
         yield Reason(
             "against/changed",
             against.message,
             "make the change a no-op, or leave `baseline.on-change` at `notice`",
         )
+
+
+def _is_within(change: Change | None, sizes: Sequence[str]) -> bool:
+    return change is not None and change.size in sizes
 
 
 def _unanswered(findings: Findings) -> Reasons:

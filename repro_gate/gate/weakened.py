@@ -91,6 +91,12 @@ _TABLE = (
     ("capture.artifacts", _is_another, "not every file of {} is compared any more"),
     ("resume", _is_another, "the test of resuming changed in {}"),
     ("equivalent", _is_another, "the way {} is compared differently, or no longer"),
+    ("effect", _is_another, "the effect of a change is judged otherwise in {}"),
+    (
+        "baseline.pass",
+        _falls("within-seed-noise", "rounding", "none"),
+        "larger changes of the results pass",
+    ),
     (
         "cost.measure",
         _falls(False, True),
@@ -173,6 +179,8 @@ def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
         "train.env": spec.train.env,
         "random-state.seeds": {"": len(spec.random_state.seeds)},
         "resume": asdict(spec.resume) if spec.resume else {},
+        "baseline.pass": {"": spec.baseline.largest},
+        "effect": asdict(spec.effect) if spec.effect else {},
         "equivalent": {it.name: f"{it.compare}: {it.run}" for it in spec.equivalent},
         "capture.artifacts": dict.fromkeys(spec.capture.artifacts, "compared"),
         "env.image": {"": image and ("by digest" if "@" in image else "by tag")},

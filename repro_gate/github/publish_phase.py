@@ -148,6 +148,7 @@ _OF_THE_REPORT = {
     "determinism_cost_ci95": "cost.ci95",
     "config_hash": "config_hash.config_hash",
     "baseline": "baseline.status",
+    "change": "change.size",
     "resume": "resume.identical",
     "equivalent": "equivalent",
     "robust": "robust",

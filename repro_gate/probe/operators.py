@@ -12,6 +12,7 @@ import collections
 import contextlib
 import hashlib
 import json
+import math
 import re
 import sys
 from typing import Any
@@ -21,8 +22,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..trace import dispatch
 from ..trace.format import MAX_CALLS, MAX_FORM, MAX_OPERATORS, REFUSAL
-from . import session, source_line
-from .digest import digest_all
+from . import distance, session, source_line
+from .digest import digest_all, in_memory
 from .forms import described
 from .shared import unseen
 
@@ -128,9 +129,10 @@ class Operators(Watching):
     to replay it); None for none.
     """
 
-    def __init__(self, step: int, replay: Any = None) -> None:
+    def __init__(self, step: int, replay: Any = None, sketch: bool = False) -> None:
         super().__init__(step)
         self.replay = replay
+        self.sketch = sketch
         self._counts: dict[str, int] = {}
         # addresses of storages that `empty` gave and that nothing has written yet
         self._unwritten: set[int] = set()
@@ -177,6 +179,8 @@ class Operators(Watching):
             outputs = _digests((result, (args, kwargs) if is_mutable else ()))
             if dispatch.gives_unwritten(name):
                 outputs = []
+            elif self.sketch:
+                more |= _sketched(result)
             current.event(
                 "operators",
                 op=name[:200],
@@ -191,6 +195,21 @@ class Operators(Watching):
                 **more,
             )
         return result
+
+
+def _sketched(result: Any) -> dict[str, Any]:
+    """Return the sketch of the first output of a floating type, and the size of one rounding of
+    it: half a unit in the last place of its largest element, for each element."""
+    for tensor in _tensors(result):
+        if tensor.is_floating_point() and tensor.numel() and in_memory(tensor):
+            sums = distance.sketch(tensor)
+            largest = float(tensor.detach().abs().max())
+            if sums is not None and largest:
+                unit = math.ldexp(
+                    torch.finfo(tensor.dtype).eps, math.frexp(largest)[1] - 2
+                )
+                return {"sums": sums, "rounding": unit * math.sqrt(tensor.numel())}
+    return {}
 
 
 def _tensors(value: Any) -> list[Any]:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, input_text
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding, Compared
-from repro_gate.compare.model import Cost, Equivalence, Estimate, Leg, SpeedChange
+from repro_gate.compare.change import Equivalence
+from repro_gate.compare.model import Cost, Estimate, Leg, SpeedChange
 from repro_gate.escape import and_more, counted
 from repro_gate.report import numbers, wording
 from repro_gate.report.model import BaseFinding, Report, WeakenedCheck

@@ -167,6 +167,11 @@ def compared_with(report: Report) -> Iterator[Row]:
     if (baseline := report.baseline) is not None:
         lines = comparisons.baseline_lines(baseline, _FEW)
         yield row("baseline", 2, *lines[: 1 + min(len(baseline.outside), _FEW)])
+    if (change := report.change) is not None:
+        size = wording.size_of(change)
+        line = phrase("{name}: {message}", name=change.beside, message=size)
+        effects = (say(wording.effect(item), "message") for item in change.effects)
+        yield row("change", 1, line, *effects)
     if report.against is not None:
         lines = comparisons.against_lines(report.against, 0)
         yield row("against", 3, *lines[:2])

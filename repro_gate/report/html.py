@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from repro_gate.checks.pages import url
 from repro_gate.compare.distances import gap
 from repro_gate.escape import for_address, for_terminal
-from repro_gate.report import findings, heat_map, numbers, wording
+from repro_gate.report import change, findings, heat_map, numbers, wording
 from repro_gate.report.model import PLAIN, SCHEMA_ID, Report, Subject, View
 from repro_gate.report.sections import Code, Items, Table, labelled, whole_report
 
@@ -121,6 +121,7 @@ def _rendered(report: Report, view: View, rows: int, characters: int) -> str:
             answer=[item for item in parts if item.kind == "answer"],
             maps=heat_map.maps(report, rows // 5),
             growth=_growth(report),
+            change=change.drawing(report.change),
             colours=heat_map.COLOURS,
             below=[item for item in parts if not item.kind],
             run_url=address if address.startswith("https://") else "",

@@ -15,12 +15,12 @@ from msgspec import Meta
 from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding, Commit, Names
 from repro_gate.checks.interface import CheckResult
+from repro_gate.compare.change import Change, Equivalence
 from repro_gate.compare.model import (
     Amount,
     Comparison,
     Cost,
     Count,
-    Equivalence,
     Fingerprint,
     NoiseFloor,
     Resumption,
@@ -270,6 +270,7 @@ class Report:
     equivalences: Other ways to the same training, as the spec has them.
     baseline: Compared with `repro.baseline.yml`; null where nothing is compared.
     against: Compared with another ref; null where none was named.
+    change: How large the change is, beside the other ref, else beside the baseline.
     base: What the change weakens; null where no base is known.
     reproduce: One shell command that shows the finding again on a person's own machine.
     origin: The workflow run that made this report; null outside a workflow.
@@ -300,6 +301,7 @@ class Report:
     equivalences: Annotated[tuple[Equivalence, ...], Meta(max_length=10)] = ()
     baseline: BaselineFinding | None = None
     against: AgainstFinding | None = None
+    change: Change | None = None
     base: BaseFinding | None = None
     reproduce: str = ""
     origin: Origin | None = None

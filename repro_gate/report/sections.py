@@ -9,11 +9,12 @@ from typing import TypeAlias
 
 from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import Comparison, Equivalence, Resumption
+from repro_gate.compare.change import Equivalence
+from repro_gate.compare.model import Comparison, Resumption
 from repro_gate.compare.operators import Operators
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, clip, counted, listed
-from repro_gate.report import comparisons, findings, numbers, operators, wording
+from repro_gate.report import change, comparisons, findings, numbers, operators, wording
 from repro_gate.report.glance import Row, first_rows, reasons_above
 from repro_gate.report.model import Reason, Report, RunSummary, Subject
 from repro_gate.report.wording import Phrase, phrase, say
@@ -128,6 +129,7 @@ def _titled(
     if against is not None:
         lines = comparisons.against_lines(against, rows)[1:]
         yield "Against another ref", 3, "answer", [_lines(*lines)]
+    yield "Losses before and after", 3, "drawn", [Code(change.picture(report.change))]
     yield "Cost and time", WHOLE, "", [_figures(report)]
     yield "Operators", 3, "", operator_blocks(report.operators, rows)
     title = "Checklist" if whole else "Checks that did not pass"

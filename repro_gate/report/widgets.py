@@ -54,7 +54,9 @@ _LABEL_STYLE = {
     "weakened": "yellow",
 }
 _RULE = 80  # columns of a rule at most
-ELLIPSIS = "..."  # of a stream without Unicode
+# of a stream without Unicode
+ELLIPSIS = "..."
+_ASCII = str.maketrans("─●▁▂▃▄▅▆▇█", "-*12345678")
 # characters of one text from outside
 _LIMITS = {
     **dict.fromkeys(("name", "id"), 160),
@@ -89,7 +91,7 @@ def printed(view: View, *parts: RenderableType) -> str:
             )
     output = "\n".join(line.rstrip(" ") for line in capture.get().split("\n"))
     if not unicode(view):
-        output = output.replace("─", "-").replace("…", ELLIPSIS)
+        output = output.translate(_ASCII).replace("…", ELLIPSIS)
     return for_encoding(output, view.encoding)
 
 

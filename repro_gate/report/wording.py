@@ -13,6 +13,8 @@ from string import Formatter
 from typing import Any
 
 from repro_gate.checks.interface import CATEGORIES, CheckResult
+from repro_gate.compare.change import SIZE_WORDS, Change
+from repro_gate.compare.effect import Effect
 from repro_gate.compare.model import (
     KINDS,
     STEPS,
@@ -67,6 +69,11 @@ _KIND_WORDS = {
 _UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
 _ENDED_WELL = ("finished", "stopped")
 _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
+_RESULTS = {"better": "better", "worse": "worse", "none-shown": "no effect shown"}
+_UNMATCHED = 3  # names in a sentence on a change
+_PAIRED = (
+    0.3  # With a smaller correlation of both sides, pairing them by seed does not help.
+)
 HEADING = 160  # characters of a reason in the headline
 ROBUST = "random-state/robust"
 TOLERATED = "not bitwise identical, but within the tolerance of the spec"
@@ -413,4 +420,52 @@ def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:
 def roundings(count: float) -> str:
     """Return a distance as a multiple of the effect of rounding."""
     number = f"{count:.1f}" if count < 100 else f"{count:,.0f}"
-    return f"{number if count < 1e9 else f'{count:.1e}'} times the effect of rounding"
+    number = number if count < 1e9 else f"{count:.1e}"
+    return f"{number} rounding{'' if number == '1.0' else 's'}"
+
+
+def size_of(change: Change) -> str:
+    """Return how large a change is as a clause: `rounding only: 2.1 roundings at most`. Names in it
+    are untrusted: the printer escapes them."""
+    worst = change.worst
+    first = change.first
+    steps = counted(change.steps, "step")
+    words = SIZE_WORDS[change.size]
+    if change.size == "rounding" and worst and worst.roundings is not None:
+        words += f": {roundings(worst.roundings)} at most in {steps}"
+    elif first is not None:
+        words += f", first {place_of(first.place, first.step + 1)}"
+        by = first.roundings
+        words += "" if by is None else f" by {roundings(by)}"
+    parts = [words, change.detail, change.likely]
+    if operator := change.operator:
+        by = operator.roundings
+        parts.append(
+            f"{operator.name} in {operator.place or 'no line of the checkout'} first"
+            + ("" if by is None else f", {roundings(by)}")
+        )
+    if change.unmatched:
+        parts.append(f"on one side only: {listed(change.unmatched, _UNMATCHED)}")
+    text = "; ".join(filter(None, parts))
+    moved = listed(change.distributions, _UNMATCHED)
+    return f"{moved}: {text}" if moved else text
+
+
+def effect(item: Effect) -> str:
+    """Return what a change does to a metric, how sure that is, and what more seeds would show."""
+    if item.difference is None or item.ci95 is None:
+        return f"{item.metric}: {item.why}"
+    low, high = (f"{end:+.3g}" for end in item.ci95)
+    interval = f"95 %: {low} to {high}, {counted(item.seeds, 'paired seed')}"
+    parts = [
+        f"{item.metric} {item.difference:+.3g} ({interval}): {_RESULTS[item.result]}"
+    ]
+    if item.spread is not None:
+        parts.append(f"another seed alone moves it by {item.spread:.3g}")
+    if item.needed is not None and item.result == "none-shown":
+        wanted = item.smallest or abs(item.difference)
+        seeds = counted(item.needed, "seed")
+        parts.append(f"{seeds} would show an effect of {wanted:.3g}")
+    if item.correlation is not None and abs(item.correlation) < _PAIRED:
+        parts.append("pairing by seed does not help here")
+    return ", ".join(filter(None, [*parts, item.why]))

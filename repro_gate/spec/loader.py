@@ -141,6 +141,13 @@ def _spec(path: Path, document: Document) -> Spec:
     # which is part of the recipe if the spec sets it
     left_out = "hash-seed" if "PYTHONHASHSEED" in train["env"] else None
     robustness["vary"] = [name for name in varied if name != left_out]
+    effect = keys.get("effect", {})
+    if isinstance(seeds := effect.get("seeds"), dict):
+        effect |= {"seeds": seeds.get("at_least", 5), "at_most": seeds.get("at_most")}
+    # names of metrics stay as they are
+    effect |= {"smallest": document.data.get("effect", {}).get("smallest", {})}
+    baseline = keys.get("baseline", {})
+    baseline["largest"] = baseline.get("pass", "none")
     for item in keys.get("data", ()):
         if "sha256" in item:
             item["sha256"] = item["sha256"].lower()

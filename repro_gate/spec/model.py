@@ -182,6 +182,20 @@ class Equivalent:
 
 
 @dataclass(frozen=True)
+class EffectRule:
+    """`effect:`. Which metrics a change may move, and over how many seeds both sides are paired:
+    `seeds`, and up to `at_most` until the answer is clear (None: no more). `smallest` is the
+    smallest effect that matters, by metric; `fail` is `never` or `worse`."""
+
+    seeds: int = 5
+    at_most: int | None = None
+    metrics: tuple[str, ...] = ("loss",)
+    higher_is_better: tuple[str, ...] = ()
+    smallest: Mapping[str, float] = field(default_factory=dict)
+    fail: str = "never"
+
+
+@dataclass(frozen=True)
 class Waiver:
     """One entry of `checklist.waive`."""
 
@@ -203,9 +217,10 @@ class Checklist:
 @dataclass(frozen=True)
 class BaselineRule:
     """`baseline:`. `on_change` is what a recorded result that the change moves is worth: `notice`
-    or `fail`."""
+    or `fail`. `largest` (`pass`) is the largest size of a change that passes all the same."""
 
     on_change: str = "notice"
+    largest: str = "none"
 
 
 @dataclass(frozen=True)
@@ -242,6 +257,7 @@ class Spec:
     checklist: Checklist = field(default_factory=Checklist)
     resume: Resume | None = None
     equivalent: tuple[Equivalent, ...] = ()
+    effect: EffectRule | None = None
     baseline: BaselineRule = field(default_factory=BaselineRule)
     # None: `diagnosis: false`
     diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)

@@ -29,6 +29,8 @@ Place = Annotated[
 Milliseconds = Annotated[float, Meta(ge=0, le=1e10)]
 # of a distance; None: it does not exist
 Figure = Union[Annotated[float, Meta(ge=0, le=sys.float_info.max)], None]
+_Sum = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Sums = Annotated[tuple[_Sum, ...], Meta(max_length=64)]
 # of a dimension: what any reader of JSON can hold
 Size = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 Shape = Annotated[tuple[Size, ...], Meta(max_length=64)]
@@ -96,6 +98,17 @@ class Measured(_InArray, kw_only=True):
     reference_l2: Figure
     largest: Figure = None  # of the reference's absolute values
     step: Step = -1
+
+
+class Sketched(_InArray):
+    """The sketch of one tensor (`probe/distance.py`): signed sums of its elements, None if one is
+    not finite."""
+
+    kind: Kind
+    name: Name
+    dtype: Dtype
+    shape: Shape
+    sums: Sums | None
 
 
 class Opened(_InArray):

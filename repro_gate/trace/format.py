@@ -93,6 +93,7 @@ LIMITS = {  # event -> how many of one process, or rows of them: the probe write
     "opened": MAX_OPENED,
     "operators": MAX_OPERATORS,
     "refused": 1_000,
+    "sketches": 1_000,
     "spawned": 1_000,
     "undone": 1_000,
     "unmoved": MAX_UNMOVED,

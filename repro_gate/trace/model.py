@@ -20,6 +20,7 @@ from .fields import (
     Call,
     Count,
     Digests,
+    Figure,
     Imported,
     Kind,
     Line,
@@ -31,7 +32,9 @@ from .fields import (
     Setting,
     Short,
     Signed,
+    Sketched,
     Step,
+    Sums,
     UnmovedRow,
 )
 
@@ -81,6 +84,7 @@ class Trace:
     settings: list[dict[str, Setting]] = _made(list)
     undone: list[Undone] = _made(list)
     distances: list[Measured] = _made(list)
+    sketches: list[Sketched] = _made(list)
     network: list[str] = _made(list)
     opened: list[Opened] = _made(list)
     imports: list[Imported] = _made(list)
@@ -194,6 +198,10 @@ class Distances(Seen):
     rows: tuple[Measured, ...]
 
 
+class Sketches(Seen):
+    rows: tuple[Sketched, ...]
+
+
 class Network(Seen):
     rows: tuple[Name, ...]
 
@@ -265,6 +273,9 @@ class OperatorLine(Seen, tag="operators"):
     form: Short = ""
     device: Short = "cpu"
     distinct: Annotated[dict[Short, Count], Meta(max_length=10)] | None = None
+    # of the first output, if the run was asked for it: its sketch, and the size of one rounding
+    sums: Sums | None = None
+    rounding: Figure = None
     process: Short = ""  # as in Used
 
 

@@ -131,7 +131,17 @@ def test_many_reports_are_compared_and_the_memory_taken() -> None:
 
 
 def test_every_measurement_is_run_by_the_one_command_and_the_page_shows_the_results_file() -> None:
-    others = {"__init__", "run", "figure", "arms", "gpu", "action", "mkl_race"}
+    others = {
+        "__init__",
+        "run",
+        "figure",
+        "arms",
+        "gpu",
+        "action",
+        "mkl_race",
+        "effect",
+        "roundings",
+    }
     assert set(run.CPU) == {path.stem for path in Path(run.__file__).parent.glob("*.py")} - others
     page, results = (path.read_text("utf-8") for path in (run.PAGE, run.RESULTS / "cpu.json"))
     assert run.with_results(page, json.loads(results)) == page

@@ -39,7 +39,15 @@ KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "v
 KEYS |= {"remove", "spec", "twin"}
 MARK = "# HERE"
 # among the examples; what resumes, and what is equivalent, is judged by `ways.py`
-_NO_TRAINING = ("gitlab", "workflows", "resume", "equivalent", "slurm", "kubernetes")
+_NO_TRAINING = (
+    "change",
+    "equivalent",
+    "gitlab",
+    "kubernetes",
+    "resume",
+    "slurm",
+    "workflows",
+)
 _OPTIONS = ("--quiet", "--set", "cost.measure=false")
 # of the faults; `shown`: confirmed by runs, or observed where bytes came from outside
 REQUIRED = {"cause": 0.95, "line": 0.90, "shown": 0.85}

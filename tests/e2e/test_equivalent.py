@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from repro_gate.compare.equivalence import KINDS, equivalence_of, steps_to_keep
-from repro_gate.compare.model import Equivalence
+from repro_gate.compare.change import KINDS, Change, change_of, steps_to_keep
 from repro_gate.compare.traces import processes
 from repro_gate.trace.format import SUFFIX
 from repro_gate.trace.model import Trace
@@ -149,10 +148,10 @@ def ways(reference: Reference, tmp_path_factory: pytest.TempPathFactory) -> dict
     return trace_cases(folder, sources, probe={"keep": reference.keep})
 
 
-def compared(reference: Reference, case: Case, *, bitwise: bool = False) -> Equivalence:
+def compared(reference: Reference, case: Case, *, bitwise: bool = False) -> Change:
     assert case.exit_code == 0, case.printed
     perturbed = None if bitwise else reference.perturbed
-    return equivalence_of("other", reference.traces, (case.trace,), perturbed)
+    return change_of(reference.traces, (case.trace,), perturbed)
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -160,7 +159,7 @@ def test_a_sound_way_is_the_same_training(
     name: str, reference: Reference, ways: dict[str, Case]
 ) -> None:
     found = compared(reference, ways[name])
-    assert found.equivalent and found.worst is not None, found
+    assert found.size != "different" and found.worst is not None, found
     assert found.worst.roundings is not None and found.worst.roundings < 10, found
 
 
@@ -169,15 +168,15 @@ def test_a_faulty_way_is_found(name: str, reference: Reference, ways: dict[str, 
     found = compared(reference, ways[name])
     fault = FAULTS[name]
     first = None if found.first is None else (found.first.step, found.first.kind)
-    assert not found.equivalent
+    assert found.size == "different"
     assert first == fault.first and fault.likely in found.likely, found
     assert bool(found.detail) == (fault.first is None)
 
 
 def test_bit_for_bit_rounding_is_a_difference(reference: Reference, ways: dict[str, Case]) -> None:
-    assert not compared(reference, ways["in microbatches"], bitwise=True).equivalent
-    assert compared(reference, ways["compiled"], bitwise=True).equivalent
-    assert compared(reference, ways["wrapped"], bitwise=True).equivalent
+    assert compared(reference, ways["in microbatches"], bitwise=True).size == "different"
+    assert compared(reference, ways["compiled"], bitwise=True).size != "different"
+    assert compared(reference, ways["wrapped"], bitwise=True).size != "different"
 
 
 def test_the_example_passes_and_its_twin_fails(tmp_path: Path) -> None:

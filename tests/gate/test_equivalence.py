@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from repro_gate.compare.equivalence import KINDS
+from repro_gate.compare.change import KINDS
 from repro_gate.errors import UsageError
 from repro_gate.gate import equivalence as module
 from repro_gate.gate.equivalence import (

@@ -34,6 +34,7 @@ OPENED = {"e": "opened", "rows": [["train.py", True, None, False]]}
 DRAWN = {"e": "drawn", "source": "os.urandom", "file": "train.py", "line": 3}
 LOADER = {"e": "loaders", "workers": 0, "base_seed": 1}
 DISTANCES = {"e": "distances", "rows": []}
+SKETCHES = {"e": "sketches", "rows": []}
 END = {"e": "end", "reason": "exit", "steps": 1}
 WHOLE = (HELLO, TABLE, BLOCK, FLAGS, STEP, END)
 with TemporaryDirectory() as _folder:
@@ -95,6 +96,10 @@ def distance(*figures: float) -> Mapping[str, Any]:
     return {**DISTANCES, "rows": [["parameter", "n", "f", [], *figures, 0, 0]]}
 
 
+def sketch(*sums: Any) -> Mapping[str, Any]:
+    return {**SKETCHES, "rows": [["parameter", "n", "f", [], sums]]}
+
+
 def opened(path: str, inside: bool) -> Mapping[str, Any]:
     return {**OPENED, "rows": [[path, inside, None, False]]}
 
@@ -139,6 +144,10 @@ WRONG: dict[str, tuple[Line, ...]] = {
     "end counts other steps": (HELLO, FLAGS, STEP, {**END, "steps": 2}),
     "stopped at another step": (HELLO, {"e": "stopped", "steps": 1}),
     "too many ulps": (HELLO, distance(0, 1 << 66, 0, 0)),
+    "too many sums": (HELLO, sketch(*[0.0] * 64), sketch(*[0.0] * 65)),
+    "a sum beyond any float": (HELLO, sketch(10**400)),
+    "a sum of nothing": (HELLO, sketch(0.5, None)),
+    "a sum that is not finite": (HELLO, b'{"e":"sketches","rows":[["loss","","",[],[-1e999]]]}'),
     "opened inside and absolute": (HELLO, opened("/train.py", True)),
     "opened inside and leaving": (HELLO, opened("../train.py", True)),
     "opened nothing": (HELLO, opened("", True)),
@@ -240,6 +249,7 @@ GREEDY = {  # lines that take the most memory for their length
     "steps": lambda n: [{**STEP, "step": 100 * n + at} for at in range(100)],
     "facts": lambda n: [{"e": "facts", "facts": {f"{n}.{at}": "" for at in range(200)}}],
     "distances": lambda n: [{**DISTANCES, "rows": [["loss", "", "", [], *[None] * 5, 0]] * 1_000}],
+    "sketches": lambda n: [{**SKETCHES, "rows": [["loss", "", "", [], [n] * 64]] * 10}] * 10,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from repro_gate.trace import format as fmt
-from repro_gate.trace.fields import Imported, Location, Measured, Opened
+from repro_gate.trace.fields import Imported, Location, Measured, Opened, Sketched
 from repro_gate.trace.model import Drawn, LoaderSeen, Spawned, StepMark, Trace, Undone
 from repro_gate.trace.reader import read_folder
 from repro_gate.trace.writer import Later, TraceFailed, TraceWriter
@@ -37,6 +37,9 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("undone", **undone, step=0)
     far = ["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0, 8.0, steps - 1]
     writer.event("distances", rows=[far])
+    weight = ["fc.weight", "float32", [2, 8]]
+    sketches = [["gradient", *weight, [-0.5, 2, 1e300]], ["parameter", *weight, None]]
+    writer.event("sketches", rows=sketches)
     writer.event("network", rows=["192.0.2.1:443"])
     by = {"file": "train.py", "line": 3}
     opened = [["train.py", True, None, False], ["/mnt/x.bin", False, by, True]]
@@ -87,6 +90,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         "settings": [{"cudnn.benchmark": False, "MKL_CBWR": None}],
         "undone": [Undone("cudnn.benchmark", "True", "/w/train.py", 3, 0)],
         "distances": [Measured(step=1, kind="parameter", **named, **far)],  # type: ignore[arg-type]
+        "sketches": [
+            Sketched("gradient", "fc.weight", "float32", (2, 8), (-0.5, 2.0, 1e300)),
+            Sketched("parameter", "fc.weight", "float32", (2, 8), None),
+        ],
         "network": ["192.0.2.1:443"],
         "opened": [Opened("train.py", True), Opened("/mnt/x.bin", False, read_by, True)],
         "imports": [

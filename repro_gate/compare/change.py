@@ -1,7 +1,7 @@
-"""Decides whether another way of training is equivalent: bitwise, or within a measured tolerance.
-Pure.
+"""Decides how large a change of a training is: the one scale for another ref, a baseline, another
+environment and another way. Pure.
 
-The tolerance is how far rounding alone moves each tensor by each step. It is measured in an extra
+The measure is how far rounding alone moves each tensor by each step. It is measured in an extra
 run of the reference whose initial weights differ in their last bit (the idea of TTrace, arXiv
 2506.09280). Adaptive optimizers hide a gradient of a wrong scale, so the first gradient is compared
 before all else.
@@ -16,11 +16,23 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from statistics import median
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta
 
 from repro_gate.compare.distances import MANTISSA, gap, measurements
+from repro_gate.compare.effect import Effect
 from repro_gate.compare.equivalence_reason import reason_of
-from repro_gate.compare.model import Apart, Equivalence
+from repro_gate.compare.model import (
+    Amount,
+    Apart,
+    Count,
+    Losses,
+    UpTo1000,
+    about,
+    described,
+    one_of,
+)
 from repro_gate.compare.restored import Digests, unequal
 from repro_gate.compare.traces import processes
 from repro_gate.trace.fields import Measured, Row
@@ -41,10 +53,89 @@ _JUMP = 300.0
 # If rounding has grown by this factor since the first step, comparing proves nothing any more.
 _AMPLIFIED = 100.0
 
+SIZE_WORDS = {  # from the smallest; `different`: beyond rounding, without seeds to say more
+    "none": "bitwise identical results",
+    "rounding": "rounding only",
+    "within-seed-noise": "another training, within seed noise",
+    "effect": "another training, with an effect",
+    "different": "other results",
+}
+SIZES = tuple(SIZE_WORDS)
+_COMMON = "no parameter of one side has its name, type and shape on the other"
+
 Moment = tuple[int, str]  # step, kind; kinds of a step come by the alphabet
-Losses = Mapping[int, float]  # by step
+StepLosses = Mapping[int, float]  # by step
 Traces = Mapping[str, Trace]  # of the processes of a run
 Total = Callable[[Sequence[float]], float]
+
+
+@dataclass(frozen=True)
+@described
+class ChangedOperator:
+    """The first operator that got the same bits on both sides and gave others.
+
+    name: As torch dispatches it: `aten.addmm.default`.
+    place: Its line; may be empty. Untrusted text.
+    roundings: Distance of its outputs, in roundings of them; null if unknown.
+    """
+
+    name: str
+    place: str
+    roundings: Amount | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+@described
+class Change:
+    """How large a change of a training is.
+
+    beside: What it is compared with: a ref, `repro.baseline.yml`, an environment. Untrusted text.
+    steps: Steps compared: later ones say nothing, rounding has grown.
+    worst: What is farthest apart; null where nothing was measured.
+    first: The first that differs by more than rounding; null if nothing does.
+    unmatched: Parameters that only one side has, of the reference first. Untrusted text.
+    detail: What no distance says: another number of steps. May be empty.
+    likely: Why, where the traces show it. Untrusted text; may be empty.
+    distributions: Installed distributions that differ: `torch 2.12.0 -> 2.13.0`.
+    operator: The first operator that gives other bits, between two environments.
+    effects: What it does to each metric, by runs that are paired by seed.
+    losses: Of each seed: step, loss of the base, loss of the change.
+    """
+
+    size: Annotated[
+        str,
+        about(
+            "Bitwise identical; within what rounding alone does; another training, but no metric "
+            "differs by more than seeds make it; a metric differs; beyond rounding, without seeds.",
+            **one_of(SIZES),
+        ),
+    ]
+    beside: str = ""
+    steps: Count = 0
+    worst: Apart | None = None
+    first: Apart | None = None
+    unmatched: UpTo1000[str] = ()
+    detail: str = ""
+    likely: str = ""
+    distributions: UpTo1000[str] = ()
+    operator: ChangedOperator | None = None
+    effects: Annotated[tuple[Effect, ...], Meta(max_length=20)] = ()
+    losses: Annotated[tuple[tuple[int, Losses], ...], Meta(max_length=50)] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+@described
+class Equivalence(Change):
+    """Another way to the same training, beside the first deterministic run.
+
+    name: As the spec has it.
+    compare: How it is compared.
+    equivalent: Whether it is the same training.
+    """
+
+    name: str
+    compare: Literal["bitwise", "rounding"]
+    equivalent: bool
 
 
 class Place(NamedTuple):
@@ -69,7 +160,7 @@ class Rounding:
     distances: Mapping[Place, float]
     relative: Mapping[Moment, float]
     until: float
-    losses: Losses
+    losses: StepLosses
 
 
 def steps_to_keep(steps: int, every: int, most: int) -> tuple[int, ...]:
@@ -98,14 +189,13 @@ def _parameters(traces: Sequence[Trace]) -> Iterator[Row]:
                     yield unwrapped(name), dtype, shape
 
 
-def equivalence_of(
-    name: str,
+def change_of(
     reference: Sequence[Trace],
     other: Sequence[Trace],
     perturbed: Sequence[Trace] | None = None,
-) -> Equivalence:
-    """Compare another way of training with the reference: within the rounding that the `perturbed`
-    run shows, or bitwise if there is no such run."""
+) -> Change:
+    """Compare another training with the reference: within the rounding that the `perturbed` run
+    shows, or bitwise if there is no such run. Of parameters what both sides have is compared."""
     ours = processes(reference)
     theirs = processes(other)
     until = math.inf
@@ -131,22 +221,25 @@ def equivalence_of(
     if counts != {expected}:
         listed = " and ".join(map(str, sorted(counts)))
         detail = f"it takes {listed} steps, the reference {expected}"
-    equivalent = first is None and not detail
-    return Equivalence(
-        name=name,
-        compare="bitwise" if perturbed is None else "rounding",
-        equivalent=equivalent,
+    lacking = unmatched(reference, other)
+    if lacking and len(lacking) == len({*_parameters(reference)}):
+        detail = _COMMON
+    same = "none" if perturbed is None else "rounding"
+    size = same if first is None and not detail else "different"
+    return Change(
+        size=size,
         steps=int(min(expected, until)),
         worst=max(measured, key=lambda item: item.roundings or 0.0, default=None),
         first=first,
+        unmatched=tuple(dict.fromkeys([*lacking, *unmatched(other, reference)])),
         detail=detail,
-        likely="" if equivalent else reason_of(ours, theirs, first),
+        likely="" if size == same else reason_of(ours, theirs, first),
     )
 
 
 def _unequal(ours: Traces, theirs: Traces, end: float = math.inf) -> Iterator[Apart]:
     """Yield what differs in any bit before a step: parameters, the first gradient and losses.
-    Losses are left out if the number of microbatches differs, since then they cannot be bitwise
+    StepLosses are left out if the number of microbatches differs, since then they cannot be bitwise
     identical. A process of the other way is compared with that of its rank, else with the first."""
     first = next(iter(ours.values()))
     for label, other in theirs.items():
@@ -298,7 +391,7 @@ def half_ulp(dtype: str, value: float | None) -> float:
     return math.ldexp(1.0, exponent - 2 - MANTISSA[dtype])
 
 
-def _limits_of_losses(reference: Losses, rounding: Rounding) -> dict[int, float]:
+def _limits_of_losses(reference: StepLosses, rounding: Rounding) -> dict[int, float]:
     """Return the effect of rounding on the loss of each step."""
     limits: dict[int, float] = {}
     limit = 0.0
@@ -314,8 +407,8 @@ def _limits_of_losses(reference: Losses, rounding: Rounding) -> dict[int, float]
 
 
 def _gaps_of_losses(
-    reference: Losses,
-    other: Losses,
+    reference: StepLosses,
+    other: StepLosses,
     limits: Mapping[Place, float],
 ) -> dict[Place, float]:
     """Return how far the losses of each step are apart. A constant factor between them is ignored,

@@ -1,4 +1,4 @@
-"""Claims about `compare.equivalence`: how far rounding carries a tensor, what is beyond it, and why."""
+"""Claims about `compare.change`: how far rounding carries a tensor, what is beyond it, and why."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repro_gate.compare.equivalence import (
+from repro_gate.compare.change import (
+    Change,
+    change_of,
     distance,
-    equivalence_of,
     half_ulp,
     rounding_of,
     steps_to_keep,
     unmatched,
 )
-from repro_gate.compare.model import Equivalence
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Measured
 from repro_gate.trace.model import Trace
@@ -60,8 +60,8 @@ def trace(distances: Sequence[Measured] = (), base: Trace = REFERENCE) -> Trace:
 ROUNDED = measured((0, "gradient", 1e-6), (0, "parameter", 1e-6), (1, "parameter", 4e-6))
 
 
-def compared(other: Trace, rounded: Sequence[Measured] = ROUNDED) -> Equivalence:
-    return equivalence_of("way", [REFERENCE], [other], [trace(rounded)])
+def compared(other: Trace, rounded: Sequence[Measured] = ROUNDED) -> Change:
+    return change_of([REFERENCE], [other], [trace(rounded)])
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_where_training_has_amplified_rounding_nothing_is_compared(
 ) -> None:
     rounded = measured((0, "gradient", 1e-6), (0, "parameter", 1e-6), (1, "parameter", grown))
     found = compared(trace(measured((0, "parameter", 0.0), (1, "parameter", 1.0))), rounded)
-    assert found.steps == until and found.equivalent == (until == 1)
+    assert found.steps == until and (found.size != "different") == (until == 1)
     # and none is where rounding moves a thirtieth from the first step on
     wide = measured((0, "gradient", 0.1), (0, "parameter", 0.1))
     assert compared(trace(measured((0, "parameter", 1.0))), wide).steps == 0
@@ -140,7 +140,7 @@ def replace_name(item: Measured, name: str) -> Measured:
 @pytest.mark.parametrize(("far", "equivalent"), [(29e-6, True), (31e-6, False), (None, False)])
 def test_thirty_roundings_are_the_same(far: float | None, equivalent: bool) -> None:
     found = compared(trace(measured((0, "gradient", far), (0, "parameter", 1e-6))))
-    assert found.equivalent == equivalent
+    assert (found.size != "different") == equivalent
     assert found.worst is not None and found.worst.kind == "gradient"
     if not equivalent:
         assert found.first is not None and (found.first.step, found.first.kind) == (0, "gradient")
@@ -154,12 +154,14 @@ def test_the_first_gradient_comes_before_a_parameter_that_is_farther() -> None:
 
 def test_what_a_run_ends_with_is_no_step_that_it_took() -> None:
     late = measured((STEPS, "parameter", 1.0))
-    assert compared(trace(late), [*ROUNDED, *measured((STEPS, "parameter", 1e-6))]).equivalent
+    assert (
+        compared(trace(late), [*ROUNDED, *measured((STEPS, "parameter", 1e-6))]).size != "different"
+    )
 
 
 def test_another_number_of_steps_is_a_difference() -> None:
     found = compared(trace((), training(STEPS - 1)))
-    assert not found.equivalent and "2 steps, the reference 3" in found.detail
+    assert found.size == "different" and "2 steps, the reference 3" in found.detail
     assert "window" in found.likely
 
 
@@ -179,15 +181,15 @@ def in_parts(values: Sequence[float], step: int = 1) -> Trace:
 
 def test_losses_of_microbatches_count_by_mean_or_sum() -> None:
     loss = float.fromhex(REFERENCE.blocks[place_of(REFERENCE, 1, "loss")].values[0])
-    assert compared(in_parts([loss * 0.5, loss * 1.5])).equivalent
-    assert compared(in_parts([loss * 0.25, loss * 0.75])).equivalent
+    assert compared(in_parts([loss * 0.5, loss * 1.5])).size != "different"
+    assert compared(in_parts([loss * 0.25, loss * 0.75])).size != "different"
     found = compared(in_parts([loss * 0.5, loss * 0.6]))
     assert found.first is not None and (found.first.step, found.first.kind) == (1, "loss")
 
 
 def test_a_loss_that_is_not_finite_is_a_difference() -> None:
-    assert not compared(with_loss(REFERENCE, 1, math.nan)).equivalent
-    assert not compared(with_loss(REFERENCE, 2, math.inf)).equivalent
+    assert compared(with_loss(REFERENCE, 1, math.nan)).size == "different"
+    assert compared(with_loss(REFERENCE, 2, math.inf)).size == "different"
 
 
 @pytest.mark.parametrize("losses", [(math.inf, -math.inf), (1e308, 1e308)])
@@ -199,7 +201,7 @@ def test_losses_without_a_sum_are_a_difference(losses: Sequence[float]) -> None:
 def test_figures_beyond_any_float_are_a_difference() -> None:
     for norm, shape in ((1.0, (4, 4)), (1e-300, (4, 4)), (1.0, (1 << 53,) * 64)):
         far = measured((0, "gradient", 1e200), (0, "parameter", 1e200), norm=norm, shape=shape)
-        assert not compared(trace(far)).equivalent
+        assert compared(trace(far)).size == "different"
         assert rounding_of([trace(far)]).distances[0, "parameter", "fc.weight"] >= 1e200
 
 
@@ -217,20 +219,22 @@ def test_one_factor_of_all_gradients_is_named(share: float, micro: int, likely: 
     place = place_of(REFERENCE, 0, "loss")
     blocks = [*REFERENCE.blocks[:place], *own, *REFERENCE.blocks[place + 1 :]]
     found = compared(trace(measured((0, "gradient", share)), replace(REFERENCE, blocks=blocks)))
-    assert not found.equivalent and likely in found.likely and bool(found.likely) == bool(likely)
+    assert (
+        found.size == "different" and likely in found.likely and bool(found.likely) == bool(likely)
+    )
 
 
 def test_ranks_with_the_same_batches_are_named() -> None:
     far = measured((0, "gradient", 0.3))
     ranks = [trace(far, training(STEPS, key=f"rank{number}")) for number in (0, 1)]
-    found = equivalence_of("way", [REFERENCE], ranks, [trace(ROUNDED)])
+    found = change_of([REFERENCE], ranks, [trace(ROUNDED)])
     assert "every rank" in found.likely
 
 
 def test_bit_for_bit_the_first_difference_is_named() -> None:
-    assert equivalence_of("way", [REFERENCE], [REFERENCE]).equivalent
+    assert change_of([REFERENCE], [REFERENCE]).size == "none"
     other = changed(REFERENCE, place_of(REFERENCE, 1, "parameter"), flip(0))
-    found = equivalence_of("way", [REFERENCE], [other])
+    found = change_of([REFERENCE], [other])
     assert found.first is not None and (found.first.step, found.first.kind) == (1, "parameter")
     assert found.first.roundings is None and found.worst is None
 
@@ -252,6 +256,6 @@ def test_a_late_difference_without_a_jump_is_drift(step: int, far: float, equiva
     long = training(step + 2)
     rounded = measured((0, "gradient", 1e-6), (0, "parameter", 1e-6), (step, "parameter", 1e-6))
     other = trace(measured((0, "parameter", 0.0), (step, "parameter", far)), long)
-    found = equivalence_of("way", [long], [other], [trace(rounded, long)])
-    assert found.equivalent == equivalent
+    found = change_of([long], [other], [trace(rounded, long)])
+    assert (found.size != "different") == equivalent
     assert found.steps == (step if equivalent else step + 2)
