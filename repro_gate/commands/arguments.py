@@ -34,7 +34,8 @@ _EPILOGS = {
   0  pass: the runs are bitwise identical, every required check passed, the cost is in its budget
      with --only diagnosis: the runs are bitwise identical, so there is nothing to diagnose
      recorded: with --record the run ended well and no check failed; nothing was compared
-  1  fail: the runs diverged, a required check failed, the cost is over its budget, or drift from the baseline
+  1  fail: the runs diverged, a required check failed, the cost is over its budget, drift from the baseline,
+     or a change that is too large (baseline.on-change) or worse (effect.fail)
   2  usage: bad arguments, a bad spec or a bad baseline
   3  inconclusive: the training crashed, timed out or left no trace; the required device is missing; a declared artifact is missing
      or could not be copied, or nothing could be compared; cost.max-percent is set and the runs are too short to measure the cost""",

@@ -16,12 +16,12 @@ from repro_gate.baseline.model import FILE_NAME
 from repro_gate.commands import output
 from repro_gate.commands.arguments import FORMATS
 from repro_gate.commands.diagnosis import diagnose
-from repro_gate.compare.change import SIZES, Change
-from repro_gate.errors import GateError, UsageError
+from repro_gate.compare.change import SIZES, UNMEASURED
+from repro_gate.errors import UsageError, for_person
 from repro_gate.gate.options import Options
 from repro_gate.gate.run import gate, run_gate
 from repro_gate.report.document import load
-from repro_gate.report.model import EXIT_CODES
+from repro_gate.report.model import EXIT_CODES, Report
 from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import CostBudget, Spec
@@ -50,10 +50,13 @@ def run_command(options: Namespace) -> int:
     _require_compatible(options)
     try:
         return _run(options)
-    except GateError as error:
-        if options.bisect:  # such as a commit whose spec has a mistake
-            error.exit_code = SKIP
-        raise
+    except Exception as error:
+        if not options.bisect:
+            raise
+        # such as a commit whose spec has a mistake
+        known = for_person(error)
+        known.exit_code = SKIP
+        raise known from error
 
 
 def _run(options: Namespace) -> int:
@@ -75,20 +78,27 @@ def _run(options: Namespace) -> int:
         operators=options.operators,
         keep_traces=options.keep_traces,
     )
+    if options.bisect and options.size != "within-seed-noise":
+        spec = replace(spec, effect=None)  # no metric is asked for
     if options.keep_traces:
         output.make_empty(options.keep_traces)
     with output.watch(options) as watch:
         report = run_gate(spec, gate_options, watch)
     output.show(report, files, verbose=options.verbose)
     if options.bisect:
-        return _exit_of_bisect(report.change, options.size or SIZES[0])
+        return _exit_of_bisect(report, options.size or SIZES[0])
     return EXIT_CODES[report.verdict]
 
 
-def _exit_of_bisect(change: Change | None, size: str) -> int:
+def _exit_of_bisect(report: Report, size: str) -> int:
     """Return what `git bisect run` reads: 0 where a change is of this size at most, 1 where it is
     larger, SKIP where that is not known."""
-    if change is None or (change.size == "different" and size == "within-seed-noise"):
+    change = report.change
+    against = report.against
+    if change is None or against is None or against.status == "inconclusive":
+        return SKIP
+    is_vague = size == "within-seed-noise" or change.detail.startswith(UNMEASURED)
+    if change.size == "different" and size != SIZES[0] and is_vague:
         return SKIP
     return int(SIZES.index(change.size) > SIZES.index(size))
 
@@ -130,8 +140,8 @@ def requested(options: Namespace, *overrides: str, **more: Any) -> tuple[Spec, O
     given = vars(options)
     if scratch := given.get("scratch"):
         overrides += (f"scratch={json.dumps(os.path.abspath(scratch))}",)
-    if seeds := given.get("seeds"):
-        overrides += (f"effect.seeds={seeds}",)
+    if given.get("seeds") is not None:
+        overrides += (f"effect.seeds={given['seeds']}",)
     laid_over: dict[str, Any] = {
         "overrides": (*given.get("overrides", ()), *overrides),
         "seed": given.get("seed"),

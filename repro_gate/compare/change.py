@@ -61,6 +61,7 @@ SIZE_WORDS = {  # from the smallest; `different`: beyond rounding, without seeds
     "different": "other results",
 }
 SIZES = tuple(SIZE_WORDS)
+UNMEASURED = "roundings were not measured"  # how the detail begins then
 _COMMON = "no parameter of one side has its name, type and shape on the other"
 
 Moment = tuple[int, str]  # step, kind; kinds of a step come by the alphabet

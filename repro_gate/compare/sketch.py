@@ -11,7 +11,6 @@ import base64
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 
 from repro_gate.compare.change import ROUNDINGS, Change, Place, rounding_of
 from repro_gate.compare.model import Apart
@@ -20,6 +19,7 @@ from repro_gate.trace.format import unwrapped
 from repro_gate.trace.model import Trace
 
 _PARTS = 8.0  # of a rounding
+_FIRST = "only the first gradients could be compared, since rounding grows too far in this training"
 Sketches = Mapping[str, str]  # what is sketched -> its recorded sketch
 
 
@@ -65,15 +65,22 @@ def change_since(old: Sketches, now: Mapping[str, Sketched], steps: int) -> Chan
         far = _roundings(old[what], row.sums)
         apart.append(Apart(step=step, kind=row.kind, name=row.name, roundings=far))
     far_off = [item for item in apart if (item.roundings or 0.0) > ROUNDINGS]
-    lacking = [*(old.keys() - now.keys()), *(now.keys() - old.keys())]
-    is_rounding = bool(apart) and not far_off
+    # a last value may have been left out
+    added = [
+        what
+        for what in now.keys() - old.keys()
+        if what.replace("parameter", "gradient", 1) not in old
+    ]
+    lacking = [*(old.keys() - now.keys()), *added]
+    whole = any(item.kind == "parameter" for item in apart)
+    detail = "" if whole else _FIRST if apart else "no tensor is in both"
     return Change(
-        size="rounding" if is_rounding else "different",
-        steps=steps,
+        size="rounding" if whole and not far_off else "different",
+        steps=steps if whole else 1,
         worst=max(apart, key=lambda item: item.roundings or 0.0, default=None),
         first=far_off[0] if far_off else None,
         unmatched=tuple(sorted(lacking)),
-        detail="" if apart else "no tensor is in both",
+        detail=detail,
     )
 
 
@@ -81,18 +88,20 @@ def _roundings(text: str, sums: Sequence[float] | None) -> float:
     """Return the distance from a recorded sketch in roundings, within a quarter in 19 of 20 cases;
     infinite where either side is no number."""
     try:
-        unit, _, packed = text.partition(" ")
+        size, _, packed = text.partition(" ")
+        unit = float(size)
         content = base64.b64decode(packed, validate=True)
         count = len(sums or ())
         form = "i" if len(content) == 4 * count else "q"
         old = struct.unpack(f"<{count}{form}", content)
-        now = [_PARTS * number / float(unit) for number in sums or ()]
-        return distance(now, old) / _PARTS
+        # rounded as the recorded one is, so that of the same bits it is zero
+        now = [round(_PARTS * number / unit) for number in sums or ()]
+        return distance(now, old) / _PARTS if math.isfinite(unit) else math.inf
     except (ArithmeticError, ValueError, struct.error):
         return math.inf
 
 
 def distance(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the L2 distance of two tensors from their sums. Raise ValueError for sketches of
-    unlike length."""
-    return math.sqrt(fmean((a - b) ** 2 for a, b in zip(one, other, strict=True)))
+    """Return the L2 distance of two tensors from their sums, infinite beyond any float. Raise
+    ValueError for sketches of unlike length."""
+    return math.dist(one, other) / math.sqrt(len(one))

@@ -49,10 +49,11 @@ class _Undecided(Exception):
 
 
 def compare_with_ref(
-    job: Job, evidence: Evidence, here: Results, hashed: ConfigHash | None
+    job: Job, evidence: Evidence, here: Results, hashed: ConfigHash | None, now: Side
 ) -> tuple[AgainstFinding | None, Change | None]:
     """Run the training of the ref that `--against` names, if any, and compare this gate run with
-    it. Return also how large the change is. If that fails, the finding says why."""
+    it. Return also how large the change is. If that fails, the finding says why. `now` is this
+    checkout's side of the change."""
     other = job.other
     if other is None:
         return None, None
@@ -62,9 +63,12 @@ def compare_with_ref(
             raise _Undecided(
                 "this checkout has no config hash, so its inputs cannot be compared"
             )
-        return _compared(job, other, evidence, here, hashed)
+        return _compared(job, other, evidence, here, hashed, now)
     except _Undecided as error:
         message = str(error)
+    except KeyboardInterrupt as error:
+        here.interrupt(error)
+        message = "it was interrupted"
     except (GateError, OSError, ValueError) as error:
         message = f"its training could not be run: {error}"
     finding = AgainstFinding(
@@ -94,7 +98,12 @@ def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> N
 
 
 def _compared(
-    job: Job, other: OtherRef, evidence: Evidence, here: Results, hashed: ConfigHash
+    job: Job,
+    other: OtherRef,
+    evidence: Evidence,
+    here: Results,
+    hashed: ConfigHash,
+    now: Side,
 ) -> tuple[AgainstFinding, Change]:
     """Run the ref's training, measure how far this checkout's is from it, and return both."""
     options = job.options
@@ -126,7 +135,7 @@ def _compared(
         if entry and before and entry.recipe == before.recipe:
             known = {item.seed: item for item in entry.seeds}
         base = Side(other.ref, there, known)
-        change = with_effects(change, base, Side("this change", here), job.watch)
+        change = with_effects(change, base, now, job.watch)
     change = replace(change, beside=other.ref)
     return _finding(other, evidence, here, there, before, hashed, change), change
 

@@ -9,7 +9,13 @@ from dataclasses import replace
 from repro_gate.baseline.model import Entry
 from repro_gate.baseline.status import common, differing_parts
 from repro_gate.compare import sketch
-from repro_gate.compare.change import KINDS, Change, ChangedOperator, change_of
+from repro_gate.compare.change import (
+    KINDS,
+    UNMEASURED,
+    Change,
+    ChangedOperator,
+    change_of,
+)
 from repro_gate.compare.model import Apart
 from repro_gate.diagnosis.operators import culprit
 from repro_gate.gate.diagnose import operators_of
@@ -46,7 +52,7 @@ def measured_change(there: Results, here: Results, watch: Watch) -> Change:
         request = replace(explaining(base), name=f"rounding-{base.name}", probe=more)
         runs.append(run(results.spec, results.folder, request))
         if not runs[-1].good:
-            why = f"roundings were not measured: {runs[-1].name} {runs[-1].problem}"
+            why = f"{UNMEASURED}: {runs[-1].name} {runs[-1].problem}"
             return replace(beyond, detail=why)
     found = change_of(reference.traces, runs[1].traces, runs[0].traces)
     if found.size == "rounding" and not (found.worst and found.worst.roundings):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -34,7 +36,8 @@ class Side:
     def has(self, seed: int, rule: EffectRule, watch: Watch) -> bool:
         """Return whether the side has a result of this seed, after a run if need be."""
         known = self.found.get(seed)
-        if known is not None and known.metrics.keys() >= {*rule.metrics}:
+        is_known = known is not None and known.metrics.keys() >= {*rule.metrics}
+        if is_known or (known is not None and self.results is None):
             return True
         if self.results is None:
             self.problem = f"{self.name} has no result of seed {seed}"
@@ -77,7 +80,7 @@ def seed_result(results: Results, done: RunResult, rule: EffectRule) -> SeedResu
     for metric in rule.metrics:
         value = None
         if metric == LOSS:
-            value = fmean(last) if last else None
+            value = _mean(last) if last else None
         elif ":" in metric:
             value = _in_artifact(results, done, *metric.rsplit(":", 1))
         else:
@@ -87,6 +90,13 @@ def seed_result(results: Results, done: RunResult, rule: EffectRule) -> SeedResu
     return SeedResult(
         seed=done.arm.seed, metrics=metrics, loss_curve=loss_curve(losses)
     )
+
+
+def _mean(losses: Sequence[float]) -> float:
+    """Return the mean; NaN if there is none."""
+    with suppress(OverflowError, ValueError):
+        return fmean(losses)
+    return math.nan
 
 
 def _printed(done: RunResult, metric: str) -> float | None:
@@ -106,9 +116,8 @@ def _in_artifact(
     artifact = done.artifacts.get(name)
     if artifact is not None and artifact.readable:
         (content,) = results.reader.contents([artifact])
-        leaf = content.leaves.get(path)
-        with suppress(TypeError, ValueError):
-            return float(leaf.value)  # type: ignore[union-attr, arg-type]
+        with suppress(KeyError, TypeError, ValueError):
+            return float(content.leaves[path].value or "")
     return None
 
 
@@ -163,7 +172,7 @@ def _effects(
             smallest=rule.smallest.get(metric, 0.0),
             last=last,
         )
-        for side, values in zip((base, now), sides, strict=True):
+        for side, values in zip((now, base), sides[::-1], strict=True):
             if side.found and not values:
                 effect = replace(effect, why=f"no run of {side.name} has this number")
         found.append(effect)

@@ -83,12 +83,14 @@ def _other_environment(spec: Spec, checkout: Checkout, name: str) -> OtherRef:
     UsageError if it is neither."""
     path = Path(name).absolute()
     commit = checkout.commit or "0" * 40
-    python = path if path.is_file() and os.access(path, os.X_OK) else None
-    if python is None:
+    python = path.parent / "python"
+    is_python = os.access(path, os.X_OK) and python.exists() and path.samefile(python)
+    if not is_python:
         lockfile = os.path.relpath(path, spec.path.parent)
         if not path.is_file() or lockfile.startswith(".."):
             raise UsageError(
-                f"--against-env {name}: neither an interpreter nor a lockfile of the checkout",
+                f"--against-env {name}: neither a lockfile beside the spec or below it, nor the "
+                "`python` of its folder",
                 remedy="name one, such as `/opt/torch-2.13/bin/python` or `new/requirements.txt`",
             )
         spec = replace(spec, env=replace(spec.env, lockfile=lockfile, install=True))
@@ -99,7 +101,7 @@ def _other_environment(spec: Spec, checkout: Checkout, name: str) -> OtherRef:
         ref=name,
         commit=commit,
         here=True,
-        python=python,
+        python=python if is_python else None,
     )
 
 

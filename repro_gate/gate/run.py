@@ -12,7 +12,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from repro_gate.baseline.model import FILE_NAME, Entry
-from repro_gate.baseline.status import nearest_entry
+from repro_gate.baseline.status import common, nearest_entry
 from repro_gate.compare.change import Change
 from repro_gate.gate.against import compare_with_ref
 from repro_gate.gate.bare import bare_run, refused_operators
@@ -70,8 +70,9 @@ def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry |
         )
         hashed = config_hash_of_runs(evidence, results)
         entry = entry_of_runs(job, evidence, results, hashed)
-        entry, since = _beside_baseline(job, results, entry)
-        against, change = compare_with_ref(job, evidence, results, hashed)
+        now = Side("this change", results)
+        entry, since = _beside_baseline(job, results, entry, now)
+        against, change = compare_with_ref(job, evidence, results, hashed, now)
         operators, notes = operators_of(results, watch)
         remove_copies(folder)
         findings = Findings(
@@ -91,7 +92,7 @@ def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry |
 
 
 def _beside_baseline(
-    job: Job, results: Results, entry: Entry | None
+    job: Job, results: Results, entry: Entry | None, now: Side
 ) -> tuple[Entry | None, Change | None]:
     """Return the entry with what a baseline needs, if one is to be recorded; else how large the
     change is since the baseline's entry was recorded, if there is one."""
@@ -115,10 +116,12 @@ def _beside_baseline(
             return structs.replace(entry, outcomes=outcomes, seeds=seeds), None
         if job.policy.baseline and not job.options.record:
             old = nearest_entry(job.policy.baseline, entry)
-            if entry.platform in job.policy.baseline or old.recipe == entry.recipe:
+            is_same = (
+                entry.platform in job.policy.baseline or old.recipe == entry.recipe
+            )
+            if is_same and common(old, entry):
                 change = change_since(old, entry, results, job.watch)
                 base = Side(FILE_NAME, None, {item.seed: item for item in old.seeds})
-                now = Side("this change", results)
                 if base.found:
                     change = with_effects(change, base, now, job.watch)
                 return entry, replace(change, beside=FILE_NAME)

@@ -146,6 +146,7 @@ def state_of(report: Report) -> str:
     first = determinism and determinism.first_divergence
     state = [
         against and against.status,
+        report.change and report.change.size,
         against and sorted([item.arm, _sign(item.ci95)] for item in against.speed),
         report.verdict,
         sorted({item.id for item in report.reasons}),

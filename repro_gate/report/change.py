@@ -3,7 +3,6 @@ the intervals of the effects; in SVG for the page, and as text."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -13,6 +12,7 @@ from repro_gate.report.numbers import small
 
 _COLUMNS = 60  # of a line of text
 _BARS = "▁▂▃▄▅▆▇█"
+_LARGEST = 1e100  # loss that is drawn
 _NAME = 20  # characters of a metric
 # pixels
 _LEFT, _TOP, _WIDTH, _BOTTOM, _ROW = 74, 24, 640, 184, 18
@@ -88,9 +88,7 @@ def _curves(change: Change) -> tuple[list[Curve], list[Curve]]:
     """Return the losses of each seed, of both sides, without what is no number."""
     sides: tuple[list[Curve], list[Curve]] = ([], [])
     for _, rows in change.losses:
-        finite = [
-            row for row in rows if math.isfinite(row[1]) and math.isfinite(row[2])
-        ]
+        finite = [row for row in rows if max(map(abs, row[1:])) < _LARGEST]
         for number, side in enumerate(sides, 1):
             side.append({row[0]: row[number] for row in finite})
     return sides

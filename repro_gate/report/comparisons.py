@@ -90,7 +90,9 @@ def against_lines(against: AgainstFinding, most: int) -> list[Phrase]:
     words = "{}, {status}: {message}"
     line = phrase(words, ref, status=against.status, message=against.message)
     gap = numbers.small(against.loss_gap) if against.loss_gap else ""
-    far = wording.how_far(against.first_divergence)
+    first = against.first_divergence
+    far = wording.how_far(first)
+    far = phrase("{}: {}", wording.where(first), far) if far else wording.where(first)
     losses = say(gap and f"losses up to {gap} apart")
     speeds = map(speed, against.speed)
     return [line, far, losses, *speeds, *_moved(against, most)]

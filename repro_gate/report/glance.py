@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from repro_gate.compare.change import Change
 from repro_gate.escape import and_more
 from repro_gate.report import comparisons, findings, heat_map, operators, wording
 from repro_gate.report.model import Reason, Report
@@ -85,7 +86,10 @@ def answer_rows(report: Report) -> list[Row]:
     if why is not None:
         words = why.remedy or "its page says what to try next"
         remedies.append(phrase("{message} ({page})", message=words, page=why.cause))
+    change = report.change
+    environments = [change_row(change)] if change and change.distributions else []
     return [
+        *environments,
         *(compared_with(report) if wording.drifted(report) else ()),
         row("cause", 1, *findings.why(why)),
         row("diverges at", 1, *_divergence(report)),
@@ -167,11 +171,16 @@ def compared_with(report: Report) -> Iterator[Row]:
     if (baseline := report.baseline) is not None:
         lines = comparisons.baseline_lines(baseline, _FEW)
         yield row("baseline", 2, *lines[: 1 + min(len(baseline.outside), _FEW)])
-    if (change := report.change) is not None:
-        size = wording.size_of(change)
-        line = phrase("{name}: {message}", name=change.beside, message=size)
-        effects = (say(wording.effect(item), "message") for item in change.effects)
-        yield row("change", 1, line, *effects)
+    if (change := report.change) is not None and not change.distributions:
+        yield change_row(change)
     if report.against is not None:
         lines = comparisons.against_lines(report.against, 0)
         yield row("against", 3, *lines[:2])
+
+
+def change_row(change: Change) -> Row:
+    """Return the row on how large the change is, and what it does to each metric."""
+    size = wording.size_of(change)
+    line = phrase("{name}: {message}", name=change.beside, message=size)
+    effects = (say(wording.effect(item), "message") for item in change.effects)
+    return row("change", 1, line, *effects)

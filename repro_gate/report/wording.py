@@ -106,7 +106,12 @@ def headline(report: Report) -> Phrase:
     seeds = len(pair.seeds)
     tensors, steps = counted(pair.tensors, "tensor"), counted(pair.steps, "step")
     seed = f"seed {pair.seed}" if seeds <= 1 else counted(seeds, "seed")
-    return say(f"bitwise identical: {tensors}, {steps}, {seed}")
+    more = ""
+    change = report.change
+    is_new = report.baseline and report.baseline.status == "new-platform"
+    if is_new and change and change.size == "rounding":
+        more = f"; beside another platform {SIZE_WORDS['rounding']}"
+    return say(f"bitwise identical: {tensors}, {steps}, {seed}{more}")
 
 
 def headline_reason(report: Report) -> Reason | None:
@@ -466,6 +471,6 @@ def effect(item: Effect) -> str:
         wanted = item.smallest or abs(item.difference)
         seeds = counted(item.needed, "seed")
         parts.append(f"{seeds} would show an effect of {wanted:.3g}")
-    if item.correlation is not None and abs(item.correlation) < _PAIRED:
+    if item.correlation is not None and item.correlation < _PAIRED:
         parts.append("pairing by seed does not help here")
     return ", ".join(filter(None, [*parts, item.why]))

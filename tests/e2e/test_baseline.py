@@ -143,15 +143,16 @@ def test_against_a_ref_a_refactor_is_no_change(code: Path, tmp_path: Path) -> No
     edit(code, "notes.md", "first", "second")
     quiet = gate(code, "--against", "HEAD~1", out=tmp_path).report["against"]
     assert found(quiet) == ("no-op", ["code"])
-    assert quiet["relation"] == "identical" and quiet["speed"] == []
+    assert "bitwise identical results" in quiet["message"] and quiet["speed"] == []
     edit(code, "train.py", "loss = (", "loss = 2 * (")
     measured = ("--set", "cost.measure=true", "--set", "train.warmup=0")
     loud = gate(code, "--against", "HEAD~1", *measured, out=tmp_path)
     loud.must(0)
     changed = loud.report["against"]
     assert changed["status"] == "changed"
-    # both refs repeat their losses without the flags
-    assert (changed["relation"], changed["times_noise"]) == ("beyond-noise", None)
+    change = loud.report["change"]
+    assert (change["beside"], change["size"]) == ("HEAD~1", "different")
+    assert change["first"]["kind"] == "gradient" and change["first"]["roundings"] > 1000
     arms = [("deterministic", 2), ("default", 2)]
     assert [(item["arm"], item["runs"]) for item in changed["speed"]] == arms
     assert all(
