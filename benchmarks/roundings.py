@@ -24,6 +24,7 @@ from repro_gate.compare import sketch
 from repro_gate.compare.change import KINDS, Change, change_of, steps_to_keep
 from repro_gate.compare.model import Apart
 from repro_gate.compare.traces import processes
+from repro_gate.trace.fields import Measured
 from repro_gate.trace.format import SUFFIX
 from repro_gate.trace.model import Trace
 from tests.e2e import test_equivalent as equivalent
@@ -249,15 +250,23 @@ def answers(
 def _first_steps(traces: Traces, steps: int) -> list[Trace]:
     """Return what traces of a shorter training hold."""
     kept = steps_to_keep(steps, 1, STEPS)
-    return [
-        replace(
-            trace,
-            steps=trace.steps[:steps],
-            blocks=[block for block in trace.blocks if block.step < steps],
-            distances=[item for item in trace.distances if item.step in kept],
+    shorter = []
+    for trace in traces:
+        distances: dict[tuple[int, str, str], Measured] = {}
+        for item in trace.distances:
+            if item.step in kept:
+                # the first: at the end all parameters are measured once more
+                distances.setdefault((item.step, item.kind, item.name), item)
+        blocks = [block for block in trace.blocks if block.step < steps]
+        shorter.append(
+            replace(
+                trace,
+                steps=trace.steps[:steps],
+                blocks=blocks,
+                distances=list(distances.values()),
+            )
         )
-        for trace in traces
-    ]
+    return shorter
 
 
 def main() -> None:

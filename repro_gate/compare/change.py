@@ -204,14 +204,19 @@ def change_of(
     if perturbed is not None:
         rounding = rounding_of(perturbed)
         until = rounding.until
-        differences = differences or list(_far(ours, theirs, rounding))
+        differences = _since_start(differences, [*_far(ours, theirs, rounding)])
     elif not differences:
         differences = list(_unequal(ours, theirs))
     far = (it for it in differences if it.roundings is None or it.roundings > ROUNDINGS)
     first = next(far, None)
-    if first and first.roundings and first.step >= _EARLY and first.roundings < _JUMP:
-        # This may be chance: rounding may switch a ReLU on in only one run, and training then
-        # amplifies that.
+    before = max(
+        (it.roundings or 0.0 for it in differences if first and it.step < first.step),
+        default=0.0,
+    )
+    jump = _JUMP * min(before, 1.0)
+    if first and first.roundings and first.step >= _EARLY and first.roundings < jump:
+        # This may be chance where rounding was at work before: it may switch a ReLU on in only one
+        # run, and training then amplifies that.
         until = first.step
         differences = [item for item in differences if item.step < until]
         first = None
@@ -236,6 +241,18 @@ def change_of(
         detail=detail,
         likely="" if size == same else reason_of(ours, theirs, first),
     )
+
+
+def _since_start(initial: list[Apart], measured: list[Apart]) -> list[Apart]:
+    """Return what differs, initial parameters first. If all that was measured is within rounding,
+    so are they, as where another torch rounds the numbers that it draws in another way."""
+    near = {
+        item.name for item in measured if item.kind == "parameter" and not item.step
+    }
+    is_near = all((item.roundings or 0.0) <= ROUNDINGS for item in measured)
+    if is_near and near >= {item.name for item in initial}:
+        return measured
+    return initial or measured
 
 
 def _unequal(ours: Traces, theirs: Traces, end: float = math.inf) -> Iterator[Apart]:

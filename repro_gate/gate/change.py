@@ -29,6 +29,7 @@ _NO_SKETCHES = (
     "the baseline's entry has no sketches of this training, so nobody knows by how much: "
     "`repro-gate baseline` records them"
 )
+_ARTIFACTS = "artifacts differ too, by how much was not measured"
 _SKETCHING = {"final": True, "steps": (0,), "kinds": KINDS, "sketch": True}
 
 
@@ -58,7 +59,9 @@ def measured_change(there: Results, here: Results, watch: Watch) -> Change:
     if found.size == "rounding" and not (found.worst and found.worst.roundings):
         # what differs is no loss, gradient or parameter
         return replace(beyond, unmatched=found.unmatched)
-    return found
+    tally = comparison.by_kind.get("artifact")
+    files = [_ARTIFACTS] if tally and tally.differing else []
+    return replace(found, detail="; ".join(filter(None, [found.detail, *files])))
 
 
 def between_environments(
@@ -97,7 +100,7 @@ def between_environments(
             probe={"operators": {"step": first.step, "sketch": True}, "every": 1},
         )
         records.append(operators_of(run(results.spec, results.folder, request)))
-    found = culprit(*records)
+    found = culprit(*records, same_build=False)
     if found is None or found.after:
         return change
     operator = found.operator
@@ -139,7 +142,8 @@ def change_since(old: Entry, now: Entry, results: Results, watch: Watch) -> Chan
     )
     if found.worst is not None and not found.worst.roundings:
         return replace(beyond, detail=found.detail)  # what differs was not sketched
-    return found
+    files = [_ARTIFACTS] if any(it.startswith("artifact ") for it in parts) else []
+    return replace(found, detail="; ".join(filter(None, [found.detail, *files])))
 
 
 def sketches_of(results: Results, watch: Watch) -> dict[str, str]:

@@ -110,6 +110,7 @@ def _quick(spec: Spec) -> Spec:
         determinism=replace(spec.determinism, repeat=2),
         robustness=spec.robustness,
         diagnosis=None,
+        effect=None,
     )
 
 

@@ -88,7 +88,7 @@ def _curves(change: Change) -> tuple[list[Curve], list[Curve]]:
     """Return the losses of each seed, of both sides, without what is no number."""
     sides: tuple[list[Curve], list[Curve]] = ([], [])
     for _, rows in change.losses:
-        finite = [row for row in rows if max(map(abs, row[1:])) < _LARGEST]
+        finite = [row for row in rows if all(abs(loss) < _LARGEST for loss in row[1:])]
         for number, side in enumerate(sides, 1):
             side.append({row[0]: row[number] for row in finite})
     return sides

@@ -182,5 +182,7 @@ def change_row(change: Change) -> Row:
     """Return the row on how large the change is, and what it does to each metric."""
     size = wording.size_of(change)
     line = phrase("{name}: {message}", name=change.beside, message=size)
-    effects = (say(wording.effect(item), "message") for item in change.effects)
-    return row("change", 1, line, *effects)
+    worst_first = sorted(change.effects, key=lambda item: item.result == "none-shown")
+    effects = (say(wording.effect(item), "message") for item in worst_first[:_FEW])
+    left = say(and_more(len(change.effects) - _FEW, "metric"))
+    return row("change", 1, line, *effects, left)

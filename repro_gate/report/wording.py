@@ -452,7 +452,8 @@ def size_of(change: Change) -> str:
     if change.unmatched:
         parts.append(f"on one side only: {listed(change.unmatched, _UNMATCHED)}")
     text = "; ".join(filter(None, parts))
-    moved = listed(change.distributions, _UNMATCHED)
+    both = [it for it in change.distributions if " absent" not in it]
+    moved = listed(both or change.distributions, _UNMATCHED)
     return f"{moved}: {text}" if moved else text
 
 
@@ -467,7 +468,9 @@ def effect(item: Effect) -> str:
     ]
     if item.spread is not None:
         parts.append(f"another seed alone moves it by {item.spread:.3g}")
-    if item.needed is not None and item.result == "none-shown":
+    # a difference that is nothing beside the spread needs no seeds
+    is_seen = item.smallest or abs(item.difference) > (item.spread or 0.0) / 10
+    if item.needed is not None and item.result == "none-shown" and is_seen:
         wanted = item.smallest or abs(item.difference)
         seeds = counted(item.needed, "seed")
         parts.append(f"{seeds} would show an effect of {wanted:.3g}")

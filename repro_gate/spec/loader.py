@@ -143,7 +143,8 @@ def _spec(path: Path, document: Document) -> Spec:
     robustness["vary"] = [name for name in varied if name != left_out]
     effect = keys.get("effect", {})
     if isinstance(seeds := effect.get("seeds"), dict):
-        effect |= {"seeds": seeds.get("at_least", 5), "at_most": seeds.get("at_most")}
+        most = seeds.get("at_most")
+        effect |= {"seeds": seeds.get("at_least", min(5, most or 5)), "at_most": most}
     # names of metrics stay as they are
     effect |= {"smallest": document.data.get("effect", {}).get("smallest", {})}
     baseline = keys.get("baseline", {})

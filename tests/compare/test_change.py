@@ -255,7 +255,10 @@ def test_names_are_matched_through_wrappers_and_shapes_are_not() -> None:
 def test_a_late_difference_without_a_jump_is_drift(step: int, far: float, equivalent: bool) -> None:
     long = training(step + 2)
     rounded = measured((0, "gradient", 1e-6), (0, "parameter", 1e-6), (step, "parameter", 1e-6))
-    other = trace(measured((0, "parameter", 0.0), (step, "parameter", far)), long)
+    other = trace(measured((0, "parameter", 1e-6), (step, "parameter", far)), long)
     found = change_of([long], [other], [trace(rounded, long)])
     assert (found.size != "different") == equivalent
+    # where nothing was rounded otherwise before, it is no chance
+    sudden = trace(measured((0, "parameter", 0.0), (step, "parameter", far)), long)
+    assert change_of([long], [sudden], [trace(rounded, long)]).size == "different"
     assert found.steps == (step if equivalent else step + 2)
