@@ -11,6 +11,7 @@ import pytest
 from repro_gate.probe import device_digest
 from repro_gate.probe.device_digest import CHUNK, TILE
 from repro_gate.probe.digest import begin, digest_all, header
+from repro_gate.probe.distance import sketch
 
 torch = pytest.importorskip("torch", reason="tests/gpu needs torch")
 pytestmark = pytest.mark.gpu
@@ -167,3 +168,19 @@ def test_a_kernel_that_gives_other_sums_is_not_used(monkeypatch: pytest.MonkeyPa
     tensor = noise(4 * CHUNK + 3, "uint8")
     assert digest_all([tensor.cuda()]) == by_hand(tensor)
     assert device_digest.WITHOUT_TRITON == ["ValueError: the sums of a sample were wrong"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_a_sketch_is_that_of_the_cpu_and_takes_little_memory(dtype: str) -> None:
+    tensor = torch.randn(1000, 700, generator=torch.Generator().manual_seed(0)).to(
+        getattr(torch, dtype)
+    )
+    on_device = tensor.cuda()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    for same, other in ((on_device, tensor), (on_device.t(), tensor.t())):
+        torch.use_deterministic_algorithms(True)
+        found = sketch(same)
+        torch.use_deterministic_algorithms(False)
+        assert found == pytest.approx(sketch(other), rel=1e-9, abs=1e-9)
+    assert torch.cuda.max_memory_allocated() - before < 64 << 20
