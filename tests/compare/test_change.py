@@ -171,6 +171,16 @@ def test_initial_parameters_are_compared_bit_for_bit() -> None:
     assert found.first is not None and found.first.step == -1 and "other numbers" in found.likely
 
 
+def test_initial_parameters_may_be_rounded_otherwise_where_all_that_follows_is_near() -> None:
+    """As those that another torch draws."""
+    start = changed(REFERENCE, place_of(REFERENCE, -1, "parameter"), flip(0))
+    near = measured((0, "gradient", 1e-6), (0, "parameter", 2e-6))
+    assert compared(trace(near, start)).size == "rounding"
+    far = measured((0, "gradient", 1e-6), (0, "parameter", 40e-6))
+    found = compared(trace(far, start))
+    assert found.size == "different" and found.first is not None and found.first.step == -1
+
+
 def in_parts(values: Sequence[float], step: int = 1) -> Trace:
     """The reference with these losses of one step, in microbatches."""
     place = place_of(REFERENCE, step, "loss")
