@@ -1,109 +1,47 @@
-"""The Triton kernel of `device_digest`, imported where there is Triton: one program for each 128
-KiB of any tensor.
+"""The Triton kernels of `device_digest`, imported where there is Triton, and `device_kernel.ptx`,
+which Triton makes of them: `python -m repro_gate.probe.device_kernel`.
 
-Triton launches a kernel by a program that it makes with a C compiler. Where there is none, as in an
-image without build tools, the kernel is handed to the CUDA driver here.
+A program of `sums` reads one chunk of a tensor. Where the chunk is whole and begins at a multiple
+of 16 bytes, each load takes 16 bytes, without masks. The keys are the same for all columns: 22 of
+them, so that a thread has registers for the loads of a whole tile on their way.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
-from typing import Any
+import re
+from pathlib import Path
 
-import torch
 import triton
 import triton.language as tl
 
-# device -> the driver's function, and its bytes of shared memory
-_LOADED: dict[int, tuple[Any, int]] = {}
-WARPS = 4  # a thread holds the keys of its columns in registers: 254 of them on sm_90, none spilled
+from .device_launch import BLOCK, PTX, SHAPE, VARIANTS
+
+CAPABILITY = 75  # of the oldest GPUs that the PTX is for: 7.5
+VERSION = "7.0"  # of the PTX, which every driver for CUDA 11 and newer reads
+# The addresses of the tables differ: without this, some would get a kernel of their own.
+_SUMS = (
+    "pointers",
+    "sizes",
+    "rows",
+    "programs",
+    "keys",
+    "tiles",
+    "starts",
+    "tails",
+    "out",
+)
+_FOLDED = "out", "headers", "digests", "count"
 
 
-def launch(
-    plan: tuple[Any, ...],
-    pointers: Any,
-    tables: Sequence[Any],
-    out: Any,
-    shape: dict[str, int],
-) -> None:
-    """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of
-    `device_digest._programs`, `tables` are its Tables, `shape` is its KERNEL_SHAPE. Raises what
-    Triton or the driver raises."""
-    programs, sizes, which, chunk = plan
-    arguments = (pointers, sizes, which, chunk, *tables, out)
-    if not _LOADED:
-        try:
-            _sums[(programs,)](*arguments, **shape, num_warps=WARPS)
-            return
-        except Exception:
-            if out.device.type != "cuda":
-                raise
-    _by_driver(programs, arguments, shape)
-
-
-def compiled(capability: int, shape: dict[str, int]) -> Any:
-    """Compile the kernel for GPUs of a compute capability (90: 9.0), which need not be here:
-    `asm["cubin"]`, `metadata.name` and `.shared`."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    narrow = {"which", "chunk", "nh"}
-    signature = {
-        name: "constexpr" if name in shape else "*i32" if name in narrow else "*i64"
-        for name in _sums.arg_names
-    }
-    source = ASTSource(fn=_sums, signature=signature, constexprs=shape)
-    return triton.compile(
-        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": WARPS}
-    )
-
-
-def _by_driver(programs: int, arguments: Sequence[Any], shape: dict[str, int]) -> None:
-    """Launch as above, by the CUDA driver in the device's current context and stream."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    device = arguments[-1].device.index
-    if device not in _LOADED:
-        major, minor = torch.cuda.get_device_capability(device)
-        made = compiled(10 * major + minor, shape)
-        module = ctypes.c_void_p()
-        function = ctypes.c_void_p()
-        _called(driver.cuModuleLoadData(ctypes.byref(module), made.asm["cubin"]))
-        _called(
-            driver.cuModuleGetFunction(
-                ctypes.byref(function), module, made.metadata.name.encode()
-            )
-        )
-        _LOADED[device] = function, made.metadata.shared
-    function, shared = _LOADED[device]
-    places = [ctypes.c_void_p(item.data_ptr()) for item in arguments] + [
-        ctypes.c_void_p()
-    ] * 2  # newer Tritons have two more, unused here
-    values = (ctypes.c_void_p * len(places))(
-        *(ctypes.addressof(place) for place in places)
-    )
-    stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-    _called(
-        driver.cuLaunchKernel(
-            function, programs, 1, 1, 32 * WARPS, 1, 1, shared, stream, values, None
-        )
-    )
-
-
-def _called(status: int) -> None:
-    if status:
-        raise RuntimeError("the CUDA driver answered %d" % status)
-
-
-@triton.jit
-def _sums(
+@triton.jit(do_not_specialize=_SUMS)
+def sums(
     pointers,
     sizes,
-    which,
-    chunk,
-    nh,
+    rows,
+    programs,
+    keys,
     tiles,
     starts,
     tails,
@@ -112,84 +50,145 @@ def _sums(
     height: tl.constexpr,
     depth: tl.constexpr,
 ):
-    program = tl.program_id(0)
-    tensor = tl.load(which + program)
-    part = tl.load(chunk + program).to(tl.int64)
+    place = tl.load(programs + tl.program_id(0))
+    tensor = place >> 32
+    part = place & 0xFFFFFFFF
     size = tl.load(sizes + tensor)
     address = tl.load(pointers + tensor)
-    words = address.to(tl.pointer_type(tl.int32))
     whole = size // 4
-    first = part * (depth * 2 * height * width)
+    tile_words: tl.constexpr = 2 * height * width
+    first = part * (depth * tile_words)
     column = tl.arange(0, width)
-    row = tl.arange(0, height)[:, None]
-    place = row * (2 * width) + column[None, :]
-    key = row * width + column[None, :]
-    k0, l0 = _keys(nh, key, 0, height, width)
-    k1, l1 = _keys(nh, key, 1, height, width)
-    k2, l2 = _keys(nh, key, 2, height, width)
-    k3, l3 = _keys(nh, key, 3, height, width)
-    a0 = tl.zeros([width], tl.int64)
-    a1 = tl.zeros([width], tl.int64)
-    a2 = tl.zeros([width], tl.int64)
-    a3 = tl.zeros([width], tl.int64)
-    used = tl.minimum(depth, tl.cdiv(whole - first, 2 * height * width)).to(tl.int32)
-    for tile in range(used):
-        at = first + tile * (2 * height * width) + place
-        left = tl.load(words + at, mask=at < whole, other=0)
-        right = tl.load(words + at + width, mask=at + width < whole, other=0)
-        a0 += _tile(left, right, k0, l0, tiles + tile, depth)
-        a1 += _tile(left, right, k1, l1, tiles + 2 * depth + tile, depth)
-        a2 += _tile(left, right, k2, l2, tiles + 4 * depth + tile, depth)
-        a3 += _tile(left, right, k3, l3, tiles + 6 * depth + tile, depth)
-    counter = 2 * (part * width + column)
-    sums = out + tensor.to(tl.int64) * 4
-    tl.atomic_add(sums, _columns(a0, counter + tl.load(starts)))
-    tl.atomic_add(sums + 1, _columns(a1, counter + tl.load(starts + 1)))
-    tl.atomic_add(sums + 2, _columns(a2, counter + tl.load(starts + 2)))
-    tl.atomic_add(sums + 3, _columns(a3, counter + tl.load(starts + 3)))
+    a0 = tl.zeros([width], tl.uint64)
+    a1 = tl.zeros([width], tl.uint64)
+    a2 = tl.zeros([width], tl.uint64)
+    a3 = tl.zeros([width], tl.uint64)
+    if (address % 16 == 0) & (first + depth * tile_words <= whole):
+        begin = (address + 4 * first).to(tl.pointer_type(tl.int32))
+        words = tl.multiple_of(begin, 16)
+        for tile in range(depth):
+            n0 = tl.zeros([width], tl.uint64)
+            n1 = tl.zeros([width], tl.uint64)
+            n2 = tl.zeros([width], tl.uint64)
+            n3 = tl.zeros([width], tl.uint64)
+            for row in tl.static_range(height):
+                at = words + tile * tile_words + row * 2 * width + column
+                left = tl.load(at)
+                right = tl.load(at + width)
+                n0 += _product(left, right, keys + 2 * row)
+                n1 += _product(left, right, keys + 2 * row + 2)
+                n2 += _product(left, right, keys + 2 * row + 4)
+                n3 += _product(left, right, keys + 2 * row + 6)
+            a0 += _tile(n0, tiles + tile, depth)
+            a1 += _tile(n1, tiles + 2 * depth + tile, depth)
+            a2 += _tile(n2, tiles + 4 * depth + tile, depth)
+            a3 += _tile(n3, tiles + 6 * depth + tile, depth)
+    else:
+        words = address.to(tl.pointer_type(tl.int32))
+        used = tl.minimum(depth, tl.cdiv(whole - first, tile_words)).to(tl.int32)
+        for tile in range(used):
+            n0 = tl.zeros([width], tl.uint64)
+            n1 = tl.zeros([width], tl.uint64)
+            n2 = tl.zeros([width], tl.uint64)
+            n3 = tl.zeros([width], tl.uint64)
+            for row in range(height):
+                at = first + tile * tile_words + row * 2 * width + column
+                left = tl.load(words + at, mask=at < whole, other=0)
+                right = tl.load(words + at + width, mask=at + width < whole, other=0)
+                n0 += _product(left, right, keys + 2 * row)
+                n1 += _product(left, right, keys + 2 * row + 2)
+                n2 += _product(left, right, keys + 2 * row + 4)
+                n3 += _product(left, right, keys + 2 * row + 6)
+            a0 += _tile(n0, tiles + tile, depth)
+            a1 += _tile(n1, tiles + 2 * depth + tile, depth)
+            a2 += _tile(n2, tiles + 4 * depth + tile, depth)
+            a3 += _tile(n3, tiles + 6 * depth + tile, depth)
+    counter = (2 * (part * width + column)).to(tl.uint64)
+    total = out + 4 * tl.load(rows + tensor)
     # the last chunk has the bytes behind the last word
-    if first + depth * 2 * height * width >= whole:
-        content = address.to(tl.pointer_type(tl.uint8)) + 4 * whole
+    tail = tl.zeros([1], tl.int64).sum()
+    if first + depth * tile_words >= whole:
         behind = tl.arange(0, 4)
-        bytes_ = tl.load(content + behind, mask=behind < size % 4, other=0).to(tl.int64)
-        tail = tl.sum(bytes_ << (8 * behind).to(tl.int64))
-        tl.atomic_add(sums, tail * tl.load(tails))
-        tl.atomic_add(sums + 1, tail * tl.load(tails + 1))
-        tl.atomic_add(sums + 2, tail * tl.load(tails + 2))
-        tl.atomic_add(sums + 3, tail * tl.load(tails + 3))
-
-
-@triton.jit
-def _keys(nh, key, lane: tl.constexpr, height: tl.constexpr, width: tl.constexpr):
-    table = nh + lane * 2 * height * width
-    return tl.load(table + key), tl.load(table + height * width + key)
-
-
-@triton.jit
-def _tile(left, right, k, m, multipliers, depth: tl.constexpr):
-    """Return the first two levels for one tile and lane: int64 [width]."""
-    product = (left + k).to(tl.uint32, bitcast=True).to(tl.int64) * (right + m).to(
-        tl.uint32, bitcast=True
-    ).to(tl.int64)
-    nh = tl.sum(product, axis=0)
-    return tl.load(multipliers) * (nh & 0xFFFFFFFF) + tl.load(multipliers + depth) * (
-        (nh >> 32) & 0xFFFFFFFF
+        content = (address + 4 * whole).to(tl.pointer_type(tl.uint8)) + behind
+        rest = tl.load(content, mask=behind < size % 4, other=0).to(tl.int64)
+        tail = tl.sum(rest << (8 * behind).to(tl.int64))
+    tl.atomic_add(total, _columns(a0, counter, starts) + tail * tl.load(tails))
+    tl.atomic_add(
+        total + 1, _columns(a1, counter, starts + 1) + tail * tl.load(tails + 1)
+    )
+    tl.atomic_add(
+        total + 2, _columns(a2, counter, starts + 2) + tail * tl.load(tails + 2)
+    )
+    tl.atomic_add(
+        total + 3, _columns(a3, counter, starts + 3) + tail * tl.load(tails + 3)
     )
 
 
 @triton.jit
-def _columns(column, counter):
-    """Return the third level for one lane: an int64."""
-    return tl.sum(
-        _mixed(counter) * (column & 0xFFFFFFFF)
-        + _mixed(counter + 1) * ((column >> 32) & 0xFFFFFFFF)
-    )
+def _product(left, right, keys):
+    """Return the first level's product of the words of a row, by its two keys."""
+    one = (left + tl.load(keys)).to(tl.uint32, bitcast=True).to(tl.uint64)
+    return one * (right + tl.load(keys + 1)).to(tl.uint32, bitcast=True).to(tl.uint64)
 
 
 @triton.jit
-def _mixed(counter):
-    """Return splitmix64: its constants as signed 64-bit integers."""
-    value = counter * -7046029254386353131
-    value = (value ^ ((value >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
-    value = (value ^ ((value >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
-    return value ^ ((value >> 31) & 0x1FFFFFFFF)
+def _tile(column, multipliers, depth: tl.constexpr):
+    """Return the second level's term of the columns of one tile."""
+    low = tl.load(multipliers).to(tl.uint64, bitcast=True)
+    high = tl.load(multipliers + depth).to(tl.uint64, bitcast=True)
+    return low * (column & 0xFFFFFFFF) + high * (column >> 32)
+
+
+@triton.jit
+def _columns(column, counter, start):
+    """Return the third level of the columns of a chunk: one int64."""
+    place = (counter + tl.load(start).to(tl.uint64, bitcast=True)) * 0x9E3779B97F4A7C15
+    other = place + 0x9E3779B97F4A7C15
+    terms = _mixed(place) * (column & 0xFFFFFFFF) + _mixed(other) * (column >> 32)
+    return tl.sum(terms.to(tl.int64, bitcast=True))
+
+
+@triton.jit
+def _mixed(value):
+    """Return the finalizer of splitmix64."""
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB
+    return value ^ (value >> 31)
+
+
+@triton.jit(do_not_specialize=_FOLDED)
+def folded(out, headers, digests, count, block: tl.constexpr):
+    tensor = tl.program_id(0) * block + tl.arange(0, block)
+    used = tensor < tl.load(count)
+    for half in tl.static_range(2):
+        sums_ = out + 4 * tensor + 2 * half
+        first = tl.load(sums_, mask=used, other=0).to(tl.uint64, bitcast=True)
+        second = tl.load(sums_ + 1, mask=used, other=0).to(tl.uint64, bitcast=True)
+        header = tl.load(headers + 2 * tensor + half, mask=used, other=0)
+        value = _mixed(_mixed(header.to(tl.uint64, bitcast=True) + first) + second)
+        tl.store(
+            digests + 2 * tensor + half, value.to(tl.int64, bitcast=True), mask=used
+        )
+
+
+def made(capability: int = CAPABILITY) -> str:
+    """Return the PTX of both kernels for GPUs of a compute capability (75: 7.5) and newer."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    target = GPUTarget("cuda", capability, 32)
+    texts = []
+    for kernel, names, shape in ((sums, _SUMS, SHAPE), (folded, _FOLDED, BLOCK)):
+        signature = {name: "*i32" if name == "keys" else "*i64" for name in names}
+        signature |= dict.fromkeys(shape, "constexpr")
+        source = ASTSource(fn=kernel, signature=signature, constexprs=shape)
+        options = next(iter(VARIANTS.values()))
+        text = triton.compile(source, target=target, options=options).asm["ptx"]
+        texts.append(re.sub(r"(?m)\s*(?://.*)?$|^\s*\.(?:loc|file) .*$", "", text))
+    heads = r"(?m)^\.(?:version|target|address_size) .*\n"
+    text = texts[0] + re.sub(heads, "", texts[1])
+    return re.sub(r"(?m)^\.version .*", f".version {VERSION}", text)
+
+
+if __name__ == "__main__":
+    Path(PTX).write_text(made(), encoding="ascii")

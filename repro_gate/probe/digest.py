@@ -21,7 +21,6 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-import weakref
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
@@ -30,19 +29,20 @@ from ..trace.writer import Later, Row
 from .patch import held
 
 # `tensors of type …`, `values of type …`: what could not be read, so that digests cover no more of
-# it than its type
-UNREAD: dict[str, None] = {}
+# it than its type -> the bytes of the largest
+UNREAD: dict[str, int] = {}
 # XXH3, 128 bits, of an empty text: a loaded extension must return this
 EMPTY = "99aa06d3014798d86001c324468d497f"
 _DEPTH = 8  # of wrapper subclasses in one another
 _PARTS = 100  # of one of them
-_MANY, _NEW = 10_000, (0, None)  # headers that are remembered; of one that is not
+_MANY = 10_000  # headers that are remembered
+_PLAIN: set[type] = set()  # torch.Tensor and torch.nn.Parameter
 # All memory, by address. `from_address` would run the audit hooks for each tensor.
 _MEMORY = memoryview((ctypes.c_char * sys.maxsize).from_address(0))
 # the file of the gate's own xxhash extension; it, or one beside it, may fit this interpreter
 EXTENSION: list[str | None] = []
 # (dtype, shape, whether on the CPU) of an earlier tensor -> its size in bytes, its prepared header;
-# on a device its header
+# on a device 16 bytes of a SHA-256 of that
 _HEADERS: dict[tuple[Any, Any, bool], tuple[int, Any]] = {}
 _ROWS = ("crow_indices", "col_indices", "values")
 _COLUMNS = ("ccol_indices", "row_indices", "values")
@@ -193,7 +193,7 @@ def shapeless(tensor: Any) -> bool:
     return hasattr(type(tensor), "materialize")
 
 
-def _composed(tensor: Any, depth: int) -> bytes:
+def _composed(tensor: Any, depth: int) -> bytes | Composed:
     """Return the digest of a tensor that consists of others (wrapper subclasses, sparse and
     quantized ones): of its type, dtype and shape, and the name and digest of each part. For any
     other tensor, the digest of its type alone."""
@@ -201,22 +201,26 @@ def _composed(tensor: Any, depth: int) -> bytes:
     if shapeless(tensor):
         return _sha256(b"", hashlib.sha256(kind.encode()))
     fields = ("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))
-    state = hashlib.sha256(repr(fields).encode())
+    head = repr(fields).encode()
     try:
         names, parts = _parts(tensor)
         if depth >= _DEPTH or len(parts) > _PARTS:
             raise ValueError("nested too deep")
-        content = repr(names).encode() + digest_all(parts, depth + 1)
+        return Composed(head + repr(names).encode(), begin(parts, depth + 1))
     except Exception:
-        content = b""
-        unread("tensors", kind + " (meta)" * (tensor.device.type == "meta"))
-    return _sha256(content, state)
+        unread("tensors", kind + " (meta)" * (tensor.device.type == "meta"), tensor)
+    return _sha256(b"", hashlib.sha256(head))
 
 
-def unread(what: str, kind: str) -> None:
-    """Note that elements of a type could not be read."""
+def unread(what: str, kind: str, value: Any = None) -> None:
+    """Note that elements of a type could not be read, and how many bytes of memory the largest such
+    tensor takes."""
     if len(UNREAD) < _PARTS:
-        UNREAD[f"{what} of type {kind[:200]}"] = None
+        size = 0
+        with contextlib.suppress(Exception):
+            size = int(value.nbytes)
+        name = f"{what} of type {kind[:200]}"
+        UNREAD[name] = max(UNREAD.get(name, 0), size)
 
 
 def _parts(tensor: Any) -> tuple[list[str], list[Any]]:
@@ -251,34 +255,61 @@ def _shape(tensor: Any) -> tuple[int, ...]:
 
 
 class Digests(Later):
-    """Digests, 16 bytes for each tensor in order, which a device may still be computing."""
+    """Digests, 16 bytes for each of `count` tensors in order, which a device may still be
+    computing: in parts, each behind its places."""
 
-    def __init__(self, digests: list[bytes], remote: Sequence[Any] = ()) -> None:
-        self._digests, self._remote = digests, remote  # `device_digest.Sums`
-        self._among: tuple[Sequence[int], list[bytes]] = (), []
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._parts: list[tuple[Sequence[int], Any]] = []
 
-    def among(self, places: Sequence[int], others: list[bytes]) -> Digests:
-        """Return these digests merged, at their places, with those of values that are no
-        tensors."""
-        self._among = places, others
-        return self
+    def add(self, places: Sequence[int], part: Any) -> None:
+        """Add the digests of these places: bytes, or what has `ready` and `result`."""
+        self._parts.append((places, part))
 
     def ready(self) -> bool:
-        return all(item.sums.ready() for item in self._remote)
+        return all(isinstance(part, bytes) or part.ready() for _, part in self._parts)
 
     def fields(self) -> dict[str, bytes]:
         return {"digests": self.result()}
 
     def result(self) -> bytes:
         """Return all digests; wait for the device."""
-        for item in self._remote:
-            for index, digest in item.digests():
-                self._digests[index] = digest
-        self._remote = ()
-        places, others = self._among
-        for place, digest in zip(places, self._digests):
-            others[place] = digest
-        return b"".join(others or self._digests)
+        found = [b""] * self._count
+        for places, part in self._parts:
+            content = part if isinstance(part, bytes) else part.result()
+            if len(self._parts) == 1 and len(places) == self._count:
+                return content
+            for number, place in enumerate(places):
+                found[place] = content[DIGEST_BYTES * number :][:DIGEST_BYTES]
+        return b"".join(found)
+
+
+class OnDevice(NamedTuple):
+    """Digests in a row of a `device_digest.Batch`."""
+
+    batch: Any
+    place: int
+    count: int
+
+    def ready(self) -> bool:
+        return bool(self.batch.ready())
+
+    def result(self) -> bytes:
+        found: bytes = self.batch.digests(self.place, self.count)
+        return found
+
+
+class Composed(NamedTuple):
+    """The digest of a tensor that consists of others: of `head` and theirs."""
+
+    head: bytes
+    parts: Digests
+
+    def ready(self) -> bool:
+        return self.parts.ready()
+
+    def result(self) -> bytes:
+        return _sha256(self.head + self.parts.result(), hashlib.sha256())
 
 
 def digest_all(tensors: Sequence[Any], depth: int = 0) -> bytes:
@@ -287,124 +318,197 @@ def digest_all(tensors: Sequence[Any], depth: int = 0) -> bytes:
     return begin(tensors, depth).result()
 
 
-# How a tensor of a place in a list was read: a weak reference to it, its address, its form, its
-# size, the prepared header, its bytes (None: on a device). This one: nothing was read there.
-SLOT: tuple[Any, ...] = (lambda: None, 0, None, 0, None, None)
+class Group:
+    """The tensors of a list that are contiguous on one device, of no class of their own: how they
+    were read, so that the next ones of the same forms in these places are read at once."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.places: list[int] = []
+        self.shapes: list[Any] = []
+        self.dtypes: list[Any] = []
+        self.sizes: list[int] = []
+        self.prepared: list[Any] = []  # headers
+        self.addresses: list[int] = []
+        self.contents: list[memoryview] = []  # on the CPU
+
+    def fits(self, tensors: Sequence[Any], made_anew: bool) -> bool:
+        """Return whether tensors have the forms of those before, and take note of where they
+        lie."""
+        of = held("torch")._C.TensorBase
+        if not (
+            [*map(of.shape.__get__, tensors)] == self.shapes
+            and [*map(of.dtype.__get__, tensors)] == self.dtypes
+            and all(map(of.is_contiguous, tensors))
+        ):
+            return False
+        addresses = [*map(of.data_ptr, tensors)]
+        if addresses != self.addresses:
+            if not all(addresses) or any(map(of.is_neg, tensors)):
+                return False
+            if {self.device} != {*map(of.device.__get__, tensors)}:
+                return False
+            # To look at the storage of each gradient would take as long as its digest.
+            if not made_anew and any(map(_cut, tensors)):
+                return False
+            self.addresses = addresses
+            self.contents = []
+        return True
+
+    def digests(self, tensors: Sequence[Any]) -> bytes | OnDevice:
+        """Return the digests of tensors that fit."""
+        if self.device.type != "cpu":
+            from . import device_digest
+
+            batch = device_digest.batch(self.device)
+            place = batch.add(self.prepared, self.addresses, self.sizes, tensors)
+            return OnDevice(batch, place, len(tensors))
+        if not self.contents:
+            ends = zip(self.addresses, self.sizes)
+            self.contents = [_MEMORY[place : place + size] for place, size in ends]
+        return b"".join(map(chosen().digest, self.contents, self.prepared))
+
+
+class Plan:
+    """How the tensors of a list were read last: in groups, and one by one those that are in
+    none."""
+
+    def __init__(self) -> None:
+        self.count = -1
+        self.groups: dict[Any, Group] = {}
+        self.others: list[int] = []
+
+    def learn(self, tensors: Sequence[Any]) -> None:
+        """Note how each of these tensors can be read."""
+        of = held("torch")._C.TensorBase
+        self.count = len(tensors)
+        self.groups = {}
+        self.others = []
+        for place, tensor in enumerate(tensors):
+            device = tensor.device
+            if not _is_plain(tensor):
+                self.others.append(place)
+                continue
+            group = self.groups.setdefault(device, Group(device))
+            group.places.append(place)
+            size, prepared = _form(tensor)
+            group.shapes.append(tensor.shape)
+            group.dtypes.append(tensor.dtype)
+            group.sizes.append(size)
+            group.prepared.append(prepared)
+            group.addresses.append(of.data_ptr(tensor))
+
+    def digests(self, tensors: Sequence[Any], made_anew: bool) -> Digests | None:
+        """Return the digests of those in groups; None if they no longer fit."""
+        if len(tensors) != self.count:
+            return None
+        digests = Digests(self.count)
+        for group in self.groups.values():
+            own = tensors
+            if len(group.places) < self.count:
+                own = [tensors[place] for place in group.places]
+            if not (_PLAIN.issuperset(map(type, own)) and group.fits(own, made_anew)):
+                return None
+            digests.add(group.places, group.digests(own))
+        return digests
 
 
 def begin(
     tensors: Sequence[Any],
     depth: int = 0,
-    slots: list[tuple[Any, ...]] | None = None,
+    plan: Plan | None = None,
     made_anew: bool = False,
 ) -> Digests:
     """Digest all tensors; those on a device are digested there, in the order of its stream, and
-    only `result` waits for them. `slots`, one for each tensor, say how the tensors in these places
-    were read before; one that lies where it lay is read in the same way. `made_anew`: these are
-    other tensors each time, as gradients are, whose storages nobody cuts."""
+    only `result` waits for them. `plan`: how the list before, of the same names, was read.
+    `made_anew`: these are other tensors each time, as gradients are, whose storages nobody
+    cuts."""
     torch = held("torch")
-    digest = chosen().digest
-    plain, parameter = torch.Tensor, torch.nn.Parameter
-    of = torch._C.TensorBase  # whose methods nobody can replace
-    data_ptr, is_contiguous, is_neg = of.data_ptr, of.is_contiguous, of.is_neg
-    strided = torch.strided
-    digests: list[bytes] = []
-    remote: list[tuple[int, bytes, Any]] = []
+    if not _PLAIN:
+        _PLAIN.update((torch.Tensor, torch.nn.Parameter))
     with bare(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-        for index, tensor in enumerate(tensors):
-            slot = slots[index] if slots else SLOT
-            last, address, known, size, prepared, content = slot
-            if (
-                last() is tensor
-                and data_ptr(tensor) == address
-                and tensor.dtype is known[0]
-                and tensor.shape == known[1]
-                and is_contiguous(tensor)
-                and not is_neg(tensor)
-            ):
-                pass  # it is read as it was read then
-            elif (
-                (type(tensor) is plain or type(tensor) is parameter)
-                and tensor.layout is strided
-                and is_contiguous(tensor)
-                and not is_neg(tensor)
-            ):
-                form = tensor.dtype, tensor.shape, tensor.is_cpu
-                offset = of.storage_offset(tensor)
-                is_new = form != known or last() is tensor or offset or not made_anew
-                if form != known:
-                    size, prepared = _HEADERS.get(form, _NEW)
-                if is_new and prepared is not None:
-                    # To look at the storage of each gradient would take as long as its digest.
-                    end = offset * of.element_size(tensor) + size
-                    if end > of.untyped_storage(tensor).nbytes():
-                        prepared = None
-                pointer = 0 if prepared is None else data_ptr(tensor)
-                content = _MEMORY[pointer : pointer + size] if form[2] else None
-                if not pointer:
-                    prepared = None
-                elif slots and is_new:
-                    reference = weakref.ref(tensor)
-                    slots[index] = reference, pointer, form, size, prepared, content
-            else:
-                prepared = None
-            if prepared is None:
-                try:
-                    read = _read(local(tensor), depth)
-                except Exception:  # a class whose methods raise
-                    read = _unreadable(tensor)
-                if isinstance(read, bytes):
-                    digests.append(read)
-                    continue
-                prepared, tensor = read
-            if content is None:
-                remote.append((index, prepared, tensor))
-                digests.append(b"")
-            else:
-                digests.append(digest(content, prepared))
-        if not remote:
-            return Digests(digests)
-        from . import device_digest
-
-        return Digests(digests, device_digest.begin(remote))
+        tensors = [*map(_shard, tensors)]
+        plan = plan or Plan()
+        digests = None
+        with contextlib.suppress(
+            Exception
+        ):  # torch.func's wrappers, and other unusual ones
+            digests = plan.digests(tensors, made_anew)
+        if digests is None:
+            plan.learn(tensors)
+            digests = plan.digests(tensors, made_anew)
+        for place in plan.others:
+            try:
+                read = _read(local(tensors[place]), depth)
+            except Exception:  # a class whose methods raise
+                read = _unreadable(tensors[place])
+            digests.add([place], read)
+        return digests
 
 
-def _read(tensor: Any, depth: int) -> bytes | tuple[bytes, Any]:
-    """Return the digest of a tensor, or its header and its elements in logical order if they are on
-    a device. Remember how the fast path of `begin` can read it next time."""
+def _shard(tensor: Any) -> Any:
+    return tensor._local_tensor if hasattr(type(tensor), "_local_tensor") else tensor
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Return whether a tensor is read as its memory is. A complex one may be conjugated, which its
+    memory does not show."""
+    torch = held("torch")
+    of = torch._C.TensorBase
+    try:
+        return (
+            type(tensor) in _PLAIN
+            and tensor.layout is torch.strided
+            and of.is_contiguous(tensor)
+            and not of.is_neg(tensor)
+            and not tensor.dtype.is_complex
+            and not tensor.is_quantized
+            and (tensor.is_cpu or (tensor.is_cuda and of.data_ptr(tensor) % 4 == 0))
+            and of.data_ptr(tensor) != 0
+            and not _cut(tensor)
+        )
+    except Exception:
+        return False
+
+
+def _form(tensor: Any) -> tuple[int, Any]:
+    """Return the size of a tensor in bytes, and its prepared header; on a device 16 bytes of
+    that."""
+    key = tensor.dtype, tensor.shape, tensor.is_cpu
+    if key not in _HEADERS:
+        if len(_HEADERS) >= _MANY:
+            _HEADERS.clear()
+        name = header(tensor)
+        prepared = (
+            chosen().prepare(name) if tensor.is_cpu else _sha256(name, hashlib.sha256())
+        )
+        of = held("torch")._C.TensorBase
+        _HEADERS[key] = of.numel(tensor) * of.element_size(tensor), prepared
+    return _HEADERS[key]
+
+
+def _read(tensor: Any, depth: int) -> bytes | OnDevice | Composed:
+    """Return the digest of any tensor."""
     torch = held("torch")
     of = torch._C.TensorBase
     strided = tensor.layout is torch.strided and not tensor.is_quantized
     if not (strided and in_memory(tensor)):
         return _composed(tensor, depth)
-    tensor = of.contiguous(of.resolve_neg(of.resolve_conj(tensor)))
-    name = header(tensor)
-    size = of.numel(tensor) * of.element_size(tensor)
+    size, prepared = _form(tensor)
     if not tensor.is_cpu:
-        if tensor.is_cuda:
-            _remember(tensor, size, name)
-        return name, tensor
-    _, prepare, digest = chosen()
-    prepared = prepare(name)
+        from . import device_digest
+
+        batch = device_digest.batch(tensor.device)
+        return OnDevice(batch, batch.copy(prepared, tensor), 1)
+    tensor = of.contiguous(of.resolve_neg(of.resolve_conj(tensor)))
     pointer = of.data_ptr(tensor)
-    if pointer:
-        _remember(tensor, size, prepared)
-    elif size:
-        unread("tensors", str(type(tensor)))
+    if size and not pointer:
+        unread("tensors", str(type(tensor)), tensor)
         size = 0
-    return digest(_MEMORY[pointer : pointer + size], prepared)
+    return chosen().digest(_MEMORY[pointer : pointer + size], prepared)
 
 
 def _unreadable(tensor: Any) -> bytes:
     kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
-    unread("tensors", kind)
+    unread("tensors", kind, tensor)
     return _sha256(b"", hashlib.sha256(kind.encode()))
-
-
-def _remember(tensor: Any, size: int, prepared: Any) -> None:
-    """Remember how the fast path of `begin` reads such a tensor. A complex one may be conjugated,
-    which its memory does not show."""
-    if not tensor.dtype.is_complex:
-        if len(_HEADERS) >= _MANY:
-            _HEADERS.clear()
-        _HEADERS[tensor.dtype, tensor.shape, tensor.is_cpu] = size, prepared

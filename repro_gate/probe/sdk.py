@@ -78,7 +78,7 @@ def digest_leaves(items: list[tuple[str, Any]]) -> tuple[tuple[Row, ...], Digest
     for index, (name, value) in enumerate(items):
         try:
             if issubclass(type(value), kind):
-                row, digest = describe(name, value), b""
+                row, digest = describe(name, value), bytes(DIGEST_BYTES)
                 tensors[index] = value
             else:
                 row, digest = _of_value(name, value)
@@ -88,8 +88,12 @@ def digest_leaves(items: list[tuple[str, Any]]) -> tuple[tuple[Row, ...], Digest
             row, digest = _of_value(name, of.__name__)
         rows.append(row)
         others.append(digest)
-    digests = begin([*tensors.values()]) if tensors else Digests([])
-    return tuple(rows), digests.among([*tensors], others)
+    digests = Digests(len(items))
+    if len(tensors) < len(items):
+        digests.add(range(len(items)), b"".join(others))
+    if tensors:
+        digests.add([*tensors], begin([*tensors.values()]))
+    return tuple(rows), digests
 
 
 def hex_values(items: list[tuple[str, Any]]) -> list[str] | None:

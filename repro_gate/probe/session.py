@@ -133,6 +133,7 @@ class Session:
                 self._clock.enter(began)
             with self._guard(), unseen():
                 yield
+                PROCESS.launch()
         finally:
             with self._guard():
                 self._clock.leave()

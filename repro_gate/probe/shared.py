@@ -24,6 +24,8 @@ class Process:
         # what collects through the life of a process (files, draws, imports); `flush(session,
         # last)` writes it
         self.observers: list[Any] = []
+        # starts what a hook has read of devices (`device_digest`)
+        self.launch: Callable[[], None] = lambda: None
         # handlers of signals that came while the probe was at work, their signals and the thread
         self.late: list[tuple[Any, int, int]] = []
 

@@ -12,7 +12,7 @@ import torch
 from ..trace.format import MAX_NAME, SCALER
 from ..trace.writer import Row
 from . import distance, names, sdk
-from .digest import SLOT, begin, describe
+from .digest import Plan, begin, describe
 from .patch import WeakByIdentity
 from .session import Session
 
@@ -41,7 +41,7 @@ class Tensors:
         params: list[Any] = []
         group = {"params": params}
         self.leaves = SimpleNamespace(param_groups=[group])
-        self._rows: dict[Any, tuple[tuple[Row, ...], Any]] = {}
+        self._rows: dict[Any, tuple[tuple[Row, ...], Plan]] = {}
         # what each optimizer updates; the same by name; for each tensor: key of its state -> name
         self._updated = WeakByIdentity()
 
@@ -64,13 +64,11 @@ class Tensors:
             return
         own = tuple([name for name, _ in items])
         key = (kind, label, own)
-        rows, slots = self._rows.get(key) or ((), [])
-        if not rows:
-            rows = tuple([describe(*item) for item in items])
-            slots = [SLOT] * len(items)
-            self._rows[key] = rows, slots
+        if key not in self._rows:
+            self._rows[key] = tuple([describe(*item) for item in items]), Plan()
+        rows, plan = self._rows[key]
         tensors = [tensor for _, tensor in items]
-        digests = begin(tensors, slots=slots, made_anew=kind == "gradient")
+        digests = begin(tensors, plan=plan, made_anew=kind == "gradient")
         self.session.block(kind, rows, digests)
         self.keep(kind, items)
 

@@ -18,7 +18,7 @@ from typing import Any, Callable
 import torch
 
 from . import end_state, facts, flags, loss, names, sdk
-from .device_digest import WITHOUT_TRITON
+from .device_digest import SLOW
 from .digest import UNREAD, bare, shapeless
 from .manual_steps import BACKWARD, ManualSteps
 from .operators import watching
@@ -402,10 +402,11 @@ class Hooks:
                 tensors.optimizer_state(optimizer)
             tensors.updating_state()
             tensors.buffers()
-        for what in UNREAD:
-            text = f"{what} were not digested: what they hold cannot be read"
+        for what, size in UNREAD.items():
+            of = f", of up to {size:,} bytes," if size else ""
+            text = f"{what}{of} were not digested: what they hold cannot be read"
             session.note("not-digested", text)
-        for why in WITHOUT_TRITON:
+        for why in SLOW:
             text = "tensors on the GPU were digested by torch's operators, which takes longer"
             session.note("slow-digest", f"{text}: {why}")
         if session.config["keep"].get("final"):
