@@ -124,6 +124,9 @@ ATOMIC: dict[str, Callable[..., Any]] = {
     "cas": lambda old, compared, value: value if old == compared else old,
 }
 
+REDUCED = {"add": np.add, "min": np.minimum, "max": np.maximum}
+REDUCED |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+
 
 def _simple(program: Program, it: Instruction, mask: Array) -> None:
     function, of_u32 = SIMPLE[it.name]
@@ -268,6 +271,19 @@ def _shuffle(program: Program, it: Instruction, mask: Array) -> None:
         program.put(found, inside, mask)
 
 
+def _reduce(program: Program, it: Instruction, mask: Array) -> None:
+    made, operand, members = it.operands
+    value = program.get(operand, it.types[0])
+    members = program.get(members, "u32")
+    program.demand(mask)
+    program.whole_warps(mask, members)
+    total = np.zeros_like(value)
+    for warp in np.unique(program.warps[mask]):
+        here = mask & (program.warps == warp)
+        total[here] = REDUCED[it.name.rpartition(".")[2]].reduce(value[here], dtype=value.dtype)
+    program.put(made, total, mask)
+
+
 def _barrier(program: Program, it: Instruction, mask: Array) -> None:
     if mask is not program.everyone:
         raise Illegal("a barrier that not all threads reach")
@@ -294,5 +310,6 @@ HANDLERS |= {"st.global": _store, "st.shared": _store}
 HANDLERS |= dict.fromkeys((f"atom.global.{name}" for name in ATOMIC), _atomic)
 HANDLERS |= dict.fromkeys((f"red.global.{name}" for name in ATOMIC), _atomic)
 HANDLERS |= {f"shfl.sync.{way}": _shuffle for way in ("bfly", "idx", "up", "down")}
+HANDLERS |= dict.fromkeys((f"redux.sync.{name}" for name in REDUCED), _reduce)
 HANDLERS |= {"bar.sync": _barrier, "barrier.sync": _barrier, "bar.warp.sync": _warp_barrier}
 HANDLERS |= {"fence": _nothing, "membar.gl": _nothing}
