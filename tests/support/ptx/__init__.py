@@ -61,7 +61,7 @@ def run(
 def _run(program: Program, counts: Counter[str]) -> None:
     """Run all threads of a program to their end. Raise Illegal, with the line."""
     code, end = program.entry.code, len(program.entry.code)
-    places = np.zeros(program.threads, int)
+    places: Array = np.zeros(program.threads, int)
     steps = 0
     while (first := int(places.min())) < end:
         mask = places == first

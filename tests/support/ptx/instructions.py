@@ -90,6 +90,7 @@ SIMPLE: dict[str, tuple[Callable[..., Array], set[int]]] = {
     "min": (np.minimum, set()),
     "max": (np.maximum, set()),
     "neg": (np.negative, set()),
+    "abs": (np.abs, set()),
     "and": (np.bitwise_and, set()),
     "or": (np.bitwise_or, set()),
     "xor": (np.bitwise_xor, set()),
@@ -248,7 +249,7 @@ def _shuffle(program: Program, it: Instruction, mask: Array) -> None:
     by, bound = (program.get(item, "u32").astype(int) for item in (by, bound))
     program.demand(mask)
     by &= 31
-    lane = np.arange(program.threads) % WARP
+    lane: Array = np.arange(program.threads) % WARP
     apart = bound >> 8 & 31
     last = lane & apart | bound & 31 & ~apart
     source = {
@@ -298,6 +299,11 @@ def _warp_barrier(program: Program, it: Instruction, mask: Array) -> None:
     program.whole_warps(mask, members)
 
 
+def _policy(program: Program, it: Instruction, mask: Array) -> None:
+    """Make what only a cache asks for."""
+    program.put(it.operands[0], np.zeros(program.threads, np.uint64), mask)
+
+
 def _nothing(program: Program, it: Instruction, mask: Array) -> None:
     """Order memory: programs run one after another here."""
 
@@ -312,4 +318,5 @@ HANDLERS |= dict.fromkeys((f"red.global.{name}" for name in ATOMIC), _atomic)
 HANDLERS |= {f"shfl.sync.{way}": _shuffle for way in ("bfly", "idx", "up", "down")}
 HANDLERS |= dict.fromkeys((f"redux.sync.{name}" for name in REDUCED), _reduce)
 HANDLERS |= {"bar.sync": _barrier, "barrier.sync": _barrier, "bar.warp.sync": _warp_barrier}
+HANDLERS |= {f"createpolicy.fractional.L2::evict_{when}": _policy for when in ("first", "last")}
 HANDLERS |= {"fence": _nothing, "membar.gl": _nothing}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+Array: TypeAlias = Any  # of numpy, whose types are not followed here
 WARP = 32
 
 
@@ -69,10 +68,10 @@ class Shared:
     reads or writes, and nobody reads what nobody wrote."""
 
     def __init__(self, size: int) -> None:
-        self.content = np.zeros(size, np.uint8)
-        self.filled = np.zeros(size, bool)
+        self.content: Array = np.zeros(size, np.uint8)
+        self.filled: Array = np.zeros(size, bool)
         self.writer = np.full(size, -1)
-        self.readers = np.zeros(size, np.int64)  # one bit for each warp
+        self.readers: Array = np.zeros(size, np.int64)  # one bit for each warp
 
     def barrier(self) -> None:
         """Forget who read and wrote."""

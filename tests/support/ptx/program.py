@@ -36,8 +36,8 @@ class Program:
         self.memory = memory
         self.shared = Shared(entry.end + shared)
         self.threads = int(np.prod(block))
-        self.everyone = np.ones(self.threads, bool)
-        self.warps = np.arange(self.threads) // WARP
+        self.everyone: Array = np.ones(self.threads, bool)
+        self.warps: Array = np.arange(self.threads) // WARP
         self.params = dict(zip([name for name, _ in entry.params], params, strict=True))
         self.kinds = dict(entry.params)
         self.values: dict[str, Array] = {}

@@ -23,6 +23,7 @@ for _size in UNSIGNED:
 HINTS = set(re.findall(r"\S+", "cta gpu sys relaxed acquire release acq_rel sc volatile weak nc"))
 HINTS |= set(re.findall(r"\S+", "ca cg cs cv lu wb wt L2::cache_hint L2::64B L2::128B L2::256B"))
 HINTS |= {f"L1::{way}" for way in ("evict_first", "evict_last", "evict_normal", "no_allocate")}
+NUMBER = r"-?(0[xX][0-9a-fA-F]+|\d+)U?"
 HINTED = {"ld", "st", "atom", "red", "fence"}
 
 
@@ -128,7 +129,7 @@ def _take(entry: Entry, line: int, statement: str) -> None:
     if found is None:
         raise Illegal(f"line {line}: not understood: {statement}")
     refused, guard, opcode, rest = found.groups()
-    parts = opcode.split(".")
+    parts = opcode.replace("shared::cta", "shared").split(".")
     types = tuple(part for part in parts if part in TYPES)
     hints = frozenset(HINTS.intersection(parts)) if parts[0] in HINTED else frozenset()
     wide = [part for part in parts if re.fullmatch(r"v\d", part)]
@@ -147,4 +148,4 @@ def _operand(text: str) -> Any:
     if text.startswith("["):
         base, _, offset = inner.partition("+")
         return Address(base, int(offset or "0", 0))
-    return int(text.rstrip("U"), 0) if re.match(r"-?\d", text) else text
+    return int(text.rstrip("U"), 0) if re.fullmatch(NUMBER, text) else text
