@@ -186,7 +186,7 @@ def made(capability: int = CAPABILITY) -> str:
         text = triton.compile(source, target=target, options=options).asm["ptx"]
         texts.append(re.sub(r"(?m)\s*(?://.*)?$|^\s*\.(?:loc|file) .*$", "", text))
     heads = r"(?m)^\.(?:version|target|address_size) .*\n"
-    text = texts[0] + re.sub(heads, "", texts[1])
+    text = (texts[0] + re.sub(heads, "", texts[1])).strip() + "\n"
     return re.sub(r"(?m)^\.version .*", f".version {VERSION}", text)
 
 
