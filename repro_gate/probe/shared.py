@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from .patch import wrap
+from .patch import WeakByIdentity, wrap
 
 
 class Process:
@@ -24,6 +24,8 @@ class Process:
         # what collects through the life of a process (files, draws, imports); `flush(session,
         # last)` writes it
         self.observers: list[Any] = []
+        # CUDA graphs that are being captured, by any thread
+        self.captures = WeakByIdentity()
         # handlers of signals that came while the probe was at work, their signals and the thread
         self.late: list[tuple[Any, int, int]] = []
 
