@@ -4,7 +4,6 @@ anything while a CUDA graph is captured, and none but those of the training is t
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,7 +52,7 @@ class Training:
 
 
 @pytest.fixture
-def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Training:
     cuda = Cuda()
     for place, name, value in (
         (PROCESS, "torch", in_torch(cuda)),
@@ -70,7 +69,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traini
     PROCESS.sessions.append(session)
     session.start()
     cuda.allocate(1, 100)
-    yield Training(cuda, session, Hooks(session), tmp_path)
+    return Training(cuda, session, Hooks(session), tmp_path)
 
 
 def capture(training: Training, graph: Graph) -> None:
