@@ -20,12 +20,12 @@ class Mark(NamedTuple):
     training has queued there by then."""
 
     host: float
-    events: dict[int, Any]
+    events: dict[int | None, Any]
 
 
 def mark(devices: Iterable[int]) -> Mark:
     """Return this moment, on these GPUs; on none while a CUDA graph is captured."""
-    events = {}
+    events: dict[int | None, Any] = {}
     if devices and not facts.capturing():
         cuda = PROCESS.torch.cuda
         for device in devices:
