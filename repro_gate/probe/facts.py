@@ -9,10 +9,12 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any, Callable
 
 from ..trace.format import MAX_NAME, MAX_VARIABLES, SECRET
 from .digest import chosen
+from .patch import wrap
 from .process import printable, resident_peak
 from .shared import PROCESS
 
@@ -39,6 +41,10 @@ _READ = re.compile(  # beginnings of names, and names
 _LOGIN = re.compile(r"://[^/\s]*@")
 # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
 _AT_START: list[str] = []
+# the GPUs on which this process had put anything when it was asked last
+_IN_USE: list[int] = []
+# GPU -> its memory statistics, with the largest peaks since the training's own last reset
+_PEAKS: dict[int, Any] = {}
 
 
 def main(request: dict[str, Any]) -> None:
@@ -66,8 +72,9 @@ def main(request: dict[str, Any]) -> None:
         file.write(json.dumps(answers) + "\n")
 
 
-def facts() -> Facts:
-    """Return name -> how to read it."""
+def facts(devices: Sequence[int] = ()) -> Facts:
+    """Return name -> how to read it. `devices`: the GPUs on which the parameters lie; if there are
+    none, those in use. The first of them is the one that is told."""
     torch = PROCESS.torch
     if torch is None:
         return BASIC
@@ -77,20 +84,23 @@ def facts() -> Facts:
     # the vector instructions that torch's own kernels use: `AVX2`, `DEFAULT`; the training may have
     # removed what says it
     isa = getattr(torch.backends.cpu, "get_cpu_capability", lambda: None)
+    first = (devices or in_use())[:1]
 
     def device() -> str:
-        return f"cuda: {cuda.get_device_name()}" if used() else f"cpu: {isa() or ''}"
+        return (
+            f"cuda: {cuda.get_device_name(*first)}" if first else f"cpu: {isa() or ''}"
+        )
 
     def nccl() -> str:
         known = hasattr(torch._C, "_nccl_version")
         return ".".join(map(str, cuda.nccl.version())) if known else "none"
 
     def gpu(form: str) -> Callable[[], str]:
-        return lambda: form.format(cuda.get_device_properties(cuda.current_device()))
+        return lambda: form.format(cuda.get_device_properties(*first))
 
     def uuid() -> str | None:
         """Return the UUID as nvidia-smi prints it; torch before 2.6 does not have it."""
-        found = getattr(cuda.get_device_properties(cuda.current_device()), "uuid", None)
+        found = getattr(cuda.get_device_properties(*first), "uuid", None)
         return found and f"GPU-{found}"
 
     of_gpu: Facts = {
@@ -115,7 +125,7 @@ def facts() -> Facts:
         "threads": torch.get_num_threads,
         "processors": _processors,
         "cpu-isa": isa,
-        **(of_gpu if used() else {}),
+        **(of_gpu if first else {}),
     }
 
 
@@ -150,25 +160,62 @@ def read(questions: Facts) -> dict[str, str]:
 
 
 def capturing() -> bool:
-    """Return whether the training is capturing a CUDA graph: what is queued now is not done now,
-    and a synchronisation would end the capture."""
-    return started() and bool(PROCESS.torch.cuda.is_current_stream_capturing())
+    """Return whether the training is capturing a CUDA graph, on any stream: what is queued now is
+    not done now, and a question to a device would end the capture."""
+    if not started():
+        return False
+    return bool(PROCESS.captures or PROCESS.torch.cuda.is_current_stream_capturing())
 
 
-def peak_bytes() -> int:
-    """Return the peak of memory since the last reset, in bytes: the largest of all GPUs in use,
-    else resident memory (never reset)."""
-    stats = _memory_stats() if started() else []
-    peak = max((item["allocated_bytes"]["all"]["peak"] for item in stats), default=0)
-    return int(peak) or resident_peak()
+def synchronize() -> None:
+    """Wait for the GPUs in use: what is read next may be written by any of their streams."""
+    for device in [] if capturing() else in_use():
+        PROCESS.torch.cuda.synchronize(device)
 
 
-def reset_peak() -> None:
-    """Forget the peak, so that what the digests held is not counted. Training that reads this
-    statistic sees it since its last step."""
-    if started():
-        for index in range(PROCESS.torch.cuda.device_count()):
-            PROCESS.torch.cuda.reset_peak_memory_stats(index)
+def peak_bytes(devices: Sequence[int]) -> int:
+    """Return the peak of memory since the last reset, in bytes: the largest of these GPUs, else
+    resident memory (never reset)."""
+    peak = 0
+    for device in [] if capturing() else devices:
+        stats = PROCESS.torch._C._cuda_memoryStats(device)
+        peak = max(peak, stats["allocated_bytes"]["all"]["peak"])
+        _raise_peaks(stats, _PEAKS.get(device, {}))
+        _PEAKS[device] = stats
+    return peak or resident_peak()
+
+
+def reset_peak(devices: Sequence[int]) -> None:
+    """Forget the peaks of these GPUs, after `peak_bytes`."""
+    for device in [] if capturing() else devices:
+        PROCESS.torch._C._cuda_resetPeakMemoryStats(device)
+
+
+def keep_peaks(torch: Any) -> None:
+    """Let the training read the peaks of memory as if `reset_peak` had not been called."""
+
+    def read(original: Any, device: int) -> Any:
+        stats = original(device)
+        _raise_peaks(stats, _PEAKS.get(device, {}))
+        return stats
+
+    def reset(original: Any, device: int) -> None:
+        _PEAKS.pop(device, None)
+        original(device)
+
+    for name in ("_cuda_memoryStats", "_accelerator_getDeviceStats"):
+        wrap(torch._C, name, read)
+    for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
+        wrap(torch._C, name, reset)
+
+
+def _raise_peaks(stats: dict[Any, Any], before: dict[Any, Any]) -> None:
+    """Raise each peak of nested statistics to what it was before, if that was more."""
+    for name, value in before.items():
+        if isinstance(value, dict):
+            _raise_peaks(stats.get(name, {}), value)
+        elif name == "peak" and name in stats:
+            stats[name] = max(stats[name], value)
 
 
 def started() -> bool:
@@ -177,19 +224,20 @@ def started() -> bool:
 
 
 def used() -> bool:
-    """Return whether this process has put anything on a GPU. That CUDA is started does not say it:
+    """Return whether this process has put anything on a GPU."""
+    return bool(in_use())
+
+
+def in_use() -> list[int]:
+    """Return the GPUs on which this process has put anything. That CUDA is started does not say it:
     optimizers of newer torch start it to take a step on the CPU."""
-    return started() and any(
-        item["allocation"]["all"]["allocated"] for item in _memory_stats()
-    )
-
-
-def _memory_stats() -> list[dict[str, Any]]:
-    """Return for each GPU what `max_memory_allocated` and its like read, without their conversion
-    of a hundred figures; empty where nothing was allocated."""
-    cuda = PROCESS.torch.cuda
-    stats = map(cuda.memory_stats_as_nested_dict, range(cuda.device_count()))
-    return [item for item in stats if item]
+    if started() and not capturing():
+        _IN_USE.clear()
+        for device in range(PROCESS.torch.cuda.device_count()):
+            stats = PROCESS.torch._C._cuda_memoryStats(device)
+            if stats["allocation"]["all"]["allocated"]:
+                _IN_USE.append(device)
+    return _IN_USE
 
 
 def library_variables() -> dict[str, str]:

@@ -147,7 +147,9 @@ class Losses(Later):
         values = [of.reshape(of.to(item, torch.float64), ()) for item in losses]
         if len({item.device for item in values}) > 1:
             values = [of.cpu(item) for item in values]
-        self._values = fetch(torch.stack(values))
+        stacked = torch.stack(values)
+        with torch.cuda.device_of(stacked):
+            self._values = fetch(stacked)
 
     def ready(self) -> bool:
         return self._digests.ready() and self._values.ready()

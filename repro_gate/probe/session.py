@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..trace.format import LIMITS, MAX_NAME, WHOLE_RUN
@@ -23,7 +23,7 @@ from . import facts, rng
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
 from .shared import PROCESS, unseen
 from .source_line import largest_loop
-from .step_time import Clock, mark
+from .step_time import Clock
 
 _NOTICES = 10_000  # all kinds of digested quantities
 _HELD = 1_000  # blocks before the first gradient or step
@@ -82,7 +82,8 @@ class Session:
         argv = [item[:MAX_NAME] for item in arguments()][:1000]
         hello = {"nonce": self.config["nonce"], "pid": os.getpid(), "forked": forked}
         with self._guard():
-            self._writer = TraceWriter(self.config["traces"], {**hello, "argv": argv})
+            hello["argv"] = argv
+            self._writer = TraceWriter(self.config["traces"], hello, facts.capturing)
             self.stem = self._writer.stem
 
     def key(self) -> str:
@@ -122,15 +123,14 @@ class Session:
             return
         began = self._clock.step
         with self._guard():
-            began = mark()  # after the work that the training has queued
+            began = self._clock.mark()  # after the work that the training has queued
         if not self._acquire():
             with self._guard():
                 yield
             return
         self._inside = True
         try:
-            with self._guard():
-                self._clock.enter(began)
+            self._clock.entered = began
             with self._guard(), unseen():
                 yield
                 PROCESS.launch()
@@ -202,6 +202,14 @@ class Session:
         self.trains()
         self._recorded = True
 
+    def runs_on(self, items: Iterable[tuple[str, Any]]) -> None:
+        """Note the GPUs of these parameters, by whose clocks steps are timed from here on; and read
+        the peak of memory, before digests add to it."""
+        found = {item.device.index for _, item in items if item.is_cuda}
+        if facts.started():
+            self._clock.devices = sorted({*self._clock.devices, *found})
+        self._clock.read_peak()
+
     def training_begins(self) -> None:
         """Start step 0: the initial state is recorded."""
         if self.step < 0:
@@ -265,9 +273,9 @@ class Session:
                 time.sleep(1.0)
 
     def note(self, identifier: str, message: str) -> None:
-        """Write what the probe could not do; ignore an empty message. Leave room for one more note:
-        why the recording ended."""
-        if message and self._counts.get("notes", 0) < LIMITS["notes"] - 1:
+        """Write what the probe could not do; ignore an empty message. Leave room for two more
+        notes: what did not arrive from a device, and why the recording ended."""
+        if message and self._counts.get("notes", 0) < LIMITS["notes"] - 2:
             self.notice("notes", rows=((identifier, message[:MAX_NAME]),))
 
     def notice(self, name: str, **fields: Any) -> None:
@@ -308,7 +316,7 @@ class Session:
             self.in_hook()
         ):  # Another thread must not write a step after the last line.
             with self._guard():
-                if self.introduced and self.hooks is not None:
+                if self._has_state():
                     self.hooks.at_close(reason)
             with self._guard():
                 self._writer.write(wait=True)
@@ -352,11 +360,15 @@ class Session:
     def _finish(self) -> None:
         """Write the records that are written once, after the last step."""
         if not self._finished:
-            if self.introduced and self.hooks is not None:
+            if self._has_state():
                 with self.in_hook():
                     self.hooks.at_stop()
             self.flush(last=True)
             self._finished = True
+
+    def _has_state(self) -> bool:
+        """Return whether there is a final state that can be read."""
+        return self.introduced and self.hooks is not None and not facts.capturing()
 
     def _close_whole_run(self) -> None:
         """Note the loop in which a process without records could have recorded. The whole run
@@ -402,7 +414,8 @@ class Session:
 
     def _write_facts(self) -> None:
         """Write the facts, if they have changed since they were written."""
-        now = facts.read({**facts.facts(), "process": self.key})
+        self._clock.devices = self._clock.devices or [*facts.in_use()]
+        now = facts.read({**facts.facts(self._clock.devices), "process": self.key})
         if now != self._facts:
             self._facts = now
             self.event("facts", facts=now)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from .patch import wrap
+from .patch import WeakByIdentity, wrap
 
 
 class Process:
@@ -26,6 +26,8 @@ class Process:
         self.observers: list[Any] = []
         # starts what a hook has read of devices (`device_digest`)
         self.launch: Callable[[], None] = lambda: None
+        # CUDA graphs that are being captured, by any thread
+        self.captures = WeakByIdentity()
         # handlers of signals that came while the probe was at work, their signals and the thread
         self.late: list[tuple[Any, int, int]] = []
 

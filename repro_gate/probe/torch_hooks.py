@@ -13,11 +13,12 @@ import functools
 import sys
 import threading
 import types
+from collections.abc import Iterable
 from typing import Any, Callable
 
 import torch
 
-from . import end_state, facts, flags, loss, names, sdk
+from . import compiled_steps, end_state, facts, flags, loss, names, sdk
 from .device_digest import SLOW
 from .digest import UNREAD, bare, shapeless
 from .manual_steps import BACKWARD, ManualSteps
@@ -54,6 +55,7 @@ def install(session: Session) -> None:
     if session.alternates:
         flags.switch(torch, session.config["alternating"], 0)
     facts.watch_cuda_start(torch)
+    facts.keep_peaks(torch)
     hooks = Hooks(session)
 
     def of_thread(name: str) -> Callable[..., Any]:
@@ -63,11 +65,13 @@ def install(session: Session) -> None:
         call._torchdynamo_disable = True  # type: ignore[attr-defined]
         return call
 
-    optim.register_optimizer_step_pre_hook(of_thread("before_step"))
-    optim.register_optimizer_step_post_hook(of_thread("after_step"))
+    before = optim.register_optimizer_step_pre_hook(of_thread("before_step"))
+    after = optim.register_optimizer_step_post_hook(of_thread("after_step"))
+    compiled_steps.watch(hooks, (before, after))
     wrap(optim.Optimizer, "__init__", of_thread("optimizer_made"))
     wrap(dataloader._BaseDataLoaderIter, "__init__", of_thread("epoch"))
     wrap(dataloader._BaseDataLoaderIter, "__next__", of_thread("batch"))
+    wrap(torch.cuda.CUDAGraph, "capture_begin", of_thread("graph_begins"))
     wrap(torch.cuda.CUDAGraph, "capture_end", of_thread("graph_made"))
     wrap(torch.cuda.CUDAGraph, "replay", of_thread("graph_replayed"))
     loss.watch(hooks)
@@ -161,16 +165,18 @@ class Hooks:
     def initial_state(self) -> None:
         """Record the state that training starts from, once: generator states, parameters,
         buffers."""
-        if self._captured and not self._waiting:
+        if (self._captured and not self._waiting) or not self.session.live:
             return
         with self.session.in_hook():
             self._release()
-            if self._captured or not self.session.live:
+            if self._captured:
                 return
             self._captured = True
             tensors = self.tensors
             with bare():
                 tensors.name(tensors.made)
+                self.session.runs_on(tensors.names.parameters)
+                facts.synchronize()
                 tensors.perturb()
                 self.session.rng()
                 tensors.record("parameter", tensors.names.parameters, "initial")
@@ -334,6 +340,8 @@ class Hooks:
         with session.in_hook():
             session.training_begins()
             others = [other for other in self._used if other is not optimizer]
+            known = len(others) < len(self._used)
+            session.runs_on([] if known else tensors.parameters(optimizer))
             self._used = [*others[-_RECENT:], optimizer]
             if self._closing is optimizer:
                 self._gradients(optimizer)
@@ -348,9 +356,24 @@ class Hooks:
                 self._look_for_nan()
             session.end_step()
 
+    def graph_begins(
+        self, original: Any, graph: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Note that a CUDA graph is being captured, until `graph_made`."""
+        self._in_graph = []
+        PROCESS.captures.add(graph)
+        try:
+            original(graph, *args, **kwargs)
+        except BaseException:
+            PROCESS.captures.discard(graph)
+            raise
+
     def graph_made(self, original: Any, graph: Any) -> None:
         """Keep the optimizers whose steps a CUDA graph has captured."""
-        original(graph)
+        try:
+            original(graph)
+        finally:
+            PROCESS.captures.discard(graph)
         if self.session.alternates:
             self.session.event("facts", facts={"cuda-graph": "captured"})
         self._graphs.add(graph, self._in_graph)
@@ -360,7 +383,11 @@ class Hooks:
         """Record the steps that a replay of a CUDA graph takes. Raises StopTraining after the last
         step of `train.steps`."""
         original(graph)
-        for optimizer in self._graphs.get(graph) or ():
+        self.took(self._graphs.get(graph) or ())
+
+    def took(self, optimizers: Iterable[Any]) -> None:
+        """Record steps that were taken where no hook could be called."""
+        for optimizer in optimizers:
             self.before_step(optimizer, (optimizer,), {})
             self.after_step(optimizer)
 
@@ -379,6 +406,7 @@ class Hooks:
             self.session.event("facts", facts={"compiled": "yes"})
         # An unusual module may fail here; then only the notice is missing.
         with contextlib.suppress(Exception):
+            facts.synchronize()
             rows, failed = end_state.look(self.tensors.names)
             message = f"modules that could not be looked at: {failed}"
             self.session.note("modules-not-read", message if failed else "")
@@ -389,6 +417,8 @@ class Hooks:
         changed after the last step, and saved tensors."""
         session = self.session
         tensors = self.tensors
+        if reason != "exception":
+            facts.synchronize()
         session.event("nonfinite", rows=self._nonfinite.lasting())
         if self._pulls is False:
             session.event("facts", facts={"gradients": "zero"})

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol
 
 from . import format as fmt
 
@@ -33,7 +33,12 @@ class Later(Protocol):
         """Return whether `fields` would not have to wait."""
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields, as JSON."""
+        """Return the fields, as JSON. Raises RuntimeError if the device failed."""
+
+    def without_device(self) -> dict[str, Any]:
+        """Return the fields as far as they are known without the device; none: the event cannot be
+        written."""
+        return {}
 
 
 class TraceFailed(Exception):
@@ -44,8 +49,15 @@ class TraceFailed(Exception):
 class TraceWriter:
     """One open trace file. Rows and readings of the flags are written once, and numbered."""
 
-    def __init__(self, folder: str, hello: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        hello: dict[str, Any],
+        capturing: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.folder = folder
+        self._capturing = capturing  # whether no device may be asked now
+        self._lost = False  # fields did not arrive, which was noted
         # names in alphabetical order are in that of their start
         self.stem = f"{time.time_ns()}-{os.getpid()}"
         self.path = os.path.join(folder, self.stem + fmt.SUFFIX)
@@ -67,22 +79,35 @@ class TraceWriter:
         self.write(wait=False)
 
     def write(self, wait: bool) -> None:
-        """Append what waits for a device, as far as it has arrived; all of it with `wait`. What a
-        device that failed was to say is lost."""
+        """Append what waits for a device, as far as it has arrived; all of it with `wait`. Of what
+        a device that failed was to say, append what is known without it, and note the loss."""
         while self._waiting:
             later, fields = self._waiting[0]
-            arrived = True
+            more: dict[str, Any] = {}
             if later is not None:
+                capturing = self._capturing()
+                if capturing and not wait:
+                    return
                 must_wait = wait or len(self._waiting) > MOST_WAITING
                 try:
+                    if capturing:
+                        raise RuntimeError("a CUDA graph is being captured")
                     if not must_wait and not later.ready():
                         return
-                    fields = {**fields, **later.fields()}
-                except RuntimeError:
-                    arrived = False
+                    more = later.fields()
+                except RuntimeError as error:
+                    self._note_loss(fields, error)
+                    more = later.without_device()
             self._waiting.popleft()
-            if arrived:
-                self._append(fields)
+            if more or later is None:
+                self._append({**fields, **more})
+
+    def _note_loss(self, fields: dict[str, Any], error: RuntimeError) -> None:
+        if not self._lost:
+            text = "from step {step} on, a {e} or more did not arrive from the device: "
+            row = "lost", (text.format(**fields) + str(error))[: fmt.MAX_NAME]
+            self._append({"e": "notes", "rows": [row]})
+        self._lost = True
 
     def _append(self, event: dict[str, Any]) -> None:
         if isinstance(event.get("digests"), bytes):

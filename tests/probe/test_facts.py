@@ -7,18 +7,20 @@ import os
 import subprocess
 import sys
 import tempfile
-import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from repro_gate.probe import facts
+from repro_gate.probe.patch import Held
 from repro_gate.probe.shared import PROCESS
 from repro_gate.runs import arms
 from repro_gate.runs.environment import EXTENSION, training_environment
 from repro_gate.trace.format import CONFIG_VARIABLE
 from repro_gate.trace.model import Trace
+from tests.support.cuda import Cuda, Stream, in_torch
 from tests.support.tracing import PATH, trace_script, trained
 
 ASK = (str(Path(facts.__file__).parent), "facts")
@@ -79,42 +81,21 @@ def test_without_torch_the_rest_is_said_and_why_it_is_broken(tmp_path: Path) -> 
     assert sorted(said) == without and "OSError: libcudart.so is missing" in error
 
 
-def fake_torch(initialized: bool, allocated: int = 3) -> Any:
-    """What `facts` asks of a torch that is built for CUDA, after so many allocations on its second
-    GPU."""
-    space, queued = types.SimpleNamespace, list[Any]()
-    shape = {"multi_processor_count": 132, "total_memory": 150_000_000_000, "major": 9, "minor": 0}
-    properties = space(name="NVIDIA H200", uuid="0-1", **shape)
-    cudnn = space(version=lambda: 91002, is_available=lambda: True)
-    cuda = space(
-        nccl=space(version=lambda: (2, 27, 5)),
-        is_available=lambda: True,
-        is_initialized=lambda: initialized,
-        device_count=lambda: 2,
-        current_device=lambda: 1,
-        memory_stats_as_nested_dict=lambda index: {
-            "allocation": {"all": {"allocated": index * allocated}},
-            "allocated_bytes": {"all": {"peak": index * allocated * 512}},
-        },
-        get_device_name=lambda: properties.name,
-        get_device_properties=lambda index: properties if index == 1 else None,
-        _lazy_call=queued.append,
-        queued=queued,
-    )
-    return space(
-        __version__="2.13.0+cu128",
-        version=space(cuda="12.8"),
-        get_num_threads=lambda: 8,
-        backends=space(cudnn=cudnn, cpu=space(get_cpu_capability=lambda: "AVX512")),
-        _C=space(_nccl_version=None),
-        cuda=cuda,
-    )
+def used(device: int | None, started: bool = True) -> Any:
+    """A torch that has put something on this GPU of two."""
+    cuda = Cuda(started=started)
+    if device is not None:
+        cuda.allocate(device, 1536)
+    return in_torch(cuda)
 
 
-def facts_of(torch: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def facts_of(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, devices: Sequence[int] = ()
+) -> dict[str, str]:
     """The facts of a process that has this torch."""
     monkeypatch.setattr(PROCESS, "torch", torch)
-    found = facts.read(facts.facts())
+    monkeypatch.setattr(facts, "_IN_USE", [])
+    found = facts.read(facts.facts(devices))
     return {name: found[name] for name in found.keys() - facts.BASIC.keys() | {"device"}}
 
 
@@ -123,30 +104,82 @@ def test_facts_of_a_gpu_are_said_where_something_was_put_on_it_and_only_there(
 ) -> None:
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Module  535.104.05  Sat\n")
     monkeypatch.setattr(facts, "_DRIVER", str(tmp_path / "version"))
-    said, idle = (facts_of(fake_torch(initialized=on), monkeypatch) for on in (True, False))
+    said, idle = facts_of(used(1), monkeypatch), facts_of(used(None, False), monkeypatch)
     always = {"torch": "2.13.0+cu128", "cuda": "12.8", "cudnn": "91002", "nccl": "2.27.5"}
     always |= {"gpus": "2", "threads": "8", "processors": said["processors"], "cpu-isa": "AVX512"}
     assert idle == {**always, "device": "cpu: AVX512"}
     # an optimizer of newer torch starts CUDA for a step on the CPU
-    assert facts_of(fake_torch(initialized=True, allocated=0), monkeypatch) == idle
-    assert facts.peak_bytes() == facts.resident_peak()
-    of_gpu = {"gpu-model": "NVIDIA H200", "gpu-sm-count": "132", "gpu-capability": "9.0"}
+    assert facts_of(used(None), monkeypatch) == idle and not facts.used()
+    of_gpu = {"gpu-model": "GPU 1", "gpu-sm-count": "132", "gpu-capability": "9.0"}
     of_gpu |= {"gpu-memory-bytes": "150000000000"}
     of_gpu |= {"gpu-uuid": "GPU-0-1", "driver": "535.104.05"}
-    assert said == {**always, **of_gpu, "device": "cuda: NVIDIA H200"}
-    monkeypatch.setattr(PROCESS, "torch", fake_torch(initialized=True))
-    assert facts.peak_bytes() == 1536
-    torch = fake_torch(initialized=True)
-    torch.cuda.get_device_properties(1).uuid = None  # as before torch 2.6
+    assert said == {**always, **of_gpu, "device": "cuda: GPU 1"}
+    torch = used(1)
+    torch.cuda.properties[1].uuid = None  # as before torch 2.6
     monkeypatch.setattr(facts, "_DRIVER", str(tmp_path / "none"))
     assert said.keys() - facts_of(torch, monkeypatch).keys() == {"gpu-uuid", "driver"}
+    assert torch.cuda.contexts == {1}
+
+
+def test_the_gpu_that_is_told_is_that_of_the_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = used(1)
+    torch.cuda.allocate(0, 10)  # a library that looks at every GPU
+    assert facts_of(torch, monkeypatch)["gpu-uuid"] == "GPU-0-0"
+    said = facts_of(torch, monkeypatch, [1])
+    assert (said["device"], said["gpu-model"]) == ("cuda: GPU 1", "GPU 1")
+    assert (said["gpu-uuid"], facts.in_use()) == ("GPU-0-1", [0, 1])
+
+
+def test_peaks_are_those_of_the_given_gpus_and_the_training_sees_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The training's twin without a probe reads 900, 900, 300 and 400 bytes."""
+    cuda = Cuda()
+    torch = in_torch(cuda)
+    for name in ("PEAKS", "IN_USE"):
+        monkeypatch.setattr(facts, f"_{name}", type(getattr(facts, f"_{name}"))())
+    monkeypatch.setattr(PROCESS, "torch", Held(torch))
+    vars(PROCESS.torch)["_C"] = Held(torch._C)
+    vars(PROCESS.torch._C).update(vars(torch._C))
+    facts.keep_peaks(torch)
+
+    def seen() -> int:
+        stats = torch._C._cuda_memoryStats(1)
+        assert stats["num_ooms"] == 0
+        return int(stats["allocated_bytes"]["all"]["peak"])
+
+    assert facts.peak_bytes([]) == facts.resident_peak() and not cuda.asked
+    cuda.allocate(1, 900)
+    cuda.allocate(1, -700)
+    assert facts.peak_bytes([0, 1]) == seen() == 900
+    cuda.allocate(1, 5_000)  # digests
+    cuda.allocate(1, -5_000)
+    facts.reset_peak([0, 1])
+    cuda.allocate(1, 100)
+    assert facts.peak_bytes([1]) == 300 and seen() == 900
+    facts.reset_peak([1])
+    torch._C._cuda_resetPeakMemoryStats(1)  # the training's own
+    assert seen() == 300
+    cuda.allocate(1, 100)
+    facts.peak_bytes([1])
+    facts.reset_peak([1])
+    cuda.allocate(1, -400)
+    assert facts.peak_bytes([1]) == seen() == 400
+    with cuda.stream(Stream(cuda, 0)):
+        cuda.current_stream().capturing = True
+        assert facts.peak_bytes([1]) == facts.resident_peak()
+        facts.reset_peak([1])
+        facts.synchronize()
+    assert facts.capturing() is False  # not on the current stream of this thread
+    monkeypatch.setattr(PROCESS, "captures", [object()])
+    assert facts.capturing() and not cuda.synchronized
 
 
 def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(facts, "_AT_START", [])
-    torch, name = fake_torch(initialized=False), "CUBLAS_WORKSPACE_CONFIG"
+    torch, name = used(None, False), "CUBLAS_WORKSPACE_CONFIG"
     facts.watch_cuda_start(torch)
     [started] = torch.cuda.queued
     torch.version.cuda = None  # a torch without CUDA has nothing queued
@@ -155,7 +188,7 @@ def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(
     monkeypatch.setenv(name, ":4096:8")
     started()
     monkeypatch.setenv(name, ":16:8")  # too late
-    found = facts_of(fake_torch(initialized=True), monkeypatch)
+    found = facts_of(used(0), monkeypatch)
     assert found["cublas-workspace-at-cuda-start"] == ":4096:8"
 
 

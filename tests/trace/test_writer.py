@@ -12,7 +12,7 @@ import pytest
 from repro_gate.trace import format as fmt
 from repro_gate.trace.fields import Imported, Location, Measured, Opened, Sketched
 from repro_gate.trace.model import Drawn, LoaderSeen, Spawned, StepMark, Trace, Undone
-from repro_gate.trace.reader import read_folder
+from repro_gate.trace.reader import TraceFollower, read_folder
 from repro_gate.trace.writer import Later, TraceFailed, TraceWriter
 
 NONCE = "ab" * 16
@@ -64,6 +64,11 @@ def read(folder: Path) -> Trace:
     """The one trace of a folder."""
     (trace,) = read_folder(folder, NONCE)
     return trace
+
+
+def so_far(writer: TraceWriter) -> Trace:
+    """A trace that is being written."""
+    return TraceFollower(Path(writer.path), NONCE).poll()
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -137,6 +142,13 @@ class Waiting(Later):
         return {"digests": bytes(32)}
 
 
+class Timed(Waiting):
+    """Times of which the host knows some."""
+
+    def without_device(self) -> dict[str, Any]:
+        return {"ms": 7.5, "probe_ms": 0.5}
+
+
 def test_what_waits_for_a_device_holds_back_what_comes_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,17 +166,60 @@ def test_what_waits_for_a_device_holds_back_what_comes_after_it(
     assert written() == ["hello", "table", "block", "table"]
     writer.write(wait=True)
     assert written() == ["hello", "table", "block", "table", "block", "notes"]
-    # what a device that failed was to say is left out
-    writer.block(1, "gradient", ROWS, Waiting(fails=True))
-    writer.event("notes", rows=[["c", "d"]])
-    writer.write(wait=True)
-    assert written()[-2:] == ["notes", "notes"]
     # no more waits than fits in memory
     monkeypatch.setattr("repro_gate.trace.writer.MOST_WAITING", 3)
     before = len(written())
     for step in range(10):
         writer.block(step, "gradient", ROWS, Waiting())
     assert len(written()) == before + 7
+
+
+def test_of_what_did_not_arrive_the_rest_is_kept_and_the_loss_is_said(tmp_path: Path) -> None:
+    """The device fails in the second of three steps; in its twin it does not."""
+    for fails in (True, False):
+        folder = tmp_path / str(fails)
+        folder.mkdir()
+        writer = TraceWriter(str(folder), HELLO)
+        flags = writer.flags({})
+        for step in range(3):
+            block, times = Waiting(fails and step > 0), Timed(fails and step > 0)
+            block.arrived = times.arrived = True
+            if not times.fails:
+                times.fields = times.without_device  # type: ignore[method-assign]
+            writer.block(step, "gradient", ROWS, block)
+            writer.event("step", times, step=step, peak_bytes=1, flags=flags)
+        writer.event("end", reason="exit", steps=3)
+        trace = read(folder)
+        assert [(mark.step, mark.ms) for mark in trace.steps] == [(0, 7.5), (1, 7.5), (2, 7.5)]
+        assert [block.step for block in trace.blocks] == ([0] if fails else [0, 1, 2])
+        said = "from step 1 on, a block or more did not arrive from the device: CUDA error: an"
+        assert [(name, text[: len(said)]) for name, text in trace.notes] == [("lost", said)] * fails
+
+
+def test_while_a_graph_is_captured_no_device_is_asked_and_what_comes_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("repro_gate.trace.writer.MOST_WAITING", 3)
+    captures = [True]
+    writer = TraceWriter(str(tmp_path), HELLO, lambda: bool(captures))
+    later = Waiting()
+    later.ready = lambda: not captures or pytest.fail("asked")  # type: ignore[method-assign]
+    writer.event("notes", rows=[["a", "b"]])  # nothing waits: it is written
+    assert so_far(writer).notes == [("a", "b")]
+    writer.block(0, "gradient", ROWS, later)
+    for number in range(9):
+        writer.event("notes", rows=[["c", str(number)]])
+    assert len(so_far(writer).notes) == 1
+    captures.clear()
+    writer.write(wait=False)
+    assert [block.step for block in so_far(writer).blocks] == [0]
+    # a process that ends in a capture does not wait for a device either
+    captures.append(True)
+    times = Timed()
+    times.ready = times.fields = lambda: pytest.fail("asked")  # type: ignore[method-assign]
+    writer.event("step", times, step=0, peak_bytes=1, flags=writer.flags({}))
+    writer.write(wait=True)
+    assert so_far(writer).steps[0].ms == 7.5
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
