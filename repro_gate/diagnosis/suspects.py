@@ -126,6 +126,8 @@ def answers(suspect: Suspect) -> str:
     use = suspect.use
     other = suspect.other
     when = "before the first step" if use.step < 0 else f"in step {use.step}"
+    if other is not None and use.factor == "autotune":
+        return f"{when} {use.call} was chosen in one run, {other.call} in the other"
     called = f"{when} {use.source} was called"
     if other is None and use.factor == LEFTOVERS.name:
         return f"{use.source}, which an earlier run wrote"

@@ -107,6 +107,14 @@ FACTORS = (
         "sort what comes out of a set, or hand PYTHONHASHSEED on to the child",
         proof="with the hash seed of children held fixed",
     ),
+    # The configurations of kernels that Triton's autotuner chose.
+    Factor(
+        "autotune",
+        "nondeterministic-op",
+        "was chosen by timing it",
+        "give the kernel one configuration: take it out of `@triton.autotune`",
+        proof="with the first configuration that runs chosen in each run",
+    ),
     # Where objects lie in memory: `id()`, the default `hash()` and `repr()`, and the order of sets
     # and dictionaries keyed by objects.
     Factor(

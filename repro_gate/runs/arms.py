@@ -25,6 +25,7 @@ from repro_gate.runs.flags import (
     SWITCHED,
     WARN_ONLY,
     FlagValue,
+    in_network,
     moot,
 )
 from repro_gate.spec.model import Spec
@@ -167,7 +168,10 @@ def not_effective(
     wrong = {}
     for name, value in expected.items():
         read = settings.get(name, value)
-        if name != HASH_SEED and read not in (value, *ALSO_EFFECTIVE.get(name, ())):
+        if name == "NCCL_ALGO" and isinstance(read, str):
+            if why := in_network(read, settings):
+                wrong[name] = f"{read} ({why})", value
+        elif name != HASH_SEED and read not in (value, *ALSO_EFFECTIVE.get(name, ())):
             wrong[name] = read, value
     return wrong
 

@@ -34,7 +34,8 @@ _ALLOWED = re.compile(
     # Enough for an `srun` of the training's own. With more of them it would take itself for a task
     # of the gate's.
     "|SLURM_CONF|SLURM_JOB_?ID|SLURM_JOB_NODELIST|SLURMD_NODENAME|NODE_NAME"
-    "|(?:LC|CUDA|NVIDIA|ROCR|HIP|OMP|KMP|GOMP|MKL|OPENBLAS|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|CUBLAS|CUDNN|NCCL|GLOO|PYENV)_.*"
+    "|(?:LC|CUDA|NVIDIA|ROCR|HIP|HSA|MIOPEN|OMP|KMP|GOMP|MKL|OPENBLAS|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|CUBLAS|CUDNN|NCCL|GLOO"
+    "|UCX|FI|NVTE|XLA|FLASH_ATTENTION|PYENV)_.*"
 )
 # All runs of the shell's user share these folders, so a run could read what another one wrote.
 _CACHES = (
@@ -42,6 +43,8 @@ _CACHES = (
     "TRITON_CACHE_DIR",
     "TORCH_EXTENSIONS_DIR",
     "CUDA_CACHE_PATH",
+    "MIOPEN_CUSTOM_CACHE_DIR",
+    "MIOPEN_USER_DB_PATH",
 )
 
 
@@ -55,13 +58,13 @@ def training_environment(
     probed: bool = True,
 ) -> dict[str, str]:
     """Return the whole environment of one run. Later layers win: allow-list, arm, device,
-    `train.env`, the run's own folders. The probe starts only if `probed`."""
+    `train.env`, the run's own folders. The probe starts only if `probed`. The shell's own flags
+    hold in the arm `default` alone."""
+    dropped = _CACHES if arm.name == "default" else (*IN_ENVIRONMENT, *_CACHES)
     environment = {
         name: value
         for name, value in outer.items()
-        if _ALLOWED.fullmatch(name)
-        and not SECRET.search(name)
-        and name not in (*IN_ENVIRONMENT, *_CACHES)
+        if _ALLOWED.fullmatch(name) and not SECRET.search(name) and name not in dropped
     }
     environment |= arm.environment
     if "OMP_NUM_THREADS" in train_env:

@@ -42,6 +42,13 @@ IN_ENVIRONMENT: Mapping[str, str] = {
     "MAMBA_DETERMINISTIC": "1",
     "CAUSAL_CONV1D_DETERMINISTIC": "1",
     "TORCHINDUCTOR_DETERMINISTIC": "1",
+    # What would choose kernels by timing them. Inductor's deterministic mode (torch 2.10) does not,
+    # whatever these say.
+    "TORCHINDUCTOR_MAX_AUTOTUNE": "0",
+    "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM": "0",
+    "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE": "0",
+    "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING": "0",
+    "PYTORCH_TUNABLEOP_TUNING": "0",
 }
 # Other values with the same effect, which the training or `train.env` may set instead.
 ALSO_EFFECTIVE: Mapping[str, tuple[str, ...]] = {
@@ -57,9 +64,12 @@ ALSO_EFFECTIVE: Mapping[str, tuple[str, ...]] = {
         "AVX2,STRICT",
         "AVX512,STRICT",
     ),
-    "NCCL_ALGO": ("Tree", "CollnetDirect", "CollnetChain", "NVLS"),
     "NCCL_PROTO": ("LL", "LL128"),
 }
+# NCCL's algorithms that add in the switches of NVLink, and in those of the network (SHARP); all.
+_NVLS = {"nvls", "nvlstree"}
+_COLLNET = {"collnet", "collnetdirect", "collnetchain"}
+_ALGORITHMS = {"ring", "tree", "pat", *_NVLS, *_COLLNET}
 # Read back if present. torch._inductor sets its flag from TORCHINDUCTOR_DETERMINISTIC when it is
 # loaded.
 ONLY_READ = "torch._inductor.config.deterministic"
@@ -78,6 +88,7 @@ CUDA_ONLY = frozenset(
         "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
         "MAMBA_DETERMINISTIC",
         "CAUSAL_CONV1D_DETERMINISTIC",
+        "PYTORCH_TUNABLEOP_TUNING",
     ]
 )
 WARN_ONLY = "torch.use_deterministic_algorithms.warn_only"
@@ -98,4 +109,35 @@ def moot(name: str, facts: Mapping[str, str], settings: Mapping[str, object]) ->
         return "one process used one GPU"
     if name == "TORCHINDUCTOR_DETERMINISTIC" and ONLY_READ not in settings:
         return "torch.compile was not used"
+    return ""
+
+
+def in_network(algo: str, settings: Mapping[str, object]) -> str:
+    """Return why a value of `NCCL_ALGO` does not fix the order of additions; empty if it does.
+    `settings` may hold `NCCL_NVLS_ENABLE` and `NCCL_COLLNET_ENABLE`.
+
+    The value is `[FUNCTION:][^]ALGORITHM[,…][;…]` in any case; `^` allows all but those. A function
+    that is not named may take any: NVLS is on by default, CollNet is not. NCCL takes NVLSTree only
+    between nodes, so `^NVLS`, which torch itself sets, counts as both.
+    """
+    default = _ALGORITHMS - (
+        _NVLS if settings.get("NCCL_NVLS_ENABLE") == "0" else set()
+    )
+    if settings.get("NCCL_COLLNET_ENABLE", "0") == "0":
+        default -= _COLLNET
+    for function in (
+        "allreduce",
+        "reducescatter",
+    ):  # the others have no such algorithm, or do not add
+        allowed = default
+        for entry in algo.lower().split(";"):
+            named, _, names = entry.rpartition(":")
+            listed = {*names.removeprefix("^").split(",")}
+            if not listed <= _ALGORITHMS:
+                return "NCCL does not know it"
+            if named in ("", function):
+                also = _NVLS if "nvls" in listed else set()
+                allowed = default - listed - also if names[0] == "^" else listed
+        for name in sorted(allowed & (_NVLS | _COLLNET)):
+            return f"with it {function} may add in the network's switches ({name}), in any order"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ def test_a_flag_is_effective_as_set_or_by_what_does_the_same() -> None:
         others.append((name, not was if isinstance(was, bool) else "something else"))
     for name, other in others:
         wrong = arms.not_effective({**EFFECTIVE, name: other}, ON)
-        assert wrong == {name: (other, EFFECTIVE[name])}
+        is_unknown = name == "NCCL_ALGO" and other is not None
+        said = f"{other} (NCCL does not know it)" if is_unknown else other
+        assert wrong == {name: (said, EFFECTIVE[name])}
     for name, values in flags.ALSO_EFFECTIVE.items():
         assert arms.not_effective({**EFFECTIVE, name: values[0]}, ON) == {}
     for name in flags.FLAGS:  # which this torch does not have
@@ -39,6 +42,46 @@ def test_a_flag_is_effective_as_set_or_by_what_does_the_same() -> None:
         arm = arms.deterministic(42, frozenset({name}), None)
         assert name not in {**arm.flags, **arm.environment}
         assert name not in arms.not_effective({**EFFECTIVE, name: "off"}, arm)
+
+
+NVLS_OFF, COLLNET_ON = {"NCCL_NVLS_ENABLE": "0"}, {"NCCL_COLLNET_ENABLE": "1"}
+ALGO: list[tuple[str, dict[str, str], str]] = [  # value, what else is set, which switches may add
+    ("Ring", {}, ""),
+    ("tree", {}, ""),
+    ("PAT,RING", {}, ""),
+    ("Ring,Tree", COLLNET_ON, ""),
+    ("^NVLS", {}, ""),
+    ("^nvls,nvlstree", {}, ""),
+    ("^NVLS", COLLNET_ON, "allreduce.*collnet"),
+    ("^NVLS,CollNetDirect,CollNetChain,CollNet", COLLNET_ON, ""),
+    ("^NVLSTree", {}, r"allreduce.*\(nvls\)"),
+    ("^Tree", {}, "allreduce.*nvls"),
+    ("^Tree", NVLS_OFF, ""),
+    ("NVLS", {}, "allreduce.*nvls"),
+    ("Ring,NVLSTree", {}, "allreduce.*nvlstree"),
+    ("CollnetDirect", {}, "allreduce.*collnetdirect"),
+    ("collnetchain", NVLS_OFF, "allreduce.*collnetchain"),
+    ("allreduce:tree;broadcast:ring", {}, "reducescatter.*nvls"),
+    ("allreduce:tree;broadcast:ring", NVLS_OFF, ""),
+    ("ring;allreduce:tree", {}, ""),
+    ("AllReduce:Tree;ReduceScatter:Ring;AllGather:NVLS", {}, ""),
+    ("allreduce:^nvls;reducescatter:^NVLS,NVLSTree", {}, ""),
+    ("ring;allreduce:^tree", {}, "allreduce.*nvls"),
+    ("ring;reducescatter:nvls", {}, "reducescatter.*nvls"),
+    ("Tree, Ring", {}, "does not know"),
+    ("", {}, "does not know"),
+    ("^Trees", {}, "does not know"),
+]
+
+
+@pytest.mark.parametrize(("value", "settings", "why"), ALGO)
+def test_an_algorithm_of_nccl_is_effective_unless_switches_may_add(
+    value: str, settings: dict[str, str], why: str
+) -> None:
+    said = flags.in_network(value, settings)
+    assert bool(said) == bool(why) and re.search(why, said)
+    wrong = arms.not_effective({**EFFECTIVE, **settings, "NCCL_ALGO": value}, ON)
+    assert wrong == ({"NCCL_ALGO": (f"{value} ({said})", "Ring")} if why else {})
 
 
 def test_the_default_condition_sets_the_seed_and_no_flag() -> None:

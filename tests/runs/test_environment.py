@@ -39,6 +39,10 @@ def environment(
 def test_what_a_training_needs_passes_and_no_secret_nor_anything_else_that_is_not_named() -> None:
     needed = {"LANG": "C.UTF-8", "LC_ALL": "C", "CUDA_VISIBLE_DEVICES": "1", "VIRTUAL_ENV": "/v"}
     needed |= {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "gpu1"}
+    # transports, libraries of kernels, ROCm
+    needed |= {"NVTE_FLASH_ATTN": "0", "UCX_TLS": "rc", "FI_PROVIDER": "efa", "XLA_FLAGS": "--a"}
+    needed |= {"HSA_OVERRIDE_GFX_VERSION": "11", "MIOPEN_FIND_MODE": "1"}
+    needed |= {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
     marks = [*MARKS.split(), *MARKS.lower().split()]
     shaped = [f"{a}{mark}{b}" for a in PREFIXES for mark in marks for b in ("", "_2", "S")]
     others = ["SLURM_JWT", "SLURM_PROCID", "SLURM_NTASKS"]
@@ -48,7 +52,10 @@ def test_what_a_training_needs_passes_and_no_secret_nor_anything_else_that_is_no
         assert needed.items() <= made.items() and "hush" not in made.values(), name
 
 
-@pytest.mark.parametrize("name", ["TRITON_CACHE_DIR", "CUDA_CACHE_PATH"])
+CACHES = ["TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "MIOPEN_USER_DB_PATH"]
+
+
+@pytest.mark.parametrize("name", CACHES)
 def test_a_folder_for_compiled_code_is_the_runs_own_unless_the_spec_names_one(name: str) -> None:
     assert name not in environment({name: "/scratch/cache"})
     assert environment({}, {name: "/scratch/cache"})[name] == "/scratch/cache"
@@ -60,8 +67,13 @@ def test_the_flags_of_the_condition_win_over_the_outside_and_train_env_over_both
     assert environment(outer)["PYTHONHASHSEED"] == "42"
     given = {"CUBLAS_WORKSPACE_CONFIG": ":16:8", "HF_TOKEN": "of the checkout itself"}
     assert given.items() <= environment(outer, given).items()
-    default = arms.default(42, None)
-    assert not set(flags.IN_ENVIRONMENT) & set(training_environment(outer, default, {}, PLACE))
+    default, allowed = arms.default(42, None), frozenset({"NCCL_ALGO"})
+    kept = training_environment(outer, default, {}, PLACE)
+    assert {name: kept[name] for name in outer} == outer, "the shell's own"
+    assert not set(flags.IN_ENVIRONMENT) & set(training_environment({}, default, {}, PLACE))
+    for arm in (arms.deterministic(42, allowed, None), arms.reseeded(42, allowed, 2)):
+        made = training_environment(outer, arm, {}, PLACE)
+        assert made["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8" and "NCCL_ALGO" not in made
     # the default condition has the hash seed of the user's shell
     for shell, env, seed in (({}, {}, None), (outer, {}, "1"), ({}, {"PYTHONHASHSEED": "2"}, "2")):
         made = training_environment(shell, default, env, PLACE)

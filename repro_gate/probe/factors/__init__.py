@@ -23,6 +23,7 @@ _FACTORS = (
     "clock",
     "listing",
     "identity",
+    "autotune",
     "addresses",
     "memory",
     "threads",
