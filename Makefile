@@ -156,13 +156,13 @@ clean: ## remove .venv and everything made
 	rm -rf $(VENV) tests/*/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/*/out examples/*/broken/out
 	find repro_gate tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# An interpreter that sees torch where $(PYTHON) sees it, and the carried wheels before that. `ensurepip` may be missing (Ubuntu), so pip is a wheel, too.
+# An interpreter that sees the carried wheels, this checkout, and torch where $(PYTHON) sees it. `ensurepip` may be missing (Ubuntu), so pip is a wheel, too.
 build/gpu/.made.stamp: $(CARRIED)
 	@rm -rf build/gpu
 	@$(PYTHON) -m venv --without-pip build/gpu
 	@build/gpu/bin/python $(firstword $(wildcard $(WHEELS)/pip-*.whl))/pip install --disable-pip-version-check --quiet --no-compile \
 	  --no-index --find-links $(WHEELS) --requirement $(WHEELS)/requirements.txt
-	@$(PYTHON) -c 'import sys; print(*(f"import site; site.addsitedir({path!r})" for path in sys.path if path.endswith("-packages")), sep="\n")' \
+	@$(PYTHON) -c 'import sys; print("$(CURDIR)", *(f"import site; site.addsitedir({path!r})" for path in sys.path if path.endswith("-packages")), sep="\n")' \
 	  > "$$(build/gpu/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
 	@touch $@
 
