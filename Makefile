@@ -3,8 +3,11 @@
 #   PYTHON=python3.12          the interpreter that .venv is made with
 #   TORCH='torch==2.13.0'      the torch to install where none is there; empty: leave torch alone
 #   TORCH_INDEX=URL            the package index for torch alone, such as PyTorch's own CPU index: PyPI's build for Linux brings gigabytes of CUDA
-#   NO_VENV=1 PYTHON=python3   use that interpreter as it is: no .venv, nothing installed (a GPU machine without a network)
+#   NO_VENV=1 PYTHON=python3   use that interpreter as it is: no .venv, nothing installed
 #   BENCH=…, CORPUS=…, COMBINATIONS=…, MUTATE=…, PYTEST=…  further arguments for `make bench`, `make corpus`, `make combinations`, `make mutate` and pytest
+#   GPU='steps soak'           the parts of `make gpu` to run, instead of all
+#   WHEELS=.wheels             where `make gpu-wheels` puts what `make gpu` takes to a machine without a network, and for which Python:
+#   WHEELS_FOR=3.12
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -20,6 +23,9 @@ CORPUS ?=
 COMBINATIONS ?=
 MUTATE ?=
 PYTEST ?=
+GPU ?=
+WHEELS ?= .wheels
+WHEELS_FOR ?= 3.12
 
 # Where pytest may not keep what it compiles, it rewrites every assert anew: eight seconds of each process.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,7 +48,7 @@ else
   export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: help setup demo test test-all golden mutate lint api image container browser cluster docs format bench corpus combinations gpu clean
+.PHONY: help setup demo test test-all golden mutate lint api image container browser cluster docs format bench corpus combinations gpu gpu-wheels clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -122,15 +128,43 @@ corpus: $(FULL) ## 125 small trainings and the broken examples, most with one wa
 combinations: $(FULL) ## odd trainings by options of spec and command line, all pairs: each gets the verdict that is due, and every renderer says the same; some twenty minutes
 	$(PY) -m tests.combinations $(COMBINATIONS)
 
-gpu: $(FULL) ## needs CUDA: the GPU tests, then the GPU part of the benchmarks into benchmarks/results/gpu.json
-	$(PY) -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else "make gpu: torch sees no CUDA device here")'
-	$(PY) -m pytest -n 6 tests/gpu $(PYTEST)
-	mkdir -p benchmarks/results
-	$(PY) -m benchmarks.run --gpu --out benchmarks/results/gpu.json $(BENCH)
+define NEEDED
+import tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+of_tests = [item for item in project["optional-dependencies"]["test"] if item.startswith(("pytest", "hypothesis"))]
+print(*project["dependencies"], *of_tests, "pip", sep="\n")
+endef
+export NEEDED
+
+# Where wheels were carried, they and the torch of $(PYTHON) are all that is used; without, .venv (or NO_VENV).
+CARRIED := $(if $(NO_VENV),,$(wildcard $(WHEELS)/*.whl))
+GPU_PY := $(if $(CARRIED),build/gpu/bin/python,$(PY))
+
+gpu: $(if $(CARRIED),build/gpu/.made.stamp,$(FULL)) ## needs CUDA: its tests and benchmarks, in less than ten minutes, into $OUT or benchmarks/results (gpu.json, gpu.txt)
+	@$(GPU_PY) -c 'import msgspec, psutil, pytest, xdist' \
+	  || { echo "make gpu: packages are missing; make gpu-wheels fetches them into $(WHEELS)/, to be carried along" >&2; exit 1; }
+	$(GPU_PY) -m benchmarks.gpu $(GPU)
+
+gpu-wheels: ## fetches what `make gpu` needs on a machine without a network, but for torch: 26 MiB into .wheels
+	mkdir -p $(WHEELS)
+	$(PYTHON) -c "$$NEEDED" > $(WHEELS)/requirements.txt
+	$(PYTHON) -m pip download --disable-pip-version-check --quiet --dest $(WHEELS) --requirement $(WHEELS)/requirements.txt \
+	  --only-binary=:all: --implementation cp --python-version $(WHEELS_FOR) $(addprefix --platform=manylinux,1_x86_64 _2_5_x86_64 2014_x86_64 _2_17_x86_64 _2_28_x86_64)
+	@du -sh $(WHEELS)
 
 clean: ## remove .venv and everything made
 	rm -rf $(VENV) tests/*/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/*/out examples/*/broken/out
 	find repro_gate tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An interpreter that sees the carried wheels, this checkout, and torch where $(PYTHON) sees it. `ensurepip` may be missing (Ubuntu), so pip is a wheel, too.
+build/gpu/.made.stamp: $(CARRIED)
+	@rm -rf build/gpu
+	@$(PYTHON) -m venv --without-pip build/gpu
+	@build/gpu/bin/python $(firstword $(wildcard $(WHEELS)/pip-*.whl))/pip install --disable-pip-version-check --quiet --no-compile \
+	  --no-index --find-links $(WHEELS) --requirement $(WHEELS)/requirements.txt
+	@$(PYTHON) -c 'import sys; print("$(CURDIR)", *(f"import site; site.addsitedir({path!r})" for path in sys.path if path.endswith("-packages")), sep="\n")' \
+	  > "$$(build/gpu/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
+	@touch $@
 
 # --- setup; each stamp stands for a step that is done and is only repeated when what it depends on changes
 

@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from repro_gate.files import replace_file
 from repro_gate.runs.environment import usable_processors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,9 +100,10 @@ def write_results(
     quick: bool,
     machine: Mapping[str, object],
     figures: Mapping[str, Sequence[Figure]],
+    **more: object,
 ) -> None:
-    """Write one results file. `figures` holds the figures of each measurement by its module's
-    name."""
+    """Write one results file, whole or not at all. `figures` holds the figures of each measurement
+    by its module's name, `more` what else stands there."""
     taken = {
         name: [to_json(figure) for figure in found] for name, found in figures.items()
     }
@@ -111,11 +113,11 @@ def write_results(
         "quick": quick,
         "machine": machine,
         "figures": taken,
+        **more,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    content = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    replace_file(path, content.encode(), 0o644)
 
 
 def describe_machine() -> dict[str, object]:

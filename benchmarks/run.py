@@ -1,5 +1,5 @@
-"""`python benchmarks/run.py [--quick] [--only NAME] [--gpu] [--container]`: measures, prints, and
-writes benchmarks/results/cpu.json (or gpu.json, container.json).
+"""`python benchmarks/run.py [--quick] [--only NAME] [--container]`: measures, prints, and writes
+benchmarks/results/cpu.json (or container.json). What needs CUDA is in `gpu.py`.
 
 A smoke run (`--quick`) and a part (`--only`) write nothing unless `--out` names a file; the figures
 of a smoke run mean nothing.
@@ -25,7 +25,6 @@ from benchmarks import (
     digest_speed,
     fleet,
     gate_overhead,
-    gpu,
     growth,
     probe_memory,
     sketch,
@@ -69,9 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--quick", action="store_true", help="tiny settings: does it run at all?"
     )
     parser.add_argument(
-        "--gpu", action="store_true", help="what needs CUDA, and only that"
-    )
-    parser.add_argument(
         "--container",
         action="store_true",
         help="what needs a container engine, and only that",
@@ -84,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, help="where to write the figures")
     options = parser.parse_args(arguments)
-    machine = describe_machine() | (gpu.describe_gpu() if options.gpu else {})
+    machine = describe_machine()
     print("\n".join(f"{name}: {value}" for name, value in machine.items()))
     figures: dict[str, list[Figure]] = {}
     for name in _asked(options):
@@ -103,8 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = options.out or (
         None
         if options.quick or options.only
-        else RESULTS
-        / f"{'gpu' if options.gpu else 'container' if options.container else 'cpu'}.json"
+        else RESULTS / f"{'container' if options.container else 'cpu'}.json"
     )
     if out is not None:
         write_results(out, options.quick, machine, figures)
@@ -147,13 +142,7 @@ def with_results(page: str, document: Mapping[str, Any]) -> str:
 
 
 def _asked(options: argparse.Namespace) -> list[str]:
-    return (
-        ["gpu"]
-        if options.gpu
-        else ["action"]
-        if options.container
-        else options.only or list(CPU)
-    )
+    return ["action"] if options.container else options.only or list(CPU)
 
 
 def _module(name: str) -> Any:
@@ -163,7 +152,7 @@ def _module(name: str) -> Any:
         from benchmarks import action
 
         return action
-    return gpu if name == "gpu" else CPU[name]
+    return CPU[name]
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ PEERS = ("debug-mode", "sha256", "safetensors", "hash_tensor", "clone")
 class Settings:
     """Models and the workload's further arguments; the models whose peers are measured; steps of
     each process, how many of them are left out at the start, rounds of one bare and one probed
-    process."""
+    process; the largest ratio of a step that is good enough."""
 
     models: tuple[str, ...] = (
         "quickstart",
@@ -64,6 +64,7 @@ class Settings:
     steps: int = 24
     warmup: int = 6
     rounds: int = 3
+    goal: float = GOAL
 
 
 QUICK = Settings(models=("transformer",), peers_of=(), steps=4, warmup=1, rounds=1)
@@ -109,14 +110,14 @@ def measure(settings: Settings) -> list[Figure]:
                     f"whole step, {label}",
                     "ratio",
                     tuple(item.whole / item.bare for item in rounds),
-                    GOAL,
+                    settings.goal,
                     beside,
                 ),
                 Figure(
                     f"step and probe, {label}",
                     "ratio",
                     tuple(1 + item.probe / item.reported for item in rounds),
-                    GOAL,
+                    settings.goal,
                     beside,
                 ),
                 Figure(
@@ -231,6 +232,19 @@ def _note(place: Place, settings: Settings, model: str, label: str) -> Figure:
         None,
         {"distinct calls of operators": kinds},
     )
+
+
+def profile(settings: Settings, model: str) -> str:
+    """What the last steps of a probed run consist of: operators and kernels by the time that they
+    take on the device and on the host, as torch's profiler tells it."""
+    with open_place(WORKLOADS) as place:
+        told = place.root / "profile.txt"
+        command = (
+            f"python3 train.py {MODELS[model]} {settings.arguments} --steps {settings.steps} "
+            f"--profile {told} --out {place.root / 'profile.json'}"
+        )
+        run_probed(place, command, arms.default(42, None), "profile")
+        return told.read_text(encoding="utf-8")
 
 
 def _rounded(values: Iterable[float]) -> list[float]:

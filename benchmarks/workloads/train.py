@@ -22,6 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+PROFILED = 20  # steps
+
 
 def quickstart(path, device):
     """The model and the step of examples/quickstart: 25 tensors."""
@@ -222,6 +224,9 @@ def main():
         default="",
         help="what records each step: debug-mode, sha256, safetensors, hash_tensor, clone",
     )
+    parser.add_argument(
+        "--profile", type=Path, help="a file for the profile of the last 20 steps"
+    )
     parser.add_argument("--depth", type=int, default=16, help="blocks of `transformer`")
     parser.add_argument("--vocabulary", type=int, default=256, help="of `transformer`")
     parser.add_argument("--width", type=int, default=64, help="of `transformer`")
@@ -254,9 +259,12 @@ def main():
         model, optimizer, loss_of = many(args.device, args.large, args.count)
     around, after = peer(args.peer, model, optimizer)
     on_device = args.device != "cpu"
+    profile = torch.profiler.profile() if args.profile else None
     ends, own = [time.perf_counter()], []
     try:
-        for _ in range(args.steps):
+        for number in range(args.steps):
+            if profile and number == max(0, args.steps - PROFILED):
+                profile.start()
             with around():
                 loss = loss_of()
                 optimizer.zero_grad()
@@ -268,6 +276,13 @@ def main():
             if on_device:
                 torch.cuda.synchronize()
             ends.append(time.perf_counter())
+        if profile:
+            profile.stop()
+            tables = (
+                profile.key_averages().table(sort_by=key, row_limit=25)
+                for key in ("self_cuda_time_total", "self_cpu_time_total")
+            )
+            args.profile.write_text("\n".join(tables))
     finally:  # the gate may end a training inside its last step
         status = Path("/proc/self/status").read_text()
         peak = int(

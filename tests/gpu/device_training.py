@@ -21,10 +21,15 @@ OUTER = {name: os.environ[name] for name in _NAMES if name in os.environ}
 
 
 def attempt(
-    tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run"
+    tmp_path: Path,
+    source: str,
+    condition: Arm = DETERMINISTIC,
+    name: str = "run",
+    command: str = "python3 train.py",
+    **more: str,
 ) -> RunResult:
-    """One run on the device, however it ended."""
-    options = {"command": "python3 train.py", "timeout": 240, "env": OUTER}
+    """One run on the device, however it ended; `more` goes into its environment."""
+    options = {"command": command, "timeout": 240, "env": {**OUTER, **more}}
     return trace_script(tmp_path / name, source, arm=condition, name=name, **options)
 
 

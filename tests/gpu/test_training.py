@@ -86,7 +86,7 @@ dist.destroy_process_group()
 """,
 }
 FINAL = """
-content = b"".join(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in net.state_dict().values())
+content = b"".join(bytes(tensor.cpu().contiguous().untyped_storage()) for tensor in net.state_dict().values())
 import hashlib
 open("final.txt", "w").write(hashlib.sha256(content).hexdigest())
 """
