@@ -156,14 +156,12 @@ def _divergence(report: Report) -> Iterator[Phrase]:
     if pair is None or pair.identical:
         return
     first = pair.first_divergence
-    if first is not None:
-        far = wording.how_far(first)
-        yield phrase("{}: {}" if far else "{}", wording.where(first), far)
+    yield wording.where_and_how_far(first)
     yield wording.spread(pair)
     if pair.heat_map is not None:
         yield say(heat_map.spread(pair.heat_map, first), "message")
-    if seeds := wording.seeds(report):
-        yield say(f"seeds: {seeds}")
+    seeds = wording.seeds(report)
+    yield say(seeds and f"seeds: {seeds}")
 
 
 def compared_with(report: Report) -> Iterator[Row]:
