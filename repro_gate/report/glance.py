@@ -113,9 +113,9 @@ def further_rows(report: Report) -> Iterator[Row]:
         if (item.id, item.status) == (wording.ROBUST, "warn") and item.message != cause
     ]
     yield from _reasons("also", warnings, rank=2)
-    legs = [*map(comparisons.leg, report.resume.legs if report.resume else ())]
-    ways = [*map(comparisons.way, report.equivalences)]
+    legs = map(comparisons.leg, report.resume.legs if report.resume else ())
     yield row("resume", 2, wording.joined(legs, "; "))
+    ways = map(comparisons.way, report.equivalences)
     yield row("equivalent", 2, wording.joined(ways, "; "))
     yield row("compared", 7, say(wording.compared(report), "message"))
     yield row("runs", 7, say(wording.bound(report), "message"))
@@ -145,8 +145,9 @@ def _reasons(
     for item in reasons[:_FEW]:
         message = phrase("{id}: {message}", id=item.id, message=item.message)
         remedy = phrase("{figure} {message}", figure="remedy:", message=item.remedy)
-        lines = (message, remedy) if item.remedy else (message,)
-        yield row(label, rank, *lines, reason=item, **more)
+        yield row(
+            label, rank, message, remedy if item.remedy else (), reason=item, **more
+        )
     left = and_more(len(reasons) - _FEW)
     yield row(label, rank, say(left, "message"), has_section=True)
 

@@ -8,7 +8,7 @@ own way.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from string import Formatter
 
 from repro_gate.checks.interface import CATEGORIES, CheckResult
@@ -411,7 +411,7 @@ def outcome(run: RunSummary) -> str:
     return f"{run.outcome} (exit {run.exit_code})" if is_code else run.outcome
 
 
-def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:
+def joined(phrases: Iterable[Phrase], separator: str = ", ") -> Phrase:
     """Return the phrases joined by `separator`, without empty ones."""
     parts: Phrase = ()
     for phrase in filter(None, phrases):
