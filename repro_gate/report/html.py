@@ -19,7 +19,7 @@ from repro_gate.compare.distances import gap
 from repro_gate.escape import for_address, for_terminal
 from repro_gate.report import change, findings, heat_map, numbers, wording
 from repro_gate.report.model import PLAIN, SCHEMA_ID, Report, Subject, View
-from repro_gate.report.sections import Code, Items, Table, labelled, whole_report
+from repro_gate.report.sections import Table, labelled, whole_report
 
 MAX_BYTES = 1024 * 1024
 # rows of a list and characters of one name, fewer where the page would be too large; a sentence has
@@ -52,11 +52,7 @@ def render(report: Report, view: View = PLAIN) -> str:
 def table_page(verdict: str, headline: wording.Phrase, table: Table) -> str:
     """Return a page of one sentence and one table."""
     template = _environment(_SIZES[0][1]).get_template("table.html.j2")
-    return template.render(
-        verdict=verdict,
-        headline=headline,
-        table=table,
-    )
+    return template.render(verdict=verdict, headline=headline, table=table)
 
 
 @cache
@@ -92,10 +88,6 @@ def _environment(characters: int) -> Environment:
         anchor=lambda section: re.sub("[^a-z]+", "-", section.title.lower()),
         duration=numbers.duration,
     )
-    for kind in (Code, Items, Table):
-        environment.tests[kind.__name__] = lambda block, kind=kind: isinstance(
-            block, kind
-        )
     return environment
 
 
