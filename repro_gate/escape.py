@@ -46,11 +46,10 @@ def _visible(text: str) -> str:
     """Return `text` on one line, with everything that is not seen spelled out."""
     if text.isascii() and text.isprintable():
         return text
-    characters = []
-    for char in text:
-        is_seen = char.isprintable() and not _INVISIBLE.match(char)
-        characters.append(char if is_seen else ascii(char)[1:-1])
-    return "".join(characters)
+    return "".join(
+        char if char.isprintable() and not _INVISIBLE.match(char) else ascii(char)[1:-1]
+        for char in text
+    )
 
 
 def clip(text: str, limit: int) -> str:
@@ -155,9 +154,9 @@ def for_markdown(text: str) -> str:
 
 
 def _parts(match: re.Match[str], *, first: bool) -> _Word:
-    if match["word"] is None:
-        return match["lead"], match["code"], match["tail"], True
     word = match["word"]
+    if word is None:
+        return match["lead"], match["code"], match["tail"], True
     rest = word.lstrip(_OPENING)
     core = rest.rstrip(_CLOSING)
     # `torch.seed()` keeps its bracket
@@ -197,10 +196,7 @@ def for_workflow_data(text: str) -> str:
 def for_workflow_property(text: str) -> str:
     """Return the value of a property (`file=`, `title=`) of a GitHub workflow command: one line,
     `%`, `:` and `,` encoded."""
-    value = _visible(text)
-    for character in "%:,":
-        value = value.replace(character, f"%{ord(character):X}")
-    return value
+    return re.sub("[%:,]", lambda found: f"%{ord(found[0]):X}", _visible(text))
 
 
 def for_workflow_log(line: str) -> str:

@@ -31,22 +31,18 @@ def check_command(options: Namespace) -> int:
     """Make the checks that need no training, or print the config hash and its inputs."""
     output.writable(options.json)
     spec = load_spec(Path(options.spec))
-    if options.inputs:
-        return _print_inputs(spec, options)
+    cached = not options.no_cache
     with output.watch(options) as watch:
-        results = check(spec, watch.verifying, cached=not options.no_cache)
+        if options.inputs:
+            hashed = config_hash_of_checkout(spec, watch, cached=cached)
+            output.write(options.json, render(hashed))
+            for line in tree_lines(hashed):
+                output.say(line)
+            return 0
+        results = check(spec, watch.verifying, cached=cached)
     output.write(options.json, checklist_json(results, options.spec, NEED_TRAINING))
     output.print_guarded(render_checklist(results, NEED_TRAINING, output.view()))
     return 1 if any(item.status == "fail" for item in results) else 0
-
-
-def _print_inputs(spec: Spec, options: Namespace) -> int:
-    with output.watch(options) as watch:
-        hashed = config_hash_of_checkout(spec, watch, cached=not options.no_cache)
-    output.write(options.json, render(hashed))
-    for line in tree_lines(hashed):
-        output.say(line)
-    return 0
 
 
 def config_hash_of_checkout(spec: Spec, watch: Watch, *, cached: bool) -> ConfigHash:

@@ -51,12 +51,10 @@ def comment_command(options: Namespace) -> int:
     reports = [replace(report, reproduce=see_again(report)) for report in loaded]
     if options.dry_run:
         _require_one_run(reports)
-        alone = _alone(options)
-        output.print_guarded(
-            markdown.comment(reports[0], _VIEW)
-            if alone
-            else matrix.render(reports, _VIEW)
-        )
+        text = matrix.render(reports, _VIEW)
+        if len(reports) == 1 and options.matrix is None:
+            text = markdown.comment(reports[0], _VIEW)
+        output.print_guarded(text)
         return 0
     token = next((os.environ[name] for name in _TOKENS if os.environ.get(name)), None)
     if token is None:
@@ -121,10 +119,6 @@ def _for_person(options: Namespace, reports: Sequence[Report], token: Secret) ->
     return _post(api, options.pull_request, placed, options, _VIEW)
 
 
-def _alone(options: Namespace) -> bool:
-    return len(options.report) == 1 and options.matrix is None
-
-
 def _require_one_run(reports: Sequence[Report]) -> None:
     """Raise UsageError for reports of several commits or runs: one table names one."""
     runs = {
@@ -147,7 +141,7 @@ def _post(
     """Post one report as itself; those of a matrix as one table under a marker that its name makes,
     so that a run that left fewer reports writes into the same comment. Raises UsageError for
     reports of several commits or runs."""
-    alone = _alone(options)
+    alone = len(reports) == 1 and options.matrix is None
     key = key_for(
         os.environ.get("GITHUB_WORKFLOW", ""),
         os.environ.get("GITHUB_JOB", ""),
@@ -163,7 +157,7 @@ def _post(
         # a job that was started again has a later attempt
         max(markers, key=lambda marker: marker.run_attempt),
         state=hashlib.sha256(states.encode()).hexdigest()[:16],
-        verdict=matrix.verdict(reports),
+        verdict=matrix.worst_of(reports).verdict,
         cost=None,
     )
     return post(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from repro_gate.compare.artifacts import compare_artifacts
 from repro_gate.compare.fingerprint import ANY, compare_fingerprints
 from repro_gate.compare.model import Comparison, Divergence, Tally
 from repro_gate.errors import UsageError
-from repro_gate.escape import and_more, for_terminal
+from repro_gate.escape import and_more, clip, for_terminal
 from repro_gate.files import scratch_folder
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.report import comparisons, matrix, wording
@@ -36,6 +37,7 @@ from repro_gate.report.document import (
     validate,
 )
 from repro_gate.report.model import SCHEMA_ID
+from repro_gate.report.wording import plain_text
 from repro_gate.runs.artifacts import in_place
 from repro_gate.runs.interpreter import Interpreter
 from repro_gate.runs.reading import MAX_SECONDS, read
@@ -74,7 +76,12 @@ def compare_command(options: Namespace) -> int:
             )
         comparison = compare_fingerprints(first, second)
     elif (one := _config_hash(a)) and (other := _config_hash(b)):
-        return _compare_inputs(one, other, out)
+        changed = changed_inputs(one, other)
+        output.write(out, to_text({"changed_inputs": msgspec.to_builtins(changed)}))
+        lines = [plain_text(comparisons.move(item)) for item in changed]
+        for line in lines or ["same config hash: no input differs"]:
+            output.say(line)
+        return 1 if changed else 0
     else:
         comparison = _files(a, b, options.python or "python3")
     output.write(out, render(comparison))
@@ -120,35 +127,23 @@ def _config_hash(path: Path) -> ConfigHash | None:
         ) from None
 
 
-def _compare_inputs(a: ConfigHash, b: ConfigHash, out: Path | None) -> int:
-    """Compare two config hashes input by input, and print what changed."""
-    changed = changed_inputs(a, b)
-    output.write(out, to_text({"changed_inputs": msgspec.to_builtins(changed)}))
-    lines = [_as_text(comparisons.move(item)) for item in changed]
-    for line in lines or ["same config hash: no input differs"]:
-        output.say(line)
-    return 1 if changed else 0
-
-
 def _files(a: Path, b: Path, python: str) -> Comparison:
     """Compare two checkpoints or other files; the shards that an index names beside it, one by
     one."""
     with scratch_folder() as place:
         sides = in_place(a), in_place(b)
-        if problem := next(
-            (item for side in sides for item in side if item.problem), None
-        ):
-            raise UsageError(f"{problem.name}: {problem.problem}")
+        for file in chain(*sides):
+            if file.problem:
+                raise UsageError(f"{file.name}: {file.problem}")
         if len(sides[0]) != len(sides[1]):
             raise UsageError(
                 f"{a} and {b}: {len(sides[0])} files cannot be compared with {len(sides[1])}"
             )
         (place / "empty").mkdir()
-        secrets = taken_out(os.environ)
-        environment = {
-            name: value for name, value in os.environ.items() if name not in secrets
-        }
-        items = [item for pair in zip(*sides, strict=True) for item in pair]
+        environment = dict(os.environ)
+        for name in taken_out(environment):
+            del environment[name]
+        items = [*chain(*zip(*sides, strict=True))]
         interpreter = Interpreter(python, environment, Sandbox(), place)
         read_in, distances = read(items, interpreter, MAX_SECONDS, pairs=True)
     differences: list[Divergence] = []
@@ -157,11 +152,11 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
     for number in range(1, len(items), 2):
         first, second = read_in[number - 1 : number + 1]
         count += len(first.leaves.keys() | second.leaves.keys())
-        file = f"{items[number - 1].name}: " if len(items) > 2 else ""
+        shard = f"{items[number - 1].name}: " if len(items) > 2 else ""
         for item in compare_artifacts(first, second, "", -1):
             distance = distances.get((number, item.name))
             far = vars(distance) if distance else {}
-            differences.append(replace(item, name=file + item.name, **far))
+            differences.append(replace(item, name=shard + item.name, **far))
         notes += (first.note, second.note) if differences else ()
     for note in dict.fromkeys(filter(None, notes)):
         output.say(f"note: {note}", 600)
@@ -184,12 +179,12 @@ def _print(comparison: Comparison) -> None:
         return
     first = comparison.first_divergence
     if first is not None and first.kind != "artifact":
-        output.say(f"differ: {_as_text(wording.where(first))}: {_how_far(first)}")
+        output.say(f"differ: {plain_text(wording.where(first))}: {_how_far(first)}")
     if first is not None and (first.name == ANY or not comparison.differing):
         differing = sum(step >= 0 for step, _ in comparison.by_step)
         output.say(f"{differing} of the {steps} steps that both have differ")
     else:
-        output.say(_as_text(wording.spread(comparison)))
+        output.say(plain_text(wording.spread(comparison)))
     for item in comparison.weights[:_MOST_SHOWN]:
         output.say(f"  {for_terminal(item.name, 200)}: {_how_far(item)}")
     if more := and_more(len(comparison.weights) - _MOST_SHOWN):
@@ -197,8 +192,4 @@ def _print(comparison: Comparison) -> None:
 
 
 def _how_far(item: Divergence) -> str:
-    return _as_text(wording.how_far(item)) or "digests differ"
-
-
-def _as_text(phrase: wording.Phrase) -> str:
-    return "".join(for_terminal(words, 600) for _, words in phrase)
+    return clip(plain_text(wording.how_far(item)), 1_200) or "digests differ"

@@ -13,11 +13,7 @@ from itertools import islice
 from pathlib import Path
 from sys import intern
 
-from repro_gate.baseline.config_hash import (
-    RECIPE,
-    ConfigHash,
-    changed_inputs,
-)
+from repro_gate.baseline.config_hash import RECIPE, ConfigHash, changed_inputs
 from repro_gate.commands import output
 from repro_gate.compare.fingerprint import compare_fingerprints
 from repro_gate.compare.fleet import Record, fleet
@@ -78,7 +74,10 @@ def _records(paths: Sequence[Path]) -> Iterator[Record]:
             result = path, report.config_hash, report.fingerprint
             first = first or result
             _require_comparable(first, result)
-            bits = _bits(report.fingerprint)
+            by_kind = report.fingerprint.by_kind
+            # where all else is equal, nothing depends on the states of generators
+            kinds = sorted(by_kind.keys() - {"rng"})
+            bits = intern(" ".join(map(by_kind.__getitem__, kinds)))
         if not bits:
             reasons = (reason.message for reason in report.reasons)
             why = next(reasons, "its run recorded nothing to compare")
@@ -90,13 +89,6 @@ def _records(paths: Sequence[Path]) -> Iterator[Record]:
             own=pair.first_divergence if pair else None,
             facts=_facts(report),
         )
-
-
-def _bits(fingerprint: Fingerprint) -> str:
-    """Return what stands for all that a run recorded. Generator states are left out: where all else
-    is equal, nothing depends on them."""
-    by_kind = fingerprint.by_kind
-    return intern(" ".join(by_kind[kind] for kind in sorted(by_kind) if kind != "rng"))
 
 
 def _require_comparable(one: _Result, other: _Result) -> None:

@@ -122,7 +122,7 @@ def _require_compatible(options: Namespace) -> None:
         ),
         (not options.bisect, "--size needs --bisect", ("size",)),
         (
-            bool(options.against),
+            options.against,
             "--against and --against-env name two things to compare with",
             ("against_env",),
         ),

@@ -31,15 +31,7 @@ _FENCE = re.compile(r"\s*(?:```|~~~)(?P<line>.*?)(?P<end>```|~~~)?\s*")
 _INDENTED = re.compile(r"(?: {4}|\t)\s*[\w.]")
 _PROMPT = re.compile(r"^\s*(?:[$%>!]\s*)?")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_LAUNCHERS = (
-    "python",
-    "python3",
-    "torchrun",
-    "accelerate",
-    "deepspeed",
-    "fabric",
-    "uv",
-)
+_LAUNCHER = re.compile("python3?|torchrun|accelerate|deepspeed|fabric|uv")
 # what a reader has to fill in, or what needs other machines
 _UNFINISHED = re.compile(
     r"[<>|$`{}\[\]&]|\.\.\.|path[_/]to|\byour|--(?:n?nodes|node_rank|num_machines|machine_rank)\b",
@@ -175,7 +167,7 @@ def _blocks(text: str) -> Iterator[list[str]]:
 def _place(words: list[str], here: Path, script: Path) -> Path | None:
     """Return the folder in which a command starts the script; None if it does not start it."""
     program = next((word for word in words if "=" not in word), "")
-    if os.path.basename(program) not in _LAUNCHERS:
+    if not _LAUNCHER.fullmatch(os.path.basename(program)):
         return None
     for last, word in pairwise(words):
         name = f"{word.replace('.', '/')}.py" if last == "-m" else word

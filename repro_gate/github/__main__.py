@@ -51,8 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
         problem = for_person(error)
         # an annotation without a file: the first thing that a person sees of a red step
-        line = command("error", "Repro Gate", problem.diagnostics())
-        print(line, flush=True)
+        print(command("error", "Repro Gate", problem.diagnostics()), flush=True)
         return problem.exit_code
 
 
@@ -96,10 +95,9 @@ def _run(phase: str, environment: Mapping[str, str], secrets: Collection[str]) -
         outcome = gate_phase(inputs, job, decision, environment, secrets)
     else:
         outcome = read_report(inputs, job, decision, secrets)
+    # the outcome lies in the report folder, and the next step publishes it
     if phase == "gate":
-        return (
-            0  # the outcome lies in the report folder, and the next step publishes it
-        )
+        return 0
     if isinstance(outcome, GateError):
         return publish_problem(outcome, inputs, job)
     return publish_report(outcome, inputs, job, decision)

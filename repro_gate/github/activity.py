@@ -56,9 +56,7 @@ class Decision:
     def foreign(self) -> bool:
         """Return whether untrusted code may have written the report: in another workflow run, or in
         a fork's pull request."""
-        return self.workflow_run is not None or (
-            self.pull is not None and self.pull.fork
-        )
+        return bool(self.workflow_run or (self.pull and self.pull.fork))
 
     @property
     def by_training(self) -> bool:

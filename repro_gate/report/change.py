@@ -14,13 +14,10 @@ _COLUMNS = 60  # of a line of text
 _BARS = "▁▂▃▄▅▆▇█"
 _LARGEST = 1e100  # loss that is drawn
 _NAME = 20  # characters of a metric
-# pixels
-_LEFT, _TOP, _WIDTH, _BOTTOM, _ROW = 74, 24, 640, 184, 18
 
 Curve = Mapping[int, float]  # step -> loss
-Effects = Sequence[
-    tuple[str, float, float, float]
-]  # name, low, middle and high, in [-1, 1]
+# name, low, middle and high, in [-1, 1]
+Effects = Sequence[tuple[str, float, float, float]]
 
 
 def picture(change: Change | None) -> str:
@@ -48,35 +45,27 @@ def picture(change: Change | None) -> str:
 
 
 def drawing(change: Change | None) -> dict[str, object] | None:
-    """Return what the template draws; None if no seeds were run."""
+    """Return what the template draws, points as shares of width and height; None if no seeds were
+    run."""
     means = _means(change) if change else ()
     if change is None or not means:
         return None
     low, high = _range(means)
     last = max(1, *(step for curve in means for step in curve))
 
-    def line(curve: Curve) -> str:
-        points = (
-            (_LEFT + step / last * _WIDTH, min(max((high - loss) / (high - low), 0), 1))
+    def line(curve: Curve) -> list[tuple[float, float]]:
+        return [
+            (step / last, min(max((high - loss) / (high - low), 0), 1))
             for step, loss in sorted(curve.items())
-        )
-        return " L".join(
-            f"{x:.1f} {_TOP + y * (_BOTTOM - _TOP):.1f}" for x, y in points
-        )
+        ]
 
-    half = _WIDTH / 2
     return {
-        "left": _LEFT,
-        "width": _WIDTH,
-        "bottom": _BOTTOM,
-        "ticks": [(_TOP, small(high)), (_BOTTOM, small(low))],
+        "high": small(high),
+        "low": small(low),
         "last": f"{last:,}",
         "thin": [[line(it) for it in side] for side in _curves(change)],
         "thick": [*map(line, means)],
-        "rows": [
-            (name, 10 + _ROW * at, *(_LEFT + half * (1 + end) for end in ends))
-            for at, (name, *ends) in enumerate(_effects(change))
-        ],
+        "rows": _effects(change),
         "table": [
             (f"{step:,}", small(means[0][step]), small(loss))
             for step, loss in sorted(means[1].items())

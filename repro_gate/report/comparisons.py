@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, input_text
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding, Compared
@@ -23,6 +24,7 @@ WEAKENED_TITLE = "Weakened checks"
 _SHORT = 12  # hex digits of a hash that a person sees, as git shows them
 # before a flag's short name
 _FLAG = re.compile(r"torch\.(?:backends|utils\.deterministic)\.")
+_percent = partial(numbers.percent, signed=False)
 _DIGEST = re.compile(r"(sha256:)?[0-9a-f]{40,64}")
 
 
@@ -90,10 +92,8 @@ def against_lines(against: AgainstFinding, most: int) -> list[Phrase]:
     words = "{}, {status}: {message}"
     line = phrase(words, ref, status=against.status, message=against.message)
     gap = numbers.small(against.loss_gap) if against.loss_gap else ""
-    first = against.first_divergence
-    far = wording.how_far(first)
-    far = phrase("{}: {}", wording.where(first), far) if far else wording.where(first)
     losses = say(gap and f"losses up to {gap} apart")
+    far = wording.where_and_how_far(against.first_divergence)
     speeds = map(speed, against.speed)
     return [line, far, losses, *speeds, *_moved(against, most)]
 
@@ -125,11 +125,9 @@ def way(item: Equivalence) -> Phrase:
     words = "the same training" if item.equivalent else "not the same training"
     steps = counted(item.steps, "step")
     count = item.worst.roundings if item.worst else None
-    far = (
-        "compared bitwise"
-        if count is None
-        else f"at most {wording.roundings(count)} apart"
-    )
+    far = "compared bitwise"
+    if count is not None:
+        far = f"at most {wording.roundings(count)} apart"
     return phrase(f"{{name}}: {words}, {far}, in {steps}", name=item.name)
 
 
@@ -140,12 +138,10 @@ def at(ref: str, commit: str) -> Phrase:
 
 def base_policy(base: BaseFinding) -> Phrase:
     """Return the base, whether nothing of it is weakened, and whose spec judged."""
-    judge = "the spec of the base"
-    if base.policy == "head":
-        judge = "the spec of this change itself"
-    ref = at(base.ref, base.commit)
+    judge = "the base" if base.policy == "base" else "this change itself"
     words = "The base is {}" if base.weakened else "{}: no weakened checks"
-    return phrase(f"{words}; {judge} decides the verdict", ref)
+    line = f"{words}; the spec of {judge} decides the verdict"
+    return phrase(line, at(base.ref, base.commit))
 
 
 def weakening(item: WeakenedCheck) -> Phrase:
@@ -169,16 +165,14 @@ def cost(price: Cost | None) -> Phrase:
     else:
         figure = f"{slower(price.determinism_cost_pct)} with the flags"
         line = f"{{figure}}, 95% interval {numbers.interval(price.ci95)}"
-    shares = wording.joined([_share(item) for item in price.flags])
+    shares = [
+        phrase(f"{{name}} {_percent(item.cost_pct)}", name=_FLAG.sub("", item.flag))
+        for item in price.flags
+    ]
     line += ", of which {}" if shares else ""
     if price.max_percent is not None:
         line += f"; {_budget(price, price.max_percent)}"
-    return phrase(line, shares, figure=figure)
-
-
-def _share(item: Estimate) -> Phrase:
-    figure = numbers.percent(item.cost_pct, signed=False)
-    return phrase(f"{{name}} {figure}", name=_FLAG.sub("", item.flag))
+    return phrase(line, wording.joined(shares), figure=figure)
 
 
 def doubts(price: Cost | None) -> Iterator[Phrase]:
@@ -203,7 +197,7 @@ def saving(item: Estimate) -> Phrase:
     words = (
         "leaving {name} off (`determinism.allow`) saves {figure} and gives up {message}"
     )
-    figure = numbers.percent(item.cost_pct, signed=False)
+    figure = _percent(item.cost_pct)
     given_up = SWITCHED.get(item.flag, "what it does")
     return phrase(words, name=item.flag, figure=figure, message=given_up)
 
@@ -211,17 +205,15 @@ def saving(item: Estimate) -> Phrase:
 def slower(percent: float) -> str:
     """Return `12.4% slower`; below zero `3.1% faster`."""
     words = "faster" if round(percent, 1) < 0 else "slower"
-    return f"{numbers.percent(abs(percent), signed=False)} {words}"
+    return f"{_percent(abs(percent))} {words}"
 
 
 def _budget(price: Cost, budget: float) -> str:
     low, high = price.ci95
-    limit = f"budget of {budget:g}%"
-    if low > budget:
-        return f"over the {limit}"
-    if high <= budget:
-        return f"within the {limit}"
-    return f"the interval contains the {limit}, so this does not fail"
+    limit = f"the budget of {budget:g}%"
+    if low <= budget < high:
+        return f"the interval contains {limit}, so this does not fail"
+    return f"{'over' if low > budget else 'within'} {limit}"
 
 
 def times_spent(report: Report) -> str:
@@ -238,20 +230,17 @@ def times_spent(report: Report) -> str:
         "diagnosis": diagnosis,
         "gate": report.seconds - runs - diagnosis,
     }
-    if not report.runs:
-        return ""
     return ", ".join(
         f"{name} {numbers.duration(seconds)}"
         for name, seconds in parts.items()
-        if seconds > 0
+        if seconds > 0 and report.runs
     )
 
 
-def memory(price: Cost | None) -> str:
+def memory(price: Cost) -> str:
     """Return peak memory with and without the flags; empty if it was not measured."""
     if (
-        price is None
-        or price.deterministic_peak_bytes is None
+        price.deterministic_peak_bytes is None
         or price.default_peak_bytes is None
         or price.memory_cost_pct is None
     ):

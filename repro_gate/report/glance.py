@@ -113,9 +113,9 @@ def further_rows(report: Report) -> Iterator[Row]:
         if (item.id, item.status) == (wording.ROBUST, "warn") and item.message != cause
     ]
     yield from _reasons("also", warnings, rank=2)
-    legs = [*map(comparisons.leg, report.resume.legs if report.resume else ())]
-    ways = [*map(comparisons.way, report.equivalences)]
+    legs = map(comparisons.leg, report.resume.legs if report.resume else ())
     yield row("resume", 2, wording.joined(legs, "; "))
+    ways = map(comparisons.way, report.equivalences)
     yield row("equivalent", 2, wording.joined(ways, "; "))
     yield row("compared", 7, say(wording.compared(report), "message"))
     yield row("runs", 7, say(wording.bound(report), "message"))
@@ -145,8 +145,9 @@ def _reasons(
     for item in reasons[:_FEW]:
         message = phrase("{id}: {message}", id=item.id, message=item.message)
         remedy = phrase("{figure} {message}", figure="remedy:", message=item.remedy)
-        lines = (message, remedy) if item.remedy else (message,)
-        yield row(label, rank, *lines, reason=item, **more)
+        yield row(
+            label, rank, message, remedy if item.remedy else (), reason=item, **more
+        )
     left = and_more(len(reasons) - _FEW)
     yield row(label, rank, say(left, "message"), has_section=True)
 
@@ -156,14 +157,12 @@ def _divergence(report: Report) -> Iterator[Phrase]:
     if pair is None or pair.identical:
         return
     first = pair.first_divergence
-    if first is not None:
-        far = wording.how_far(first)
-        yield phrase("{}: {}" if far else "{}", wording.where(first), far)
+    yield wording.where_and_how_far(first)
     yield wording.spread(pair)
     if pair.heat_map is not None:
         yield say(heat_map.spread(pair.heat_map, first), "message")
-    if seeds := wording.seeds(report):
-        yield say(f"seeds: {seeds}")
+    seeds = wording.seeds(report)
+    yield say(seeds and f"seeds: {seeds}")
 
 
 def compared_with(report: Report) -> Iterator[Row]:

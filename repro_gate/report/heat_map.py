@@ -43,7 +43,6 @@ COLOURS = (
 )
 _BLANK = ("", "", "not recorded")
 _BIN = 4  # powers of two that share a colour: the last holds what is 2^20 ULP and more apart
-_WIDTH = 760  # pixels of the cells
 # powers of two: two orders of one sum are a few hundred ULP apart at most, other data many
 # thousands
 _ROUNDING = 8
@@ -149,48 +148,33 @@ def maps(report: Report, rows: int) -> list[dict[str, object]]:
     drawn: list[dict[str, object]] = []
     if pair is not None:
         note = "every cell is bitwise identical" if pair.identical else growth(pair)
-        drawn += _map("With the flags", note, pair, rows)
+        drawn += _map("With the flags", note, pair, rows, len(pair.growth))
     if floor is not None and not floor.identical:
         note = (
             "Two runs without the flags (`default`): how the training varies by itself. Distances "
             "are measured at the end only."
         )
-        drawn += _map("Without the flags", note, floor, rows)
+        drawn += _map("Without the flags", note, floor, rows, 0)
     return drawn
 
 
 def _map(
-    title: str, note: str, pair: Comparison | NoiseFloor, rows: int
+    title: str, note: str, pair: Comparison | NoiseFloor, rows: int, measured: int
 ) -> Iterator[dict[str, object]]:
     if pair.heat_map is None or not pair.heat_map.rows:
         return
     # as many columns that at least half of them have a distance
-    measured = len(pair.growth) if isinstance(pair, Comparison) else 0
     most = max(_FEWEST, 2 * measured) if measured else COLUMNS
     drawn = layout(pair.heat_map, pair.first_divergence, rows, most)
-    notes = [note] if note else []
-    if measured:
-        notes.append(
-            f"Distances were measured by two more runs, at {measured:,} of the steps."
-        )
-    if drawn.each > 1:
-        notes.append(
-            f"Each column stands for {drawn.each:,} steps and shows the farthest of them."
-        )
-    if drawn.more:
-        notes.append(f"{counted(drawn.more, 'row', 'are')} not drawn.")
-    columns = max(len(cells) for _, cells in drawn.rows)
-    cell = max(4.0, min(28.0, _WIDTH / max(columns, 1)))
     yield {
         "title": title,
+        "note": note,
+        "measured": measured,
+        "left_out": drawn.more and counted(drawn.more, "row", "are"),
         "layout": drawn,
-        "columns": columns,
-        "cell": cell,
-        # columns from one number of the axis to the next
-        "tick": max(1, round(60 / cell)),
+        "columns": max(len(cells) for _, cells in drawn.rows),
         "runs": [(name, [*_neighbours(drawn, cells)]) for name, cells in drawn.rows],
         "table": [_summary(drawn, name, cells) for name, cells in drawn.rows],
-        "notes": notes,
         "open": not pair.identical,
     }
 

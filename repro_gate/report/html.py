@@ -19,7 +19,7 @@ from repro_gate.compare.distances import gap
 from repro_gate.escape import for_address, for_terminal
 from repro_gate.report import change, findings, heat_map, numbers, wording
 from repro_gate.report.model import PLAIN, SCHEMA_ID, Report, Subject, View
-from repro_gate.report.sections import Code, Items, Table, labelled, whole_report
+from repro_gate.report.sections import Table, labelled, whole_report
 
 MAX_BYTES = 1024 * 1024
 # rows of a list and characters of one name, fewer where the page would be too large; a sentence has
@@ -28,11 +28,7 @@ _SIZES = ((200, 600), (60, 300), (15, 120))
 _LONGEST = 8_000  # characters of any text
 _CAUSES = 4  # whose lines are shown
 
-_POINTS = 100  # of one line of the growth; below it its drawing's sizes in pixels
-_LEFT = 74
-_TOP = 24
-_WIDTH = 640
-_BOTTOM = 154
+_POINTS = 100  # of one line of the growth
 
 
 def render(report: Report, view: View = PLAIN) -> str:
@@ -56,11 +52,7 @@ def render(report: Report, view: View = PLAIN) -> str:
 def table_page(verdict: str, headline: wording.Phrase, table: Table) -> str:
     """Return a page of one sentence and one table."""
     template = _environment(_SIZES[0][1]).get_template("table.html.j2")
-    return template.render(
-        verdict=verdict,
-        headline=headline,
-        table=table,
-    )
+    return template.render(verdict=verdict, headline=headline, table=table)
 
 
 @cache
@@ -96,10 +88,6 @@ def _environment(characters: int) -> Environment:
         anchor=lambda section: re.sub("[^a-z]+", "-", section.title.lower()),
         duration=numbers.duration,
     )
-    for kind in (Code, Items, Table):
-        environment.tests[kind.__name__] = lambda block, kind=kind: isinstance(
-            block, kind
-        )
     return environment
 
 
@@ -177,8 +165,8 @@ def _by_step(series: Iterable[tuple[int, float]], each: int) -> dict[int, float]
 def _curve(
     title: str, series: Mapping[int, float], floor: Mapping[int, float], last: int
 ) -> dict[str, object] | None:
-    """Return a quantity by step as a line on a logarithmic axis, the noise floor as a band; None if
-    nothing is above zero."""
+    """Return a quantity by step as a line on a logarithmic axis, the noise floor as a band, points
+    as shares of width and height; None if nothing is above zero."""
     powers = [
         math.log10(value) for value in (*series.values(), *floor.values()) if value > 0
     ]
@@ -187,32 +175,18 @@ def _curve(
     low = math.floor(min(powers))
     high = math.floor(max(powers)) + 1
 
-    def x(step: int) -> float:
-        return _LEFT + (step + 1) / (last + 1) * _WIDTH
-
-    def y(power: float) -> float:
-        return _TOP + (high - power) / (high - low) * (_BOTTOM - _TOP)
-
-    def line(points: Mapping[int, float]) -> str:
-        return " L".join(
-            f"{x(step):.1f} {y(math.log10(value)):.1f}"
-            for step, value in sorted(points.items())
+    def line(curve: Mapping[int, float]) -> list[tuple[float, float]]:
+        return [
+            ((step + 1) / (last + 1), (high - math.log10(value)) / (high - low))
+            for step, value in sorted(curve.items())
             if value > 0
-        )
+        ]
 
     ticks = range(low, high + 1, max(1, (high - low) // 4))
-    band = ""
-    if edge := line(floor):
-        begin = f"{x(min(floor)):.1f}"
-        end = f"{x(max(floor)):.1f}"
-        band = f"M{begin} {_BOTTOM} L{edge} L{end} {_BOTTOM}Z"
     return {
         "title": title,
-        "left": _LEFT,
-        "width": _WIDTH,
-        "bottom": _BOTTOM,
-        "powers": [(y(power), power) for power in ticks],
-        "steps": [(x(-1), "step"), (x(last), f"{last:,}")],
-        "band": band,
+        "powers": [((high - power) / (high - low), power) for power in ticks],
+        "last": f"{last:,}",
+        "band": line(floor),
         "line": line(series),
     }

@@ -44,7 +44,6 @@ _LINES = 5  # of one row
 SUMMARY_LIMIT = 1_000_000
 ROOM = 8_000  # bytes that a comment takes where that can be had: more is not read
 _ROWS, _ALL_ROWS = 7, 100  # of the first table, in a comment and in a summary
-_Fits = Callable[[str], bool]
 # in the brackets at the end of a remedy
 _PAGE = re.compile(rf"(?<=\(){re.escape(DOCS_URL)}/([a-zA-Z/-]+)\.md(?=\))")
 
@@ -57,14 +56,11 @@ def comment(report: Report, view: View = PLAIN) -> str:
     page = partial(_page, report, view, _head(report, view, rows))
     known = _told_whole(report, rows)
 
-    def fits(text: str) -> bool:
-        return len(text) <= limit and len(text.encode()) <= ROOM
-
     text = ""
     for most, length in ((10, _LENGTH), (4, LEAST)):
         items = sections(report, most, whole=False, known=known)
         parts = [(item.rank, section(item, length)) for item in items]
-        text = fitted(page, parts, fits)
+        text = fitted(page, parts, limit, ROOM)
         # else each says less, so that more of them stay
         if len(parts) == len(items):
             break
@@ -115,29 +111,29 @@ def summary(report: Report, view: View = PLAIN, limit: int = SUMMARY_LIMIT) -> s
     """Return the report for a page of its own, in at most `limit` bytes of UTF-8: all of it, and
     unfolded."""
 
-    def fits(text: str) -> bool:
-        return len(text.encode()) <= limit
-
     rows = first_rows(report, _ALL_ROWS)
     page = partial(_page, report, view, _head(report, view, rows))
     items = sections(report, 200, known=_told_whole(report, rows))
     parts = [(item.rank, section(item, _AMPLE, opened=" open")) for item in items]
-    text = fitted(page, parts, fits)
-    return text if fits(text) else _short(report)
+    text = fitted(page, parts, limit, limit)
+    return text if len(text.encode()) <= limit else _short(report)
 
 
 def fitted(
     page: Callable[[Sequence[str], bool], str],
     parts: list[tuple[int, str]],
-    fits: _Fits,
+    characters: int,
+    size: int,
 ) -> str:
-    """Return the page with as many sections as fit. Sections are removed from `parts` in place, the
-    largest rank first, rank 0 never. `page` takes the rest, and whether any was removed."""
+    """Return the page with as many sections as fit into so many characters and bytes. Sections are
+    removed from `parts` in place, the largest rank first, rank 0 never. `page` takes the rest, and
+    whether any was removed."""
     every = len(parts)
     while True:
         text = page([body for _, body in parts], len(parts) < every)
         ranks = [rank for rank, _ in reversed(parts)]
-        if fits(text) or not any(ranks):
+        fits = len(text) <= characters and len(text.encode()) <= size
+        if fits or not any(ranks):
             return text
         del parts[-1 - ranks.index(max(ranks))]
 
@@ -193,22 +189,20 @@ def section(item: Section, length: int, opened: str = "") -> str:
 
 def as_markdown(block: Block, length: int) -> str:
     """Return a block of a section."""
-    lines: list[str] = []
     match block:
         case Code(text, language):
             return escape.for_code_block(text, language)
         case Items([[sentence]]):
             return prose(sentence, length)
         case Items(items):
-            lines = [
-                "- " + "<br>".join(prose(line, length) for line in item)
-                for item in items
-            ]
+            lines = (
+                "<br>".join(prose(line, length) for line in item) for item in items
+            )
+            return "\n".join(f"- {line}" for line in lines)
         case Table(head, cells):
             body = ([prose(cell, length) for cell in row] for row in cells)
             rule = ["---"] * len(head)
-            lines = [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
-    return "\n".join(lines)
+            return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
 
 
 def mark(report: Report) -> str:
@@ -234,7 +228,6 @@ def footer(report: Report, view: View) -> list[str]:
     if view.page_url:
         whole = link("open the page", view.page_url)
         lines.append(f"The whole report: {whole}")
-        parts.append(link("workflow run", view.run_url))
     elif view.run_url:
         name = report.origin.name if report.origin is not None else ""
         how = (
@@ -246,6 +239,7 @@ def footer(report: Report, view: View) -> list[str]:
         artifact = link("artifact", f"{view.run_url}#artifacts")
         name = code(name or "repro-gate-report", GLANCE)
         lines.append(f"The whole report: {artifact} {name}{how}")
+    if view.run_url:
         parts.append(link("workflow run", view.run_url))
     base = report.base
     if base is not None and not base.weakened:

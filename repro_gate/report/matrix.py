@@ -45,7 +45,7 @@ def render(reports: Sequence[Report], view: View = PLAIN) -> str:
         zip(_names(reports), reports, strict=True),
         key=lambda pair: (pair[0], pair[1].started),
     )
-    worst = _worst(reports)
+    worst = worst_of(reports)
     counts = Counter(report.verdict for report in reports)
     counted = ", ".join(
         f"{counts[word]} {word}" for word in _WORST_FIRST if counts[word]
@@ -59,25 +59,18 @@ def render(reports: Sequence[Report], view: View = PLAIN) -> str:
         more = "\n\nShortened: each job's report holds everything." * shortened
         return "\n\n".join((heading, table, *parts, commit)) + f"{more}\n"
 
-    def fits(text: str) -> bool:
-        return len(text) <= view.limit
-
     below = [
         (_ACT, _below(name, report))
         for name, report in cells
         if report.verdict != "pass"
     ]
     rest = "The table is too long for this place: see each job's report."
-    text = markdown.fitted(page, below, fits)
-    return text if fits(text) else f"{heading}\n\n{rest}\n"
+    text = markdown.fitted(page, below, view.limit, 4 * view.limit)
+    return text if len(text) <= view.limit else f"{heading}\n\n{rest}\n"
 
 
-def verdict(reports: Sequence[Report]) -> str:
-    """Return the worst verdict: one kind of machine that fails fails all."""
-    return _worst(reports).verdict
-
-
-def _worst(reports: Sequence[Report]) -> Report:
+def worst_of(reports: Sequence[Report]) -> Report:
+    """Return the report with the worst verdict: one kind of machine that fails fails all."""
     return min(
         reports,
         key=lambda item: (_WORST_FIRST.index(item.verdict), not item.is_conditional),
@@ -145,11 +138,8 @@ def between(a: Report, b: Report, names: tuple[str, str], view: View = PLAIN) ->
     ]
     titles = [for_terminal(name, 160) for name in names]
     rows = Table(("", *titles), tuple(changed[:_ROWS]))
-    table = laid_out(rows)
-    more = and_more(len(changed) - _ROWS)
-    if more:
-        return printed(view, table, text(say(more), "dim"))
-    return printed(view, table)
+    more = say(and_more(len(changed) - _ROWS))
+    return printed(view, laid_out(rows), *([text(more, "dim")] if more else []))
 
 
 def _facts(report: Report, *, inputs: bool) -> dict[Phrase, Phrase]:
@@ -182,6 +172,5 @@ def _overlap(a: Cost | None, b: Cost | None) -> Phrase:
         return ()
     low = max(a.ci95[0], b.ci95[0])
     high = min(a.ci95[1], b.ci95[1])
-    if low <= high:
-        return say("; the intervals overlap: no change is shown")
-    return say("; the intervals do not overlap")
+    words = "overlap: no change is shown" if low <= high else "do not overlap"
+    return say(f"; the intervals {words}")

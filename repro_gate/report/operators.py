@@ -144,24 +144,19 @@ def _tells(row: Share) -> bool:
 
 def _known(calls: Sequence[OperatorCall]) -> Iterator[tuple[Phrase, ...]]:
     for call in sorted(calls, key=lambda it: it.off.outcome == "not measured"):
-        ratio = call.flags.ratio_ci95[0] if call.flags else 0
-        outcomes = {call.off.outcome, call.on.outcome}
-        if outcomes == {"repeats"} and ratio < 1.25:
+        low, times = 0.0, ""
+        if call.flags is not None:
+            low, high = call.flags.ratio_ci95
+            times = f"{call.flags.ratio:.2f} ({low:.2f} to {high:.2f})"
+        if {call.off.outcome, call.on.outcome} == {"repeats"} and low < 1.25:
             continue
         yield (
             say(call.operator, "name"),
             say(call.form, "message"),
             say(arm(call.off), "message"),
             say(arm(call.on), "message"),
-            say(_ratio(call)),
+            say(times),
         )
-
-
-def _ratio(call: OperatorCall) -> str:
-    if call.flags is None:
-        return ""
-    low, high = call.flags.ratio_ci95
-    return f"{call.flags.ratio:.2f} ({low:.2f} to {high:.2f})"
 
 
 def extent(measured: Operators) -> Phrase:

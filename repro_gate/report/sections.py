@@ -110,7 +110,6 @@ def _titled(
     """Yield title, rank, kind and blocks of each section. Blocks may be empty."""
     why = report.diagnosis
     baseline = report.baseline
-    against = report.against
     title = comparisons.WEAKENED_TITLE
     yield title, 0, "answer", _weakened(report, rows if whole else _SEEN)
     yield "", 1, "drawn", [Code("\n".join(source_lines(why)))]
@@ -124,10 +123,10 @@ def _titled(
     yield "Equivalent ways", 3, "", [_ways(report.equivalences)]
     if baseline is not None:
         lines = comparisons.baseline_lines(baseline, rows)[1:]
-        facts = _lines(*lines, *_remedy(baseline.remedy))
+        facts = _lines(*lines, _remedy(baseline.remedy))
         yield "Against the baseline", 3, "answer", [facts]
-    if against is not None:
-        lines = comparisons.against_lines(against, rows)[1:]
+    if report.against is not None:
+        lines = comparisons.against_lines(report.against, rows)[1:]
         yield "Against another ref", 3, "answer", [_lines(*lines)]
     yield "Losses before and after", 3, "drawn", [Code(change.picture(report.change))]
     yield "Cost and time", WHOLE, "", [_figures(report)]
@@ -137,10 +136,10 @@ def _titled(
     yield "Config hash", WHOLE + 3, "", _config_hash(report.config_hash, rows)
     yield "Worth knowing", WHOLE, "", [reason_items(report.notes, rows)]
     yield "Runs", WHOLE + 1, "", [_runs(report.runs, rows)]
-    environment = _environment(report.subject)
-    yield "Environment", WHOLE + 3, "", [_values(environment, rows)]
-    settings = _settings(report.runs)
-    yield "Flags as read back", WHOLE + 3, "", [_values(settings, rows)]
+    environment = _values(_environment(report.subject), rows)
+    yield "Environment", WHOLE + 3, "", [environment]
+    settings = _values(_settings(report.runs), rows)
+    yield "Flags as read back", WHOLE + 3, "", [settings]
     if len(report.reproduce) <= _COMMAND:
         yield "See it again", 2, "answer", [Code(report.reproduce, "sh")]
 
@@ -152,24 +151,19 @@ def _lines(*lines: Phrase) -> Items:
 
 def _items(entries: Iterable[Iterable[Phrase]], left: int = 0) -> Items:
     """Return entries without their empty lines, and how many more there are."""
-    every = []
-    for lines in (*entries, [_more(left)]):
-        filled = tuple(filter(None, lines))
-        if filled:
-            every.append(filled)
-    return Items(tuple(every))
+    every = (tuple(filter(None, lines)) for lines in (*entries, [_more(left)]))
+    return Items(tuple(filter(None, every)))
 
 
 def _cells(roles: str, *texts: object) -> tuple[Phrase, ...]:
     """Return a row of a table: a text for each role."""
     pairs = zip(roles.split(), texts, strict=True)
-    cells = [say(str(text), role) for role, text in pairs]
-    return tuple(cells)
+    return tuple(say(str(text), role) for role, text in pairs)
 
 
-def _remedy(words: str) -> tuple[Phrase, ...]:
+def _remedy(words: str) -> Phrase:
     line = phrase("{figure} {message}", figure="Remedy:", message=words)
-    return (line,) if words else ()
+    return line if words else ()
 
 
 def _more(left: int) -> Phrase:
@@ -226,7 +220,7 @@ def reason_items(reasons: Sequence[Reason], rows: int) -> Items:
     entries = (
         [
             phrase("{id} {message}", id=item.id, message=item.message),
-            *_remedy(item.remedy),
+            _remedy(item.remedy),
         ]
         for item in reasons[:rows]
     )
@@ -315,7 +309,7 @@ def check_items(results: Iterable[CheckResult], left: int = 0) -> Items:
         evidence = [say(str(entry), "seen") for entry in item.evidence]
         more = say(and_more(len(evidence) - _EVIDENCE))
         remedy = _remedy(item.remedy) if item.status in ("warn", "fail") else ()
-        entries.append([line, *evidence[:_EVIDENCE], more, *remedy])
+        entries.append([line, *evidence[:_EVIDENCE], more, remedy])
     return _items(entries, left)
 
 
@@ -334,16 +328,9 @@ def _checklist(checklist: Sequence[CheckResult], rows: int, whole: bool) -> list
         for category, passed, made in wording.coverage(checklist)
     ]
     passed = [item for item in checklist if item.status == "pass"]
-    ids = (say("passed"), _ids(passed, rows))
-    return [items, Table(("", ""), (*coverage, ids))]
-
-
-def _ids(results: Sequence[CheckResult], rows: int) -> Phrase:
-    parts = [say(item.id, "id") for item in results[:rows]]
-    more = _more(len(results) - rows)
-    if more:
-        parts.append(more)
-    return wording.joined(parts)
+    ids = [say(item.id, "id") for item in passed[:rows]]
+    named = wording.joined([*ids, _more(len(passed) - rows)])
+    return [items, Table(("", ""), (*coverage, (say("passed"), named)))]
 
 
 def _figures(report: Report) -> Items:
@@ -421,15 +408,12 @@ def _environment(subject: Subject) -> Mapping[str, object]:
 
 def _settings(runs: Sequence[RunSummary]) -> Mapping[str, object]:
     """Return the flags as read back in the first deterministic run that ended well."""
-    ended_well = (
-        run.settings
-        for run in runs
-        if run.arm == "deterministic" and not wording.ended_badly(run)
-    )
-    return dict(sorted(next(ended_well, {}).items()))
+    for run in runs:
+        if run.arm == "deterministic" and not wording.ended_badly(run):
+            return dict(sorted(run.settings.items()))
+    return {}
 
 
 def _values(values: Mapping[str, object], rows: int) -> Table:
     cells = [_cells("name name", *item) for item in values.items()]
-    shortened = tuple(cells[:rows])
-    return Table(("name", "value"), shortened)
+    return Table(("name", "value"), tuple(cells[:rows]))

@@ -187,8 +187,8 @@ def laid_out(block: Block) -> RenderableType:
 
 def render_checklist(
     results: Sequence[CheckResult],
-    need_training: Sequence[str] = (),
-    view: View = PLAIN,
+    need_training: Sequence[str],
+    view: View,
 ) -> str:
     """Return every result by category, the worst first, and one line on all of them at the end.
 
@@ -204,7 +204,14 @@ def render_checklist(
         ]
         title = f"{category}: {numbers.of(passed, made) if made else 'nothing checked'}"
         parts += section(title, laid_out(check_items(here)) if here else None)
-    return printed(view, *parts, Text(""), _summary(results, len(need_training)))
+    # one line, so that a log can be searched for it
+    counts = phrase("checklist: {}", wording.checks(results) or say("nothing checked"))
+    if waiting := len(need_training):
+        need = "needs" if waiting == 1 else "need"
+        counts += say(f"; {waiting:,} {need} training (repro-gate run)")
+    line = text(counts)
+    line.no_wrap = True
+    return printed(view, *parts, Text(""), line)
 
 
 def render_operators(
@@ -244,15 +251,3 @@ def checklist_json(
         "need_training": list(need_training),
     }
     return to_text(jsonable(document))
-
-
-def _summary(results: Sequence[CheckResult], waiting: int) -> Text:
-    """Return how many checks passed, what came of the others, and how many need a training. It is
-    one line, so that a log can be searched for it."""
-    counts = phrase("checklist: {}", wording.checks(results) or say("nothing checked"))
-    if waiting:
-        need = "needs" if waiting == 1 else "need"
-        counts += say(f"; {waiting:,} {need} training (repro-gate run)")
-    line = text(counts)
-    line.no_wrap = True
-    return line

@@ -38,14 +38,11 @@ STATUS_STYLE = {
     "drift": "bold white on red",
 }
 _ROLE_STYLE = {
-    "say": "",
     "figure": "bold",
     "name": "bold cyan",
     "id": "bold cyan",
-    "message": "",
     "seen": "dim",
     "fault": "bold red",
-    "page": "",
     "command": "bold",
 }
 _LABEL_STYLE = {
@@ -62,7 +59,6 @@ _LIMITS = {
     **dict.fromkeys(("name", "id"), 160),
     **dict.fromkeys(("message", "seen", "fault"), 600),
     **dict.fromkeys(("status", "page"), 60),
-    "command": None,
 }
 _LABEL = 11  # columns of a label
 
@@ -104,14 +100,12 @@ def text(phrase: Phrase, style: str = "") -> Text:
     """Return a phrase as one line that folds, its foreign parts clipped and made visible."""
     line = Text(style=style, overflow="fold")
     for role, words in phrase:
-        safe = for_terminal(words, _LIMITS[role]) if role in _LIMITS else words
+        safe = for_terminal(words, _LIMITS.get(role))
         if role == "page":
             safe = f"`repro-gate explain {safe}`"
+        shown = _ROLE_STYLE.get(role, "")
         line.append(
-            safe,
-            style=STATUS_STYLE.get(words, "bold")
-            if role == "status"
-            else _ROLE_STYLE[role],
+            safe, STATUS_STYLE.get(words, "bold") if role == "status" else shown
         )
     return line
 

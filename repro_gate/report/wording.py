@@ -8,9 +8,8 @@ own way.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from string import Formatter
-from typing import Any
 
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.compare.change import SIZE_WORDS, Change
@@ -71,9 +70,8 @@ _ENDED_WELL = ("finished", "stopped")
 _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 _RESULTS = {"better": "better", "worse": "worse", "none-shown": "no effect shown"}
 _UNMATCHED = 3  # names in a sentence on a change
-_PAIRED = (
-    0.3  # With a smaller correlation of both sides, pairing them by seed does not help.
-)
+# With a smaller correlation of both sides, pairing them by seed does not help.
+_PAIRED = 0.3
 HEADING = 160  # characters of a reason in the headline
 ROBUST = "random-state/robust"
 TOLERATED = "not bitwise identical, but within the tolerance of the spec"
@@ -152,8 +150,8 @@ def drifted(report: Report) -> bool:
     """Return whether the gate fails because two runs agree but differ from the baseline of the same
     inputs."""
     pair = report.determinism
-    failed = report.verdict == "fail" and pair is not None and pair.identical
-    return failed and report.baseline is not None and report.baseline.status == "drift"
+    status = report.baseline and report.baseline.status
+    return (report.verdict, pair and pair.identical, status) == ("fail", True, "drift")
 
 
 def diverged(report: Report) -> bool:
@@ -222,9 +220,8 @@ def where(divergence: Divergence | None) -> Phrase:
     place = phrase("{figure}, {}", quantity(divergence), figure=step)
     if divergence.process == "main":
         return place
-    words = (
-        "{} in process {name} on {name2}" if divergence.node else "{} in process {name}"
-    )
+    on_node = " on {name2}" if divergence.node else ""
+    words = "{} in process {name}" + on_node
     return phrase(words, place, name=divergence.process, name2=divergence.node)
 
 
@@ -255,16 +252,24 @@ def how_far(divergence: Divergence | None) -> Phrase:
     return joined(parts)
 
 
+def where_and_how_far(divergence: Divergence | None) -> Phrase:
+    """Return place and distances of a divergence; empty if there is none."""
+    return joined([where(divergence), how_far(divergence)], ": ")
+
+
 def distances(divergence: Divergence) -> list[str]:
     """Return the known distances, each with its name."""
-    small, ulps = numbers.small, numbers.ulps
-    figures: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
-        ("max abs ", divergence.max_abs, small),
-        ("", divergence.max_ulp, ulps),
-        ("L2 ", divergence.l2, small),
-        ("relative L2 ", divergence.relative_l2, small),
-    )
-    return [name + form(value) for name, value, form in figures if value is not None]
+    figures = {
+        "max abs ": divergence.max_abs,
+        "": divergence.max_ulp,  # whose unit says what it is
+        "L2 ": divergence.l2,
+        "relative L2 ": divergence.relative_l2,
+    }
+    return [
+        name + (numbers.small(value) if name else numbers.ulps(int(value)))
+        for name, value in figures.items()
+        if value is not None
+    ]
 
 
 def spread(comparison: Comparison) -> Phrase:
@@ -315,7 +320,7 @@ def bound(report: Report) -> str:
 
 def non_finite(report: Report) -> str:
     """Return `not finite: nan at step 7, inf at step 8`; empty if all losses are finite."""
-    lost = () if report.determinism is None else report.determinism.non_finite
+    lost = report.determinism.non_finite if report.determinism else ()
     each = [f"{value} at step {step}" for step, value in lost]
     return f"not finite: {listed(each, 10)}" if each else ""
 
@@ -323,11 +328,9 @@ def non_finite(report: Report) -> str:
 def seeds(report: Report) -> str:
     """Return `1 same, 2 differs`: whether the runs of each seed are bitwise identical; empty if
     there is only one seed."""
-    seeds = () if report.determinism is None else report.determinism.seeds
-    if len(seeds) < 2:
-        return ""
+    seeds = report.determinism.seeds if report.determinism else ()
     each = [f"{item.seed} {'same' if item.identical else 'differs'}" for item in seeds]
-    return listed(each, 20)
+    return listed(each, 20) if len(each) > 1 else ""
 
 
 def noise(floor: NoiseFloor | None) -> Phrase:
@@ -340,14 +343,14 @@ def noise(floor: NoiseFloor | None) -> Phrase:
         )
     first = floor.first_divergence
     when = place_of(first, first.step + 1) if first else ""
-    measured = (
-        ("loss gap {}", floor.loss_gap),
-        ("weights {} apart (L2)", floor.weight_l2),
-        ("relative {}", floor.weight_relative_l2),
-    )
+    measured = {
+        "loss gap {}": floor.loss_gap,
+        "weights {} apart (L2)": floor.weight_l2,
+        "relative {}": floor.weight_relative_l2,
+    }
     figures = ", ".join(
         words.format(numbers.small(value))
-        for words, value in measured
+        for words, value in measured.items()
         if value is not None
     )
     words = "two runs without flags diverge"
@@ -362,15 +365,9 @@ def coverage(checklist: Sequence[CheckResult]) -> list[tuple[str, int, int]]:
     """Return (category, checks that passed, checks that were made). A skipped check was not
     made."""
 
-    rows = []
-    for category in CATEGORIES:
-        made = [
-            item.status
-            for item in checklist
-            if item.category == category and item.status != "skip"
-        ]
-        rows.append((category, made.count("pass"), len(made)))
-    return rows
+    passed = Counter(item.category for item in checklist if item.status == "pass")
+    made = Counter(item.category for item in checklist if item.status != "skip")
+    return [(name, passed[name], made[name]) for name in CATEGORIES]
 
 
 def checks(checklist: Sequence[CheckResult]) -> Phrase:
@@ -410,16 +407,16 @@ def ended_badly(run: RunSummary) -> bool:
 
 def outcome(run: RunSummary) -> str:
     """Return how a run ended, with its exit code if that adds something."""
-    is_code = run.exit_code not in (0, None) and ended_badly(run)
+    is_code = run.exit_code and ended_badly(run)
     return f"{run.outcome} (exit {run.exit_code})" if is_code else run.outcome
 
 
-def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:
+def joined(phrases: Iterable[Phrase], separator: str = ", ") -> Phrase:
     """Return the phrases joined by `separator`, without empty ones."""
-    parts: list[Part] = []
+    parts: Phrase = ()
     for phrase in filter(None, phrases):
-        parts.extend([("say", separator), *phrase] if parts else phrase)
-    return tuple(parts)
+        parts += (("say", separator), *phrase) if parts else phrase
+    return parts
 
 
 def roundings(count: float) -> str:

@@ -245,22 +245,22 @@ class Spec:
 
     path: Path
     version: int = 1
-    train: Train = field(default_factory=Train)
-    random_state: RandomState = field(default_factory=RandomState)
-    determinism: Determinism = field(default_factory=Determinism)
-    robustness: Robustness = field(default_factory=Robustness)
-    capture: Capture = field(default_factory=Capture)
-    cost: CostBudget = field(default_factory=CostBudget)
+    train: Train = Train()
+    random_state: RandomState = RandomState()
+    determinism: Determinism = Determinism()
+    robustness: Robustness = Robustness()
+    capture: Capture = Capture()
+    cost: CostBudget = CostBudget()
     data: tuple[DataItem, ...] = ()
-    env: Env = field(default_factory=Env)
-    hardware: Hardware = field(default_factory=Hardware)
-    checklist: Checklist = field(default_factory=Checklist)
+    env: Env = Env()
+    hardware: Hardware = Hardware()
+    checklist: Checklist = Checklist()
     resume: Resume | None = None
     equivalent: tuple[Equivalent, ...] = ()
     effect: EffectRule | None = None
-    baseline: BaselineRule = field(default_factory=BaselineRule)
+    baseline: BaselineRule = BaselineRule()
     # None: `diagnosis: false`
-    diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)
+    diagnosis: DiagnosisBounds | None = DiagnosisBounds()
     # None: operators are not measured
     operators: OperatorsBudget | None = None
     # whose spec judges where a base ref is known: `head` (the change's own) or `base`

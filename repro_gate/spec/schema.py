@@ -15,13 +15,10 @@ from functools import cache
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from repro_gate.spec.document import Document
 from repro_gate.spec.errors import KeyPath, Problem, shortened
-
-if TYPE_CHECKING:
-    from jsonschema.protocols import Validator
 
 Schema = Mapping[str, Any]
 
@@ -56,13 +53,12 @@ def problems_in(document: Document) -> list[Problem]:
     command-line options come last."""
     errors = _validator().iter_errors(document.data)
     invalid = (problem for error in errors for problem in _problems_of(error, document))
-    problems = [*document.problems, *islice(invalid, MAX_PROBLEMS)]
     first_of_key: dict[tuple[str, str], Problem] = {}
-    for problem in problems:
+    for problem in (*document.problems, *islice(invalid, MAX_PROBLEMS)):
         first_of_key.setdefault((problem.key, problem.origin), problem)
     return sorted(
         first_of_key.values(),
-        key=lambda item: (bool(item.origin), item.line or 0, item.column or 0),
+        key=lambda item: (item.origin != "", item.line or 0, item.column or 0),
     )
 
 
@@ -70,7 +66,7 @@ def seconds(timeout: str | float) -> float:
     """Return `90s`, `20m`, `1.5h` or a number as seconds."""
     if isinstance(timeout, str):
         return float(timeout[:-1]) * _UNIT_SECONDS[timeout[-1]]
-    return float(timeout)
+    return timeout
 
 
 def beyond_the_schema(
@@ -110,21 +106,18 @@ def _resume_problems(document: Document) -> list[Problem]:
     steps = _value_at(document, ("train", "steps")) or math.inf
     every = _value_at(document, ("capture", "every")) or 1
     compare = _value_at(document, ("determinism", "compare")) or "bitwise"
-    rules = (
-        (("resume", "after"), after < steps, f"fewer than train.steps, {steps:g}"),
-        (("capture", "every"), every == 1, "1: `resume` compares every step"),
-        (
-            ("determinism", "compare"),
-            compare == "bitwise",
-            "`bitwise`: `resume` compares bit by bit",
-        ),
-    )
+    wrong: dict[KeyPath, str] = {}
+    if after >= steps:
+        wrong["resume", "after"] = f"fewer than train.steps, {steps:g}"
+    if every != 1:
+        wrong["capture", "every"] = "1: `resume` compares every step"
+    if compare != "bitwise":
+        wrong["determinism", "compare"] = "`bitwise`: `resume` compares bit by bit"
     return [
         document.problem(
             path, f"found {quoted(_value_at(document, path))}, wanted {right}"
         )
-        for path, is_right, right in rules
-        if not is_right
+        for path, right in wrong.items()
     ]
 
 
@@ -137,16 +130,13 @@ def _value_at(document: Document, path: KeyPath) -> Any:
 
 
 @cache
-def _validator() -> Validator:
+def _validator() -> Any:
     from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.validators import extend
 
     # in linear time by `beyond_the_schema`; bare in the stubs
-    others = extend(Draft202012Validator, {"uniqueItems": lambda *_: ()})  # type: ignore[no-untyped-call]
-    validator: Validator = others(
-        schema(), format_checker=FormatChecker(formats=["date"])
-    )
-    return validator
+    others: Any = extend(Draft202012Validator, {"uniqueItems": lambda *_: ()})  # type: ignore[no-untyped-call]
+    return others(schema(), format_checker=FormatChecker(formats=["date"]))
 
 
 def _problems_of(error: Any, document: Document) -> Iterator[Problem]:

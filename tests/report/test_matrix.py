@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from repro_gate.report import matrix
-from repro_gate.report.matrix import render, verdict
+from repro_gate.report.matrix import render, worst_of
 from repro_gate.report.model import Origin, Reason, Report, View
 from tests.support import reports
 
@@ -72,7 +72,10 @@ def test_the_worst_verdict_is_that_of_all_in_any_order_and_twins_are_told_apart(
         ([A100, L4], "inconclusive"),
         ([A100, L4, H100], "fail"),
     ):
-        assert verdict(cells) == worst and f"Repro Gate: {worst} (" in render(cells).splitlines()[0]
+        assert (
+            worst_of(cells).verdict == worst
+            and f"Repro Gate: {worst} (" in render(cells).splitlines()[0]
+        )
     cells = [A100, H100, L4]
     for seed in range(5):
         assert render(random.Random(seed).sample(cells, 3)) == render(cells)
