@@ -4,7 +4,6 @@ a run beside it, as data."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
@@ -17,8 +16,8 @@ from repro_gate.compare.model import (
     SpeedChange,
     TimedArm,
     about,
-    described,
     one_of,
+    reported,
 )
 from repro_gate.trace.format import MAX_STEP
 
@@ -110,8 +109,7 @@ Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
 Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Compared:
     """What a comparison with earlier results says, whatever they were.
 
@@ -127,8 +125,7 @@ class Compared:
     speed: Annotated[tuple[SpeedChange, ...], Meta(max_length=2)] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class BaselineFinding(Compared):
     """This gate run compared with `repro.baseline.yml`.
 
@@ -154,8 +151,7 @@ class BaselineFinding(Compared):
     unknown_recipe: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class AgainstFinding(Compared):
     """This gate run compared with another ref, gated in the same call.
 

@@ -32,6 +32,7 @@ from repro_gate.compare.model import (
     about,
     described,
     one_of,
+    reported,
 )
 from repro_gate.compare.restored import Digests, unequal
 from repro_gate.compare.traces import processes
@@ -85,8 +86,7 @@ class ChangedOperator:
     roundings: Amount | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Change:
     """How large a change of a training is.
 
@@ -124,8 +124,7 @@ class Change:
     losses: Annotated[tuple[tuple[int, Losses], ...], Meta(max_length=50)] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Equivalence(Change):
     """Another way to the same training, beside the first deterministic run.
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Annotated
 
-from repro_gate.compare.model import Count, Divergence, about, described, one_of
+from repro_gate.compare.model import (
+    Count,
+    Divergence,
+    about,
+    described,
+    one_of,
+    reported,
+)
 from repro_gate.escape import counted
 
 AGREES = "agrees"
@@ -57,8 +64,7 @@ class Apart:
         return f"{self.name} {self.value}{other}"
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Group:
     """Nodes of which the same is to be said. Their names are untrusted.
 
@@ -81,8 +87,7 @@ class Group:
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Fleet:
     """The answer about all nodes.
 

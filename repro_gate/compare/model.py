@@ -15,9 +15,15 @@ from repro_gate.trace.fields import Location
 
 Record = TypeVar("Record")
 if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+
     Number: TypeAlias = float
     Amount: TypeAlias = float
 else:
+
+    def dataclass_transform(**_):
+        """Return a decorator that does nothing: what it says is for type checkers."""
+        return lambda decorator: decorator
 
     class Number(float):
         """A float that may be none: `report.json` has NaN and infinities as the texts `nan`, `inf`
@@ -42,6 +48,14 @@ def described(record: type[Record]) -> type[Record]:
         meaning = Meta(description=" ".join(description.split()))
         kinds[name] = Annotated[kinds[name], meaning]
     return record
+
+
+@dataclass_transform(
+    frozen_default=True, kw_only_default=True, field_specifiers=(field,)
+)
+def reported(record: type[Record]) -> type[Record]:
+    """Make a described record a frozen dataclass of keyword-only fields."""
+    return dataclass(frozen=True, kw_only=True)(described(record))
 
 
 def one_of(values: Sequence[str]) -> dict[str, Any]:
@@ -102,8 +116,7 @@ class Distance:
     relative_l2: Number | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Divergence(Distance):
     """One recorded quantity in which two runs differ, and how far.
 
@@ -169,8 +182,7 @@ class HeatRow:
     cells: Annotated[str, Meta(max_length=120, pattern=r"^[ .?0-9a-zA-Z+-]*\Z")]
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class HeatMap:
     """Where two runs differ, modules by steps.
 
@@ -186,8 +198,7 @@ class HeatMap:
     rows: UpTo1000[HeatRow]
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class GrowthPoint:
     """How far two runs are apart at the end of one step, as two more runs of the same training
     measured it.
@@ -202,8 +213,7 @@ class GrowthPoint:
     max_ulp: Count | None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Totals:
     """How much of two runs was compared, and how much of it differs.
 
@@ -223,8 +233,7 @@ class Totals:
     first_divergence: Divergence | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Comparison(Totals):
     """Two runs compared, all processes of each.
 
@@ -252,8 +261,7 @@ class Comparison(Totals):
     growth: Annotated[tuple[GrowthPoint, ...], Meta(max_length=200)] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class NoiseFloor:
     """How far two `default` runs with one seed drift apart.
 
@@ -358,8 +366,7 @@ class Leg(
     first_divergence: Divergence | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Resumption:
     """A training that was stopped at checkpoints and went on, beside one that never was.
 
@@ -373,8 +380,7 @@ class Resumption:
     not_restored: Annotated[tuple[Component, ...], Meta(max_length=100)] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Apart:
     """One quantity in which another way of training is apart from the reference.
 
@@ -395,8 +401,7 @@ class Apart:
         return Divergence(step=self.step, kind=self.kind, name=self.name)
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class SpeedChange:
     """How much slower a step of one arm is now than before.
 
@@ -412,8 +417,7 @@ class SpeedChange:
     runs: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Estimate:
     """How much slower a step is with all flags than without them, or without one of them.
 
@@ -427,8 +431,7 @@ class Estimate:
     flag: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Cost:
     """What the flags cost, from runs in which they alternate from step to step; if these cannot
     tell, from whole runs.

@@ -20,6 +20,7 @@ from repro_gate.compare.model import (
     UpTo1000,
     described,
     one_of,
+    reported,
 )
 from repro_gate.trace.fields import Count, Location
 
@@ -30,8 +31,7 @@ _MOVED = 1.25  # between two ratios: smaller changes come from the machine's moo
 _WORST_FIRST = ("raises", "differs", "not measured", "repeats", "new memory")
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class OperatorArm:
     """What came of one call with the flags off, or with them on.
 
@@ -72,8 +72,7 @@ class Longer:
         return self.ci95[0] > 0 or self.ci95[1] < 0
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class OperatorCall:
     """One distinct call of an operator, made again on synthetic inputs of its form.
 
@@ -102,8 +101,7 @@ class OperatorCall:
     filling: Longer | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Operators:
     """The operators of one step of the training, or of the known list, measured one by one.
 

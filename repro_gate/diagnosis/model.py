@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Meta
 
-from repro_gate.compare.model import Count, Divergence, described
+from repro_gate.compare.model import Count, Divergence, described, reported
 from repro_gate.factors import Cause, Site
 from repro_gate.trace.model import OperatorLine, Used
 
@@ -77,8 +77,7 @@ class Rate:
     pairs: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class ShownUse:
     """What one line of the training asked one factor, over a whole run.
 
@@ -98,8 +97,7 @@ class ShownUse:
     differs: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class ShownOperator:
     """One operator that torch dispatched near the one that gave other bits.
 
@@ -119,8 +117,7 @@ class ShownOperator:
     same_outputs: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Diagnosis:
     """The cause of a divergence. It stands in `report.json` as it is; `file`, `call` and all
     sentences may hold untrusted text.
