@@ -184,7 +184,7 @@ def _text(digest: bytes) -> str:
 
 def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput, ...]:
     """Return the inputs that differ: the recipe's first, each root's by name."""
-    changes = list[ChangedInput]()
+    changes = []
     for (root, _, old), (_, _, new) in zip(before.roots(), after.roots(), strict=True):
         for name in sorted({*old, *new}):
             texts = [

@@ -118,7 +118,7 @@ def outside_facts(run: RunResult, machine: Mapping[str, str]) -> dict[str, str]:
     of the machine as far as it is no input: `kernel`, `libc`, `os`, on a GPU `cpu-model` and
     `gpu.0.ecc`. A fact on which the processes of the run do not agree is left out.
     """
-    facts = defaultdict[str, set[str]](set)
+    facts = defaultdict(set)
     inputs = r"driver|gpu\..*|cpu-model"
     for trace in processes(run.traces).values():
         for name, version in (trace.distributions or {}).items():
@@ -156,7 +156,7 @@ def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
     for label, trace in traces.items():
         ends = [block.step for block in trace.blocks if block.kind == "parameter"]
         is_hooked = any(block.kind == "gradient" for block in trace.blocks)
-        latest: dict[tuple[str, str], tuple[int, list[_Row]]] = {}
+        latest = dict[tuple[str, str], tuple[int, list[_Row]]]()
         for block in trace.blocks:
             at_end = block.kind == "loss" or not is_hooked or block.step in ends[-1:]
             if block.kind not in kinds or not at_end:

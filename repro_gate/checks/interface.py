@@ -269,7 +269,7 @@ def differences(facts: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
     `facts` are pairs of a place and its key -> value."""
     lines = []
     for key in dict.fromkeys(key for _, values in facts for key in values):
-        places: dict[str, str] = {}
+        places = dict[str, str]()
         for place, values in facts:
             places.setdefault(values.get(key, "not recorded"), place)
         if len(places) > 1:

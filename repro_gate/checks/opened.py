@@ -47,7 +47,7 @@ def imported_from_elsewhere(
 ) -> dict[str, list[Imported]]:
     """Return the modules of the checkout that these runs imported from outside their workspaces, by
     the fault (COPY, ORIGINAL or IGNORED), sorted by name."""
-    modules = defaultdict[str, list[Imported]](list)
+    modules = defaultdict(list)
     imports = {item for run in runs for trace in run.traces for item in trace.imports}
     for item in sorted(imports, key=lambda item: item.module):
         place = misplaced(evidence, item.path) or ORIGINAL
@@ -80,7 +80,7 @@ def left_over(runs: Sequence[RunResult]) -> dict[Opened, dict[str, None]]:
 def opened(evidence: Evidence) -> dict[str, Opened]:
     """Return each file that a run opened and no earlier run had made, by its path. It names the
     line of the workspace that opened it, if there is one."""
-    files: dict[str, Opened] = {}
+    files = dict[str, Opened]()
     for item in (item for trace in evidence.traces for item in trace.opened):
         is_old = not (item.left or item.sought)
         if is_old and (item.path not in files or not files[item.path].by):
@@ -114,7 +114,7 @@ def missing_files(
     notes = unlisted(evidence)
     if not files and not notes:
         return None
-    groups = defaultdict[tuple[str, str], list[Opened]](list)
+    groups = defaultdict(list)
     for item, fault in files:
         many = len(files) > MOST_LINES
         place = posixpath.dirname(item.path) if many else item.path

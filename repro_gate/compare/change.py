@@ -274,7 +274,7 @@ def _unequal(ours: Traces, theirs: Traces, end: float = math.inf) -> Iterator[Ap
 
 def _compared(trace: Trace, end: float) -> dict[Moment, Digests]:
     """Return the compared digests of each step and kind by name, and the number of losses."""
-    found: dict[Moment, Digests] = defaultdict(dict)
+    found = defaultdict[Moment, Digests](dict)
     for block in trace.blocks:
         moment = block.step, block.kind
         number = f" {block.at}" if block.kind == "loss" else ""
@@ -293,7 +293,7 @@ def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
         for place, limit in rounding.distances.items()
         if math.isfinite(limit)
     }
-    distances: dict[Place, float] = defaultdict(float)
+    distances = defaultdict[Place, float](float)
     for item in _measured(theirs):
         place = _place(item)
         if place in limits:
@@ -353,8 +353,8 @@ def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
     median of all tensors, relative to their norms.
     """
     traces = processes(perturbed)
-    norms: dict[Place, float] = {}
-    distances: dict[Place, float] = defaultdict(float)
+    norms = {}
+    distances = defaultdict[Place, float](float)
     for item in _measured(traces):
         place = _place(item)
         norms[place] = item.reference_l2 or 0.0
@@ -362,8 +362,8 @@ def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
         least = math.sqrt(count) * half_ulp(item.dtype, item.largest)
         far = math.inf if item.l2 is None else item.l2
         distances[place] = max(distances[place], far, least)
-    relative: dict[Moment, float] = {}
-    earlier: dict[tuple[str, str], float] = defaultdict(float)
+    relative = {}
+    earlier = defaultdict[tuple[str, str], float](float)
     for moment, group in groupby(sorted(distances), key=attrgetter("moment")):
         places = list(group)
         shares = [distances[it] / norms[it] for it in places if norms[it]]
@@ -410,7 +410,7 @@ def half_ulp(dtype: str, value: float | None) -> float:
 
 def _limits_of_losses(reference: StepLosses, rounding: Rounding) -> dict[int, float]:
     """Return the effect of rounding on the loss of each step."""
-    limits: dict[int, float] = {}
+    limits = {}
     limit = 0.0
     share = 0.0
     for step, loss in sorted(reference.items()):
@@ -430,7 +430,7 @@ def _gaps_of_losses(
 ) -> dict[Place, float]:
     """Return how far the losses of each step are apart. A constant factor between them is ignored,
     since the gradient shows whether it matters."""
-    gaps: dict[Place, float] = {}
+    gaps = {}
     factor = None
     for step in sorted(reference.keys() & other.keys()):
         place = Place(step, "loss", "loss")
@@ -444,9 +444,9 @@ def _gaps_of_losses(
 
 def _losses(traces: Traces, total: Total) -> dict[int, float]:
     """Return the loss of each step: the mean over the ranks of the `total` of its microbatches."""
-    by_step: dict[int, list[float]] = defaultdict(list)
+    by_step = defaultdict(list)
     for trace in traces.values():
-        own: dict[int, list[float]] = defaultdict(list)
+        own = defaultdict(list)
         for block in trace.blocks:
             if block.kind == "loss" and block.values:
                 loss = float.fromhex(block.values[0])

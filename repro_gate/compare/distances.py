@@ -78,7 +78,7 @@ def losses_of(trace: Trace) -> dict[int, float]:
 
 def loss_gaps(first: Processes, second: Processes) -> tuple[tuple[int, float], ...]:
     """Return step and the largest gap of its losses, over all processes and backward passes."""
-    gaps: defaultdict[int, float] = defaultdict(float)
+    gaps = defaultdict[int, float](float)
     for label in first.keys() & second.keys():
         theirs = {key_of(block): block for block in second[label].blocks}
         for block in first[label].blocks:
@@ -143,7 +143,7 @@ def weights(second: Processes) -> tuple[Divergence, ...]:
 def growth(second: Processes) -> tuple[GrowthPoint, ...]:
     """Return for each measured step ||a - b|| of all parameters as one vector, and the largest ULP
     of any tensor."""
-    by_step: defaultdict[int, list[Measured]] = defaultdict(list)
+    by_step = defaultdict(list)
     for _, item, _ in measurements(second):
         by_step[item.step].append(item)
     found = []

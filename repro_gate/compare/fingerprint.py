@@ -32,9 +32,9 @@ ANY = "(any)"  # the name of a divergence of which the step and the kind alone a
 def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fingerprint:
     """Return digests over everything that all processes of a run recorded, in this order, without
     the kind `leave_out`."""
-    by_step: defaultdict[int, Any] = defaultdict(hashlib.sha256)
-    by_kind: defaultdict[str, Any] = defaultdict(hashlib.sha256)
-    tables: dict[int, bytes] = {}  # digests of rows, which blocks of one table share
+    by_step = defaultdict[int, Any](hashlib.sha256)
+    by_kind = defaultdict[str, Any](hashlib.sha256)
+    tables = {}  # digests of rows, which blocks of one table share
     trained = processes(traces)
     for label, trace in trained.items():
         for block in trace.blocks:

@@ -117,7 +117,7 @@ class Fleet:
 def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet:
     """Return the answer. `locate` says where two lists of records first differ; `expected` is how
     many nodes there should be, if that is known."""
-    divided = defaultdict[tuple[str, str], list[Record]](list)
+    divided = defaultdict(list)
     for item in records:
         key = DIFFERS, item.bits
         if not item.bits:
@@ -163,7 +163,7 @@ def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet
     if expected > len(names):
         lost = f"{expected - len(names)} of {counted(expected, 'node')} left no report"
         groups.append(Group(kind=NOTHING, nodes=(), reports=(), why=lost))
-    shared = defaultdict[str, set[str]](set)
+    shared = defaultdict(set)
     for item in records:
         if item.bits:
             shared[item.node].add(item.bits)
@@ -184,7 +184,7 @@ def _facts_apart(
     records: Sequence[Record], most: Sequence[Record]
 ) -> tuple[Apart, ...]:
     """Return the facts of records that none of most shares."""
-    usual = defaultdict[str, set[str]](set)
+    usual = defaultdict(set)
     for item in most:
         for name, value in item.facts.items():
             usual[name].add(value)

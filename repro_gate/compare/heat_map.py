@@ -69,13 +69,13 @@ class Marks:
         self.steps = steps
         self.width = max(1, -(-steps // COLUMNS))
         # table of rows -> its columns; the rows are held, so that no other has their id
-        self._tables: dict[tuple[str, str, int], tuple[tuple[Row, ...], int]] = {}
-        self.differing: Counter[Key] = Counter()
+        self._tables = dict[tuple[str, str, int], tuple[tuple[Row, ...], int]]()
+        self.differing = Counter[Key]()
         # of each number and column the values that are farthest apart
-        self.numbers: dict[tuple[Key, int], Divergence] = {}
-        self.by_step: Counter[int] = Counter()
+        self.numbers = dict[tuple[Key, int], Divergence]()
+        self.by_step = Counter[int]()
         # process and name of parameters that differ where they were last recorded
-        self.parameters_at_end: set[tuple[str, str]] = set()
+        self.parameters_at_end = set[tuple[str, str]]()
         self.unmatched: Divergence | None = None
 
     def saw(self, label: str, block: Block) -> None:
@@ -104,7 +104,7 @@ class Marks:
 
     def recorded(self) -> dict[Key, int]:
         """Return the columns of each quantity; quantities of only the second run come last."""
-        columns_of: Counter[Key] = Counter()
+        columns_of = Counter[Key]()
         for (label, kind, _), (rows, columns) in self._tables.items():
             for row in rows:
                 columns_of[label, kind, row[0]] |= columns
@@ -148,9 +148,9 @@ def heat_map(marks: Marks) -> HeatMap:
         if len({module[: parts + 2] for module in modules}) <= ROWS
     )
     depth = next(fitting, 0)
-    counts: Counter[Place] = Counter()
-    any_recorded: Counter[Place] = Counter()  # columns in which one was recorded
-    any_differs: Counter[Place] = Counter()
+    counts = Counter[Place]()
+    any_recorded = Counter[Place]()  # columns in which one was recorded
+    any_differs = Counter[Place]()
     for key, columns in recorded.items():
         place = place_of(key, depth)
         counts[place] += 1
@@ -204,7 +204,7 @@ def _with_levels(drawn: HeatMap, items: Iterable[Divergence]) -> HeatMap:
 
 def state_size(traces: Iterable[Trace], kinds: Collection[str]) -> tuple[int, int]:
     """Return the largest number of tensors of these kinds that a step records, and their bytes."""
-    sizes: dict[tuple[int, str, str], int] = {}
+    sizes = {}
     for number, trace in enumerate(traces):
         for kind, rows in trace.tables:
             for name, dtype, shape in rows if kind in kinds else ():

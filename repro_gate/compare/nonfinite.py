@@ -41,7 +41,7 @@ def _parameters(
     }
     before = f"NaN from before the first step to the end{inside}"
     compared = "" if other is None else "; without the flags it holds other values"
-    names_of = defaultdict[str, list[str]](list)  # by what is said of them
+    names_of = defaultdict(list)  # by what is said of them
     for kind, name, step, whole in trace.nonfinite:
         # Old memory may contain a NaN by chance, but hardly only NaN.
         only_here = other is not None and name not in default

@@ -156,7 +156,7 @@ def longer(on: Sequence[float], off: Sequence[float]) -> Longer | None:
 def shares(measured: Operators) -> list[Share]:
     """Return the operators, those with the largest share of the cost first (negative if the
     flags make them faster), then those that raise or whose bits differ."""
-    groups = defaultdict[tuple[str, str], list[OperatorCall]](list)
+    groups = defaultdict(list)
     for call in measured.calls:
         groups[call.operator, call.options].append(call)
     rows = [
@@ -199,7 +199,7 @@ def changes(before: Operators, after: Operators) -> dict[str, list[OperatorCall]
     """Return the calls of the second measurement that changed, by what did; and those that only one
     of them holds."""
     old = {(call.operator, call.form): call for call in before.calls}
-    moved = defaultdict[str, list[OperatorCall]](list)
+    moved = defaultdict(list)
     for call in after.calls:
         was = old.pop((call.operator, call.form), None)
         for kind in dict.fromkeys(_kinds(was, call) if was else ["only in the second"]):

@@ -68,7 +68,7 @@ class Start:
     def idle_generators(self) -> frozenset[str]:
         """Return the generators from which the reference draws nothing from this step on: whatever
         their state, it is of no effect."""
-        states = defaultdict[str, list[bytes]](list)
+        states = defaultdict(list)
         for block in generators(self.reference):
             for name, digest in block.items() if block.step >= self.begins - 1 else ():
                 states[name].append(digest)
@@ -102,7 +102,7 @@ def missing_at(
 ) -> list[NotRestored]:
     """Return what a leg that begins at this step has not restored: each component once, as the
     first process with it shows it."""
-    found: dict[str, NotRestored] = {}
+    found = dict[str, NotRestored]()
     for label, trace in reference.items():
         if label in leg:
             for item in _missing(Start(trace, leg[label], begins), reference):
@@ -341,7 +341,7 @@ def _scaler(trace: Trace, step: int) -> Digests:
 
 def _numbers(trace: Trace, step: int) -> dict[str, float]:
     """Return the hyperparameters that a step recorded last, by name."""
-    found: dict[str, float] = {}
+    found = {}
     for block in blocks_at(trace, step, "optimizer"):
         for row, text in zip(block.rows, block.values, strict=False):
             if row[0].startswith(GROUPS):

@@ -66,7 +66,7 @@ def leg_of(
         for run in (ours, processes(leg))
     )
     begins, missing = _start(ours, theirs, number, expected)
-    first: list[Trace] = []
+    first = []
     second = [theirs[label] for label in theirs if label not in ours]
     for label, trace in ours.items():
         own = theirs.get(label)
@@ -78,7 +78,7 @@ def leg_of(
             second += [_part(start, own, 0, steps)] if own else []
     compared = compare_runs(first, second, artifacts)
     found = compared.first_divergence
-    lost: list[str] = []
+    lost = []
     if found is None and reached_end:
         moving = _differing_modules(reference, again)
         lost = [it for it in _differing_modules(reference, leg) if it not in moving]
@@ -232,7 +232,7 @@ def _first_step_alike(start: Start, blocks: Sequence[Block]) -> Iterator[Block]:
 def _unsteady_generators(a: Run, b: Run) -> frozenset[str]:
     """Return the generators that are in another state in two runs that are never stopped: those
     that nobody seeded."""
-    found = set[str]()
+    found = set()
     for label in a.keys() & b.keys():
         states = {key_of(block): dict(block.items()) for block in generators(b[label])}
         for block in generators(a[label]):

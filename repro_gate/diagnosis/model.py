@@ -222,7 +222,7 @@ def numbered(
     """Return the items by key and occurrence: the n-th item with a key gets (*key, n). This pairs
     the items of two runs."""
     counts = Counter[tuple[object, ...]]()
-    by_key = dict[tuple[object, ...], Item]()
+    by_key = {}
     for item in items:
         name = key(item)
         counts[name] += 1

@@ -59,7 +59,7 @@ def suspects(first: Uses, second: Uses, until: int) -> list[Suspect]:
         (use, twins.pop(key, None)) for key, use in numbered(first, _PLACE).items()
     ]
     pairs += [(use, None) for use in twins.values()]
-    suspected: dict[object, Suspect] = {}
+    suspected = dict[object, Suspect]()
     for use, twin in sorted(pairs, key=lambda pair: _later(pair[0])):
         is_same = twin and (twin.count, twin.digest) == (use.count, use.digest)
         if use.step <= until and not is_same:

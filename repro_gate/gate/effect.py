@@ -135,7 +135,7 @@ def with_effects(change: Change, base: Side, now: Side, watch: Watch) -> Change:
     if results is None or rule is None or change.size != "different":
         return change
     most = max(rule.at_most or 0, rule.seeds)
-    done: list[int] = []
+    done = []
     effects: tuple[Effect, ...] = ()
     for seed in seeds_of(results.spec, most):
         if not (base.has(seed, rule, watch) and now.has(seed, rule, watch)):

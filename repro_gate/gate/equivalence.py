@@ -38,7 +38,7 @@ def equivalences_of(results: Results, watch: Watch) -> Equivalences:
     reference = results.reference
     if reference is None or not results.spec.equivalent:
         return Equivalences()
-    done: dict[str, RunResult] = {}
+    done = dict[str, RunResult]()
     problem = ""
     try:
         while request := next_way(results, reference, done):

@@ -213,7 +213,7 @@ def _judged(
     """Compare a leg with the reference. Raises Inconclusive if one of its artifacts could not be
     compared."""
     ended = last.outcome != PREEMPTED
-    artifacts: list[Divergence] = []
+    artifacts = list[Divergence]()
     if ended:
         artifacts, _, uncompared = differences(
             reference.artifacts, last.artifacts, results.reader, reference.steps - 1

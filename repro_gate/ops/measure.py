@@ -140,8 +140,8 @@ def _measured(
 ) -> Operators:
     """Return what a worker measured: of `calls`, or of those that it names itself."""
     began = time.monotonic()
-    lines: dict[int, _Line] = {}
-    about: dict[str, str] = {}
+    lines = dict[int, _Line]()
+    about = dict[str, str]()
     done = False
 
     def take(line: _Line) -> None:

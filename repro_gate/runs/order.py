@@ -45,8 +45,8 @@ def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, .
     the spec asks for. One deterministic run alone if nothing is to be compared."""
     if spec.determinism.repeat == 1:
         return pair(spec, spec.seed)[:1]
-    requests: list[RunRequest] = []
-    repeats: list[RunRequest] = []
+    requests = list[RunRequest]()
+    repeats = []
     for seed in spec.random_state.seeds:
         first, second = pair(spec, seed, f"seed{seed}-" if requests else "")
         second = replace(second, varied=frozenset(spec.robustness.vary))

@@ -161,7 +161,7 @@ def _watch(tree: _Tree, deadline: float, tick: Look) -> tuple[str, bool]:
     """Return the watcher's reason for ending the command, if it did, and whether the timeout was
     reached, which seconds in a queue put off."""
     ticks = 0
-    alive = list[psutil.Process]()
+    alive = []
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             tree.process.wait(TICK)

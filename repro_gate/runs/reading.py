@@ -120,9 +120,9 @@ def differences(
     """Compare two runs' artifacts. Return the differences as divergences at `step`, the number of
     values compared, and the artifacts that could not be compared. A file with equal bytes is not
     read and counts as one value."""
-    found = list[Divergence]()
-    uncompared = list[Uncompared]()
-    names = list[str]()
+    found = []
+    uncompared = []
+    names = []
     others = list[Collected]()
     values = 0
     for name, ours, theirs in pairs(a, b):

@@ -106,7 +106,7 @@ class Watcher:
         """Return the traces of a run that has ended, and their problem, if any."""
         self.look([])  # what came after the last tick
         problem = failure_in(self.folder, self.sandbox) or self.trace_problem
-        traces: list[Trace] = []
+        traces = []
         try:
             traces = read_folder(self.folder, self.nonce, self.followers, self.opener)
             removed = self.followers.keys() - {trace.path.name for trace in traces}
