@@ -166,7 +166,6 @@ def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
                 if key not in latest or latest[key][0] != block.step:
                     latest[key] = block.step, []
                 rows = latest[key][1]
-                digest = block.digest(place).hex()
                 rows.append(
                     [
                         label,
@@ -174,7 +173,7 @@ def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
                         len(rows),
                         dtype,
                         shape,
-                        digest,
+                        block.digest(place).hex(),
                     ]
                 )
         for _, rows in latest.values():

@@ -116,8 +116,7 @@ def missing_files(
         return None
     groups = defaultdict(list)
     for item, fault in files:
-        many = len(files) > MOST_LINES
-        place = posixpath.dirname(item.path) if many else item.path
+        place = posixpath.dirname(item.path) if len(files) > MOST_LINES else item.path
         groups[place, fault].append(item)
     lines = []
     for (place, fault), items in sorted(groups.items()):

@@ -260,8 +260,7 @@ def _unequal(ours: Traces, theirs: Traces, end: float = math.inf) -> Iterator[Ap
     identical. A process of the other way is compared with that of its rank, else with the first."""
     first = next(iter(ours.values()))
     for label, other in theirs.items():
-        own = ours.get(label, first)
-        before = _compared(own, end)
+        before = _compared(ours.get(label, first), end)
         after = _compared(other, end)
         for moment in sorted(before.keys() & after.keys()):
             step, kind = moment
@@ -404,8 +403,7 @@ def half_ulp(dtype: str, value: float | None) -> float:
     dtypes."""
     if dtype not in MANTISSA or not value or not math.isfinite(value):
         return 0.0
-    exponent = math.frexp(value)[1]
-    return math.ldexp(1.0, exponent - 2 - MANTISSA[dtype])
+    return math.ldexp(1.0, math.frexp(value)[1] - 2 - MANTISSA[dtype])
 
 
 def _limits_of_losses(reference: StepLosses, rounding: Rounding) -> dict[int, float]:
@@ -417,8 +415,7 @@ def _limits_of_losses(reference: StepLosses, rounding: Rounding) -> dict[int, fl
         shares = [rounding.relative.get((step, kind), 0.0) for kind in KINDS]
         share = max(share, *shares)
         near = gap(loss, rounding.losses.get(step, loss))
-        least = half_ulp("float32", abs(loss))
-        limit = max(limit, near, least, share * abs(loss))
+        limit = max(limit, near, half_ulp("float32", abs(loss)), share * abs(loss))
         limits[step] = limit
     return limits
 
@@ -449,8 +446,7 @@ def _losses(traces: Traces, total: Total) -> dict[int, float]:
         own = defaultdict(list)
         for block in trace.blocks:
             if block.kind == "loss" and block.values:
-                loss = float.fromhex(block.values[0])
-                own[block.step].append(loss)
+                own[block.step].append(float.fromhex(block.values[0]))
         for step, losses in own.items():
             by_step[step].append(total(losses))
     return {step: _mean(losses) for step, losses in by_step.items()}

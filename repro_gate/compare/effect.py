@@ -97,8 +97,7 @@ def effect_of(
     differences = [b - a for a, b in zip(ours, theirs, strict=True)]
     middle = fmean(differences)
     scatter = stdev(differences)
-    freedom = len(seeds) - 1
-    half = student_t(freedom, MISSED if last else MISSED_EARLY)
+    half = student_t(len(seeds) - 1, MISSED if last else MISSED_EARLY)
     half *= scatter / math.sqrt(len(seeds))
     low, high = middle - half, middle + half
     result = "none-shown"

@@ -124,8 +124,7 @@ class Marks:
 def column_of(step: int, columns: Marks | HeatMap) -> int:
     """Return the column of a step: 0 is the state before the first step; a state after the last
     step belongs to its column."""
-    last = max(columns.steps - 1, 0)
-    return 0 if step < 0 else 1 + min(step, last) // columns.width
+    return 0 if step < 0 else 1 + min(step, max(columns.steps - 1, 0)) // columns.width
 
 
 def worst(cells: str) -> str:
@@ -141,10 +140,9 @@ def heat_map(marks: Marks) -> HeatMap:
     if marks.differing and not marks.by_step:
         recorded = {key: recorded[key] for key in recorded if key[1] != "rng"}
     modules = {(label, kind, *_module(kind, name)) for label, kind, name in recorded}
-    deepest = max(map(len, modules), default=2) - 2
     fitting = (
         parts
-        for parts in range(deepest, 0, -1)
+        for parts in range(max(map(len, modules), default=2) - 2, 0, -1)
         if len({module[: parts + 2] for module in modules}) <= ROWS
     )
     depth = next(fitting, 0)

@@ -216,12 +216,11 @@ def _first_batch(start: Start) -> Iterator[NotRestored]:
     came = batches(start.leg, 0)[-len(expected) :] if expected else []
     if not came or came[0] == expected[0]:
         return
-    steps = {
+    step = {
         block.digests: block.step
         for block in reversed(start.reference.blocks)
         if block.kind == "batch"
-    }
-    step = steps.get(came[0])
+    }.get(came[0])
     sentence = _UNKNOWN_BATCH
     if step is not None:
         again = " again" if step < start.begins else ""

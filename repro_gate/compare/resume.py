@@ -71,8 +71,7 @@ def leg_of(
     for label, trace in ours.items():
         own = theirs.get(label)
         if own is not None or reached_end:
-            absent = replace(trace, blocks=[], steps=[])
-            start = Start(trace, own or absent, begins)
+            start = Start(trace, own or replace(trace, blocks=[], steps=[]), begins)
             steps = _common_steps(start, reached_end, is_cut)
             first.append(_part(start, trace, begins, steps))
             second += [_part(start, own, 0, steps)] if own else []
@@ -211,17 +210,15 @@ def _first_step_alike(start: Start, blocks: Sequence[Block]) -> Iterator[Block]:
     kinds = [block.kind for block in first] + [""]
     at_gradient = kinds.index("gradient") if "gradient" in kinds else 0
     # The first are left out, so that as many remain as are compared.
-    at_loss = list(pairwise(kinds)).count(("rng", "loss"))
     counts = Counter(
         batch=min(len(start.batches) - kinds.count("batch"), 0),
         loss=min(start.passes - kinds.count("loss"), 0),
-        rng=min(start.passes - at_loss, 0),
+        rng=min(start.passes - list(pairwise(kinds)).count(("rng", "loss")), 0),
     )
     for place, block in enumerate(first):
         if place < at_gradient and block.kind in ("parameter", "optimizer", "buffer"):
             continue
-        after = kinds[place + 1]
-        if block.kind == "rng" and place < at_gradient and after != "loss":
+        if block.kind == "rng" and place < at_gradient and kinds[place + 1] != "loss":
             continue
         if counts[block.kind] >= 0:
             yield replace(block, at=counts[block.kind])

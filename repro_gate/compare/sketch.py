@@ -73,14 +73,13 @@ def change_since(old: Sketches, now: Mapping[str, Sketched], steps: int) -> Chan
     ]
     lacking = [*(old.keys() - now.keys()), *added]
     whole = any(item.kind == "parameter" for item in apart)
-    detail = "" if whole else _FIRST if apart else "no tensor is in both"
     return Change(
         size="rounding" if whole and not far_off else "different",
         steps=steps if whole else 1,
         worst=max(apart, key=lambda item: item.roundings or 0.0, default=None),
         first=far_off[0] if far_off else None,
         unmatched=tuple(sorted(lacking)),
-        detail=detail,
+        detail="" if whole else _FIRST if apart else "no tensor is in both",
     )
 
 

@@ -13,12 +13,11 @@ from repro_gate.baseline.record import first_losses, loss_curve, plain
 from repro_gate.compare.change import Change
 from repro_gate.compare.effect import Effect, effect_of, is_settled
 from repro_gate.compare.unrecorded import named_numbers
-from repro_gate.gate.measuring import explaining
+from repro_gate.gate.measuring import explained
 from repro_gate.runs import arms
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
-from repro_gate.runs.series import run
 from repro_gate.spec.model import EffectRule, Spec
 
 LOSS = "loss"  # the metric that every training has
@@ -65,11 +64,10 @@ def _run_of(results: Results, seed: int, watch: Watch, side: str) -> RunResult:
             return done
     spec = results.spec
     arm = arms.deterministic(seed, arms.allowed(spec), spec.train.steps)
-    first = explaining(results.pair()[0])
     name = f"{side}-seed{seed}".replace("/", "-")
     watch.said(f"effect: {side}, seed {seed}")
-    request = replace(first, name=name, arm=arm, probe={}, collect=True)
-    return run(spec, results.folder, request)
+    first = results.pair()[0]
+    return explained(results, first, name=name, arm=arm, probe={}, collect=True)
 
 
 def seed_result(results: Results, done: RunResult, rule: EffectRule) -> SeedResult:

@@ -48,8 +48,7 @@ def equivalences_of(results: Results, watch: Watch) -> Equivalences:
         if isinstance(error, KeyboardInterrupt):
             results.interrupt(error)
         problem = str(error) or "it was interrupted"
-    ways = results.spec.equivalent
-    judged = [_judged(way, reference, done, problem) for way in ways]
+    judged = [_judged(way, reference, done, problem) for way in results.spec.equivalent]
     return Equivalences(
         found=tuple(item for item in judged if isinstance(item, Equivalence)),
         unanswered=tuple(item for item in judged if isinstance(item, Reason)),

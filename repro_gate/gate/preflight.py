@@ -112,8 +112,7 @@ def script_of(run: str) -> str:
     plain: a shell may make or fetch it first."""
     with suppress(ValueError):
         first = re.split(r"[|&;<>\n]", run.strip(), maxsplit=1)[0]
-        words = shlex.split(first)
-        plain = takewhile(lambda word: word != "-c", words)
+        plain = takewhile(lambda word: word != "-c", shlex.split(first))
         script = next((word for word in plain if word.endswith(_SCRIPTS)), "")
         if _RELATIVE.fullmatch(script):
             return script

@@ -54,8 +54,7 @@ class Resumed:
 
     def resumption(self) -> Resumption | None:
         """Return the result for the report; None if it is unknown whether the training resumes."""
-        unknown = self.was_never_stopped or self.broken or self.problem
-        if unknown or not self.legs:
+        if self.was_never_stopped or self.broken or self.problem or not self.legs:
             return None
         names = [item.component for leg in self.legs for item in leg.not_restored]
         return Resumption(

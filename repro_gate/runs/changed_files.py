@@ -63,11 +63,10 @@ def changed_files(
                 texts -= len(item.text or b"")
                 written[name] = item
     whole = whole and time.monotonic() < until
-    cut = (
+    return written, "" if whole else (
         f"only {counted(len(written), 'file', 'were')} looked at, the limit for one run is "
         f"{MAX_FILES:,} files, {MAX_BYTES // 2**30} GiB and {MAX_SECONDS:g} s"
     )
-    return written, "" if whole else cut
 
 
 def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], bool]:

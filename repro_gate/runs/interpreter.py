@@ -186,8 +186,7 @@ def training_interpreter(spec: Spec, environment: Variables) -> str:
         words = shlex.split(spec.train.run or "", comments=True)
     while words and (_ASSIGNMENT.match(words[0]) or words[0] in ("exec", "env")):
         words.pop(0)
-    names = [*filter(_PYTHON.fullmatch, words[:1])]
-    return interpreter_on(environment["PATH"], names)
+    return interpreter_on(environment["PATH"], [*filter(_PYTHON.fullmatch, words[:1])])
 
 
 def interpreter_on(path: str, names: Sequence[str] = ()) -> str:

@@ -55,8 +55,7 @@ def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, .
             requests += [replace(first, recording=_FINAL), second]
         else:
             requests = [first, *_default_pair(spec), second]
-            place = 0 if control_first else len(requests)
-            requests.insert(place, _control(spec))
+            requests.insert(0 if control_first else len(requests), _control(spec))
         numbers = range(3, spec.determinism.repeat + 1)
         repeats += [again(first, number) for number in numbers]
     return (*requests, *repeats)
@@ -216,10 +215,9 @@ def replay(
 ) -> tuple[RunRequest, RunRequest]:
     """Return two runs that replay the pair of `seed` up to the last of `steps`: the first saves its
     tensors at these steps, the second measures its distance to them."""
-    last = max((0, *steps))
     first = RunRequest(
         name=f"replay-1-seed{seed}",
-        arm=arms.deterministic(seed, arms.allowed(spec), last + 1),
+        arm=arms.deterministic(seed, arms.allowed(spec), max((0, *steps)) + 1),
         recording=Recording(steps=steps),
         counts="never",
     )

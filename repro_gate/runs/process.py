@@ -137,8 +137,7 @@ def supervise(
         left_running=left,
     )
     killed = ended.signal == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))
-    by_gate = stopped or timed_out
-    out_of_memory = process.returncode and killed and not by_gate
+    out_of_memory = process.returncode and killed and not (stopped or timed_out)
     return replace(ended, out_of_memory=bool(out_of_memory) and _memory_kills() > kills)
 
 

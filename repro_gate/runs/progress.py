@@ -87,10 +87,8 @@ class Progress:
         main = next((trace for trace in traces if trace.steps), None)
         if main is not None and len(main.steps) > self.steps:
             self.steps = len(main.steps)
-            recent = replace(main, blocks=main.blocks[-200:])
-            losses = losses_of(recent)
-            last = max(losses, default=0)
-            self.watch.advanced(self.steps - 1, losses.get(last))
+            losses = losses_of(replace(main, blocks=main.blocks[-200:]))
+            self.watch.advanced(self.steps - 1, losses.get(max(losses, default=0)))
         if self.divergence and self.fail_fast and not self.varied:
             return "stopped: diverged from the first run"
         return None

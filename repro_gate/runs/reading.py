@@ -292,10 +292,9 @@ def read(
     why = _LATE
     if files and seconds > 0:
         why = _ask(answers, request, python, seconds)
-    found = [
+    return [
         answers.artifacts.get(at) or _opaque(it, why) for at, it in enumerate(items)
-    ]
-    return found, answers.distances
+    ], answers.distances
 
 
 def _ask(

@@ -94,8 +94,7 @@ class Watcher:
             ):
                 if _has_torch(process.pid):
                     self._suspect(process)
-        stopped = {trace.stopped for trace in traces if trace.trained}
-        if stopped == {True}:
+        if {trace.stopped for trace in traces if trace.trained} == {True}:
             now = time.monotonic()
             self.ended_at = self.ended_at or now
             if now - self.ended_at > STOP_GRACE:
