@@ -20,7 +20,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from repro_gate.compare.distances import MANTISSA, gap, measurements
+from repro_gate.compare.distances import MANTISSA, Processes, Traces, gap, measurements
 from repro_gate.compare.effect import Effect
 from repro_gate.compare.equivalence_reason import reason_of
 from repro_gate.compare.model import (
@@ -67,7 +67,6 @@ _COMMON = "no parameter of one side has its name, type and shape on the other"
 
 Moment = tuple[int, str]  # step, kind; kinds of a step come by the alphabet
 StepLosses = Mapping[int, float]  # by step
-Traces = Mapping[str, Trace]  # of the processes of a run
 Total = Callable[[Sequence[float]], float]
 
 
@@ -173,7 +172,7 @@ def steps_to_keep(steps: int, every: int, most: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(chosen))[: max(most, 1)]
 
 
-def unmatched(reference: Sequence[Trace], other: Sequence[Trace]) -> list[str]:
+def unmatched(reference: Traces, other: Traces) -> list[str]:
     """Return the parameters of the reference that the other way lacks, compared by name, type and
     shape."""
     ours = dict.fromkeys(_parameters(reference))
@@ -181,7 +180,7 @@ def unmatched(reference: Sequence[Trace], other: Sequence[Trace]) -> list[str]:
     return [row[0] for row in ours if row not in theirs]
 
 
-def _parameters(traces: Sequence[Trace]) -> Iterator[Row]:
+def _parameters(traces: Traces) -> Iterator[Row]:
     for trace in traces:
         for kind, rows in trace.tables:
             if kind == "parameter":
@@ -190,9 +189,9 @@ def _parameters(traces: Sequence[Trace]) -> Iterator[Row]:
 
 
 def change_of(
-    reference: Sequence[Trace],
-    other: Sequence[Trace],
-    perturbed: Sequence[Trace] | None = None,
+    reference: Traces,
+    other: Traces,
+    perturbed: Traces | None = None,
 ) -> Change:
     """Compare another training with the reference: within the rounding that the `perturbed` run
     shows, or bitwise if there is no such run. Of parameters what both sides have is compared."""
@@ -254,7 +253,9 @@ def _since_start(initial: list[Apart], measured: list[Apart]) -> list[Apart]:
     return initial or measured
 
 
-def _unequal(ours: Traces, theirs: Traces, end: float = math.inf) -> Iterator[Apart]:
+def _unequal(
+    ours: Processes, theirs: Processes, end: float = math.inf
+) -> Iterator[Apart]:
     """Yield what differs in any bit before a step: parameters, the first gradient and losses.
     StepLosses are left out if the number of microbatches differs, since then they cannot be bitwise
     identical. A process of the other way is compared with that of its rank, else with the first."""
@@ -284,7 +285,7 @@ def _compared(trace: Trace, end: float) -> dict[Moment, Digests]:
     return found
 
 
-def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
+def _far(ours: Processes, theirs: Processes, rounding: Rounding) -> Iterator[Apart]:
     """Yield the distances from the reference as multiples of the effect of rounding: first the
     first gradient, then losses and parameters by step."""
     limits = {
@@ -315,7 +316,7 @@ def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
             yield Apart(**place._asdict(), roundings=count)
 
 
-def _measured(traces: Traces) -> Iterator[Measured]:
+def _measured(traces: Processes) -> Iterator[Measured]:
     """Yield the distances of the first gradient and of the parameters after each step of a
     process."""
     for label, item, _ in measurements(traces):
@@ -345,7 +346,7 @@ def distance(item: Measured) -> float:
     return math.sqrt(max(square, 0.0))
 
 
-def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
+def rounding_of(perturbed: Traces) -> Rounding:
     """Return the effect of rounding on each tensor, from the perturbed run. It is at least half a
     unit in the last place of the tensor's largest number for each element, and never less than at
     an earlier step. A tensor, above all a small one, may agree by accident, so it is at least the
@@ -439,7 +440,7 @@ def _gaps_of_losses(
     return gaps
 
 
-def _losses(traces: Traces, total: Total) -> dict[int, float]:
+def _losses(traces: Processes, total: Total) -> dict[int, float]:
     """Return the loss of each step: the mean over the ranks of the `total` of its microbatches."""
     by_step = defaultdict(list)
     for trace in traces.values():

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ from repro_gate.trace.fields import Measured
 from repro_gate.trace.model import Trace
 
 Key = tuple[int, str, int]
+Traces = Sequence[Trace]  # of a run
 Processes = Mapping[str, Trace]  # of a run, by label
 Figures = Mapping[tuple[str, int, str, str], Measured]  # process, step, kind, name
 # bits

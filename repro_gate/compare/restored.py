@@ -4,11 +4,12 @@ it begins, beside what the reference, the run that was never stopped, had before
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
+from repro_gate.compare.distances import Processes, Traces
 from repro_gate.compare.model import STEPS, Divergence, NotRestored
 from repro_gate.compare.traces import GROUPS
 from repro_gate.escape import counted, listed
@@ -97,9 +98,7 @@ def generators(trace: Trace) -> list[Block]:
     return [block for block in trace.blocks if block.kind == "rng"]
 
 
-def missing_at(
-    reference: Mapping[str, Trace], leg: Mapping[str, Trace], begins: int
-) -> list[NotRestored]:
+def missing_at(reference: Processes, leg: Processes, begins: int) -> list[NotRestored]:
     """Return what a leg that begins at this step has not restored: each component once, as the
     first process with it shows it."""
     found = dict[str, NotRestored]()
@@ -110,7 +109,7 @@ def missing_at(
     return list(found.values())
 
 
-def _missing(start: Start, ranks: Mapping[str, Trace]) -> Iterator[NotRestored]:
+def _missing(start: Start, ranks: Processes) -> Iterator[NotRestored]:
     if buffers := unequal(*start.states("buffer")):
         yield NotRestored("buffers", f"buffers differ: {listed(buffers, NAMED)}")
     lost = list(_optimizer(start)) if start.begins else []
@@ -170,7 +169,7 @@ def _hyperparameters(start: Start) -> Iterator[NotRestored]:
         yield NotRestored("scheduler" if scheduled else "param-groups", sentence)
 
 
-def _generators(start: Start, ranks: Mapping[str, Trace]) -> Iterator[NotRestored]:
+def _generators(start: Start, ranks: Processes) -> Iterator[NotRestored]:
     """Yield the generators whose states differ when the first loss is computed, and from which the
     reference draws later."""
 
@@ -228,9 +227,7 @@ def _first_batch(start: Start) -> Iterator[NotRestored]:
     yield NotRestored("batches", sentence)
 
 
-def later(
-    found: Divergence, begins: int, reference: Sequence[Trace]
-) -> Iterator[NotRestored]:
+def later(found: Divergence, begins: int, reference: Traces) -> Iterator[NotRestored]:
     """Yield what a divergence shows of what was not restored, if nothing differs before the first
     step."""
     step = found.step
@@ -265,9 +262,7 @@ def later(
         yield NotRestored("unrecorded", sentence)
 
 
-def drawn_by_leg(
-    leg: Sequence[Trace], reference: Sequence[Trace]
-) -> Iterator[NotRestored]:
+def drawn_by_leg(leg: Traces, reference: Traces) -> Iterator[NotRestored]:
     """Yield the lines at which a leg draws from the operating system's entropy and the reference
     does not: they run only in a resumed training, and no seed reaches them."""
     drawn, by_reference = (
@@ -284,7 +279,7 @@ def drawn_by_leg(
         yield NotRestored("unrecorded", f"{sentence} ({sources})", places)
 
 
-def began_anew(leg: Mapping[str, Trace]) -> NotRestored:
+def began_anew(leg: Processes) -> NotRestored:
     """Return what a leg lacks that begins with the parameters of before the first step."""
     are = "its parameters are those of before the first step"
     if any(_by_parameter(boundary(trace, "optimizer")) for trace in leg.values()):
@@ -294,9 +289,7 @@ def began_anew(leg: Mapping[str, Trace]) -> NotRestored:
     )
 
 
-def no_parameters(
-    reference: Mapping[str, Trace], leg: Mapping[str, Trace], begins: int
-) -> NotRestored:
+def no_parameters(reference: Processes, leg: Processes, begins: int) -> NotRestored:
     """Return what a leg lacks that has the parameters of no step: those that are not as they were
     before `begins`."""
     count = max(

@@ -9,14 +9,14 @@ found by its parameters, never by a file's name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
 
 import msgspec
 
-from repro_gate.compare.distances import key_of
+from repro_gate.compare.distances import Processes, Traces, key_of
 from repro_gate.compare.model import Divergence, Leg, NotRestored
 from repro_gate.compare.restored import (
     NAMED,
@@ -37,19 +37,18 @@ from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
 _MOST_PLACES = 10  # steps of the reference that are weighed if several fit
-Run = Mapping[str, Trace]  # its processes, by label
 
 
 def leg_of(
-    reference: Sequence[Trace],
-    leg: Sequence[Trace],
+    reference: Traces,
+    leg: Traces,
     *,
     number: int,
     reached_end: bool,
     expected: int,
     is_cut: bool = False,
     artifacts: Sequence[Divergence] = (),
-    again: Sequence[Trace] = (),
+    again: Traces = (),
 ) -> Leg:
     """Compare one leg with the reference. `number` counts from 1; the first leg begins at step 0.
 
@@ -102,7 +101,7 @@ def leg_of(
 
 
 def _start(
-    ours: Run, theirs: Run, number: int, expected: int
+    ours: Processes, theirs: Processes, number: int, expected: int
 ) -> tuple[int, list[NotRestored]]:
     """Return the step at which a leg begins, and what it has not restored there. If several steps
     fit, it is the one at which least is missing."""
@@ -119,7 +118,7 @@ def _start(
     return begins, missing
 
 
-def beginnings(reference: Run, leg: Run) -> list[int]:
+def beginnings(reference: Processes, leg: Processes) -> list[int]:
     """Return the steps of the reference before which every process has the parameters with which
     the leg begins, in order; empty if there are none."""
     common = [label for label in reference if label in leg]
@@ -164,7 +163,7 @@ def _equal_before(
     yield min(done, len(reference.steps)), len(equal), len(wanted)
 
 
-def _likeliest(reference: Run, leg: Run, expected: int) -> int:
+def _likeliest(reference: Processes, leg: Processes, expected: int) -> int:
     """Return the step, not the first, before which the reference has most of the state with which a
     leg begins that has the parameters of no step; `expected` if none has more than others."""
     counts = Counter({expected: 0})
@@ -226,7 +225,7 @@ def _first_step_alike(start: Start, blocks: Sequence[Block]) -> Iterator[Block]:
     yield from (block for block in blocks if block.step != 0)
 
 
-def _unsteady_generators(a: Run, b: Run) -> frozenset[str]:
+def _unsteady_generators(a: Processes, b: Processes) -> frozenset[str]:
     """Return the generators that are in another state in two runs that are never stopped: those
     that nobody seeded."""
     found = set()
@@ -254,7 +253,7 @@ def _without(trace: Trace, names: frozenset[str]) -> Trace:
     return replace(trace, blocks=blocks)
 
 
-def _differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> list[str]:
+def _differing_modules(a: Traces, b: Traces) -> list[str]:
     """Return the modules without an optimizer that differ at the end of two runs. Attributes of
     modules do not count, since a call counter or a time of day is no state of the training."""
     return [name for name in differing_modules(a, b) if name.startswith("module ")]

@@ -18,6 +18,7 @@ from repro_gate.compare.distances import (
     Figures,
     Key,
     Processes,
+    Traces,
     growth,
     key_of,
     loss_gaps,
@@ -46,8 +47,8 @@ _Content = tuple[Row, bytes, Value | None]  # a row, its digest and its number
 
 
 def compare_runs(
-    a: Sequence[Trace],
-    b: Sequence[Trace],
+    a: Traces,
+    b: Traces,
     artifacts: Sequence[Divergence] = (),
     artifact_leaves: int = 0,
 ) -> Comparison:
@@ -112,7 +113,7 @@ def hosts(traces: Iterable[Trace]) -> list[str]:
     return sorted({trace.facts.get("host", "") for trace in traces})
 
 
-def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
+def with_replay(comparison: Comparison, second: Traces) -> Comparison:
     """Return the comparison with what was measured when the same training was run twice again,
     `second` beside the first."""
     again = processes(second)
@@ -126,7 +127,7 @@ def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
     )
 
 
-def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
+def processes(traces: Traces) -> dict[str, Trace]:
     """Return the processes of a run that recorded something, by label: their key, numbered by
     command line and start where several share one."""
     trained = [trace for trace in traces if trace.trained]
@@ -147,7 +148,7 @@ def by_label(traces: Iterable[Trace]) -> dict[str, Trace]:
     return labelled
 
 
-def with_own_key(traces: Sequence[Trace]) -> dict[str, Trace]:
+def with_own_key(traces: Traces) -> dict[str, Trace]:
     """Return the processes that trained and whose key is theirs alone."""
     trained = [trace for trace in traces if trace.trained]
     counts = Counter(trace.key for trace in trained)

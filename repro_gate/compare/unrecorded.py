@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 
+from repro_gate.compare.distances import Traces
 from repro_gate.compare.traces import processes
 from repro_gate.escape import counted, for_terminal, listed
 from repro_gate.spec.errors import few, shortened
@@ -101,7 +102,7 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     return notes
 
 
-def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
+def differing_modules(a: Traces, b: Traces) -> tuple[str, ...]:
     """Return the modules without an optimizer, and the attributes of modules, that differ. Of what
     goes by one name, as many must be there in both runs: what one has more of may be garbage that
     is not yet collected."""
