@@ -298,11 +298,11 @@ def _far(ours: Processes, theirs: Processes, rounding: Rounding) -> Iterator[Apa
         place = _place(item)
         if place in limits:
             distances[place] = max(distances[place], distance(item))
-    reference = _losses(ours, _mean)
+    reference = _losses(ours, mean)
     for step, limit in _limits_of_losses(reference, rounding).items():
         limits[Place(step, "loss", "loss")] = limit
     # The training may or may not have divided the losses of microbatches by their number.
-    means = _gaps_of_losses(reference, _losses(theirs, _mean), limits)
+    means = _gaps_of_losses(reference, _losses(theirs, mean), limits)
     sums = _gaps_of_losses(reference, _losses(theirs, _sum), limits)
     nearer = min(means, sums, key=lambda gaps: max(gaps.values(), default=0.0))
     distances.update(nearer)
@@ -382,7 +382,7 @@ def rounding_of(perturbed: Traces) -> Rounding:
         distances=distances,
         relative=relative,
         until=_until(relative),
-        losses=_losses(traces, _mean),
+        losses=_losses(traces, mean),
     )
 
 
@@ -450,15 +450,16 @@ def _losses(traces: Processes, total: Total) -> dict[int, float]:
                 own[block.step].append(float.fromhex(block.values[0]))
         for step, losses in own.items():
             by_step[step].append(total(losses))
-    return {step: _mean(losses) for step, losses in by_step.items()}
+    return {step: mean(losses) for step, losses in by_step.items()}
 
 
-def _mean(losses: Sequence[float]) -> float:
+def mean(losses: Sequence[float]) -> float:
+    """Return the mean; NaN if there is none, or it is beyond any float."""
     return _sum(losses) / len(losses)
 
 
 def _sum(losses: Sequence[float]) -> float:
-    """Return the sum, rounded once; NaN if there is none, or it is beyond any float."""
+    """Return the sum, rounded once; NaN likewise."""
     try:
         return math.fsum(losses)
     except (OverflowError, ValueError):

@@ -69,19 +69,15 @@ def between_environments(
     """Return the change with the installed distributions that differ, and if any do the first
     operator that gives other bits, which two more runs record."""
     sides = (there, here)
-    versions = [_distributions(results) for results in sides]
+    old, new = map(_distributions, sides)
     moved = tuple(
-        f"{name} {versions[0].get(name, 'absent')} -> {versions[1].get(name, 'absent')}"
+        f"{name} {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
         # those of both sides first, and torch before all
         for name in sorted(
-            versions[0].keys() | versions[1].keys(),
-            key=lambda it: (
-                it != "torch",
-                not all(it in side for side in versions),
-                it,
-            ),
+            old.keys() | new,
+            key=lambda it: (it != "torch", (it in old) != (it in new), it),
         )
-        if versions[0].get(name) != versions[1].get(name)
+        if old.get(name) != new.get(name)
     )
     change = replace(change, distributions=moved)
     pair = there.pair()[0], here.pair()[0]
