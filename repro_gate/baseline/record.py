@@ -167,14 +167,7 @@ def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
                     latest[key] = block.step, []
                 rows = latest[key][1]
                 rows.append(
-                    [
-                        label,
-                        *key,
-                        len(rows),
-                        dtype,
-                        shape,
-                        block.digest(place).hex(),
-                    ]
+                    [label, *key, len(rows), dtype, shape, block.digest(place).hex()]
                 )
         for _, rows in latest.values():
             yield from rows

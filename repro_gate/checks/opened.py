@@ -9,12 +9,7 @@ import posixpath
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from repro_gate.checks.interface import (
-    Evidence,
-    EvidenceLine,
-    Finding,
-    missing,
-)
+from repro_gate.checks.interface import Evidence, EvidenceLine, Finding, missing
 from repro_gate.data.declared import data_path
 from repro_gate.escape import counted
 from repro_gate.runs.launch import RunResult
@@ -22,18 +17,7 @@ from repro_gate.trace.fields import Imported, Location, Opened
 
 # Outside the checkout these suffixes are source or settings, which `code/opened-files` checks; any
 # other file is data, which `data/undeclared-reads` checks.
-SOURCE = (
-    ".py",
-    ".pyi",
-    ".so",
-    ".pyd",
-    ".yaml",
-    ".yml",
-    ".toml",
-    ".cfg",
-    ".ini",
-    ".sh",
-)
+SOURCE = (".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh")
 MOST_LINES = 20  # files that are named one by one
 IGNORED = "in the original checkout, but git ignores it, so no workspace has it"
 COPY = "an installed copy, or another clone"

@@ -189,9 +189,7 @@ def _parameters(traces: Traces) -> Iterator[Row]:
 
 
 def change_of(
-    reference: Traces,
-    other: Traces,
-    perturbed: Traces | None = None,
+    reference: Traces, other: Traces, perturbed: Traces | None = None
 ) -> Change:
     """Compare another training with the reference: within the rounding that the `perturbed` run
     shows, or bitwise if there is no such run. Of parameters what both sides have is compared."""
@@ -422,9 +420,7 @@ def _limits_of_losses(reference: StepLosses, rounding: Rounding) -> dict[int, fl
 
 
 def _gaps_of_losses(
-    reference: StepLosses,
-    other: StepLosses,
-    limits: Mapping[Place, float],
+    reference: StepLosses, other: StepLosses, limits: Mapping[Place, float]
 ) -> dict[Place, float]:
     """Return how far the losses of each step are apart. A constant factor between them is ignored,
     since the gradient shows whether it matters."""

@@ -21,12 +21,7 @@ Processes = Mapping[str, Trace]  # of a run, by label
 Figures = Mapping[tuple[str, int, str, str], Measured]  # process, step, kind, name
 # bits
 MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
-_PACKING = {
-    "float32": "f",
-    "float64": "d",
-    "float": "d",
-    "float16": "e",
-}  # of `struct`
+_PACKING = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}  # of `struct`
 
 
 def with_distance(divergence: Divergence, measured: Figures) -> Divergence:

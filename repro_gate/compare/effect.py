@@ -58,10 +58,7 @@ class Effect:
     smallest: Number = 0.0
     needed: Count | None = None
     beyond: bool = False
-    result: Annotated[
-        str,
-        about("Empty: there is no figure.", **one_of(RESULTS)),
-    ] = ""
+    result: Annotated[str, about("Empty: there is no figure.", **one_of(RESULTS))] = ""
     why: str = ""
 
 

@@ -17,11 +17,7 @@ _OTHER_DRAWS = (
 )
 
 
-def reason_of(
-    ours: Processes,
-    theirs: Processes,
-    first: Apart | None,
-) -> str:
+def reason_of(ours: Processes, theirs: Processes, first: Apart | None) -> str:
     """Return the reason for a difference; empty if the traces do not show it. `first` is the first
     excessive difference."""
     own = next(iter(ours.values()))

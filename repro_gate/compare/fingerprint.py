@@ -10,13 +10,7 @@ from typing import Any
 
 import rfc8785
 
-from repro_gate.compare.model import (
-    KINDS,
-    Comparison,
-    Divergence,
-    Fingerprint,
-    Tally,
-)
+from repro_gate.compare.model import KINDS, Comparison, Divergence, Fingerprint, Tally
 from repro_gate.compare.traces import (
     named_digest,
     other_digest,
@@ -44,14 +38,7 @@ def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fing
             if table not in tables:
                 rows: Any = [(*row[:2], list(row[2])) for row in block.rows]
                 tables[table] = hashlib.sha256(rfc8785.dumps(rows)).digest()
-            place = rfc8785.dumps(
-                [
-                    label,
-                    block.step,
-                    block.kind,
-                    block.at,
-                ]
-            )
+            place = rfc8785.dumps([label, block.step, block.kind, block.at])
             content = place + tables[table] + block.digests
             by_step[block.step].update(content)
             by_kind[block.kind].update(content)

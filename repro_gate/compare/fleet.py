@@ -136,8 +136,7 @@ def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet
 
     # in the order of the kinds' names
     ordered = sorted(
-        divided.items(),
-        key=lambda part: (part[0][0], -len(_nodes(part[1]))),
+        divided.items(), key=lambda part: (part[0][0], -len(_nodes(part[1])))
     )
     sizes = [len(_nodes(part)) for (kind, _), part in ordered if kind == DIFFERS]
     is_largest = bool(sizes) and sizes[0] not in sizes[1:]

@@ -36,25 +36,11 @@ _FARTHEST_LAST = ABSENT + SAME + UNKNOWN + LEVELS  # of cells
 COLUMNS, ROWS = 100, 40  # at most, beside the column of the initial state
 PARTS = 16  # of a module's path: names are untrusted
 # in the order in which a step records them
-ORDER = (
-    "rng",
-    "batch",
-    "loss",
-    "gradient",
-    "parameter",
-    "optimizer",
-    "buffer",
-)
+ORDER = ("rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer")
 # dtype -> that of its parts
 _PARTS = {"float": "float64", "complex128": "float64", "complex64": "float32"}
 # parts of a name behind the module's path; kinds that are not here belong to no module
-_PARTS_BEHIND = {
-    "rng": 0,
-    "gradient": 1,
-    "parameter": 1,
-    "buffer": 1,
-    "optimizer": 2,
-}
+_PARTS_BEHIND = {"rng": 0, "gradient": 1, "parameter": 1, "buffer": 1, "optimizer": 2}
 
 Key = tuple[str, Any, str]  # process, kind, name
 Place = tuple[str, Any, str]  # process, kind, module
@@ -167,12 +153,7 @@ def heat_map(marks: Marks) -> HeatMap:
             same = SAME if any_recorded[place] >> column & 1 else ABSENT
             cells += UNKNOWN if any_differs[place] >> column & 1 else same
         rows.append(HeatRow(*place, counts[place], cells))
-    drawn = HeatMap(
-        steps=marks.steps,
-        width=marks.width,
-        depth=depth,
-        rows=tuple(rows),
-    )
+    drawn = HeatMap(steps=marks.steps, width=marks.width, depth=depth, rows=tuple(rows))
     return _with_levels(drawn, marks.numbers.values())
 
 

@@ -47,10 +47,7 @@ _Content = tuple[Row, bytes, Value | None]  # a row, its digest and its number
 
 
 def compare_runs(
-    a: Traces,
-    b: Traces,
-    artifacts: Sequence[Divergence] = (),
-    artifact_leaves: int = 0,
+    a: Traces, b: Traces, artifacts: Sequence[Divergence] = (), artifact_leaves: int = 0
 ) -> Comparison:
     """Compare all processes of two runs. `artifacts` are differences of declared artifacts, found
     elsewhere; they come last in execution.
@@ -292,9 +289,7 @@ def _read_before(item: Divergence, first: Divergence) -> bool:
 
 
 def first_difference(
-    label: str,
-    a: Mapping[Key, Block],
-    block: Block,
+    label: str, a: Mapping[Key, Block], block: Block
 ) -> Divergence | None:
     """Return in what a block of the second run, as it arrives, differs from its counterpart. A
     missing one is left to the whole comparison."""

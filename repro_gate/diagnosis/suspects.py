@@ -138,11 +138,7 @@ def answers(suspect: Suspect) -> str:
 
 
 def located(
-    factor: Factor,
-    site: Site,
-    call: str,
-    did: str,
-    *evidence: str,
+    factor: Factor, site: Site, call: str, did: str, *evidence: str
 ) -> Diagnosis:
     """Return the diagnosis that a factor is the cause. `did` completes the sentence about its
     line."""

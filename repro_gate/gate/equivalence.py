@@ -102,10 +102,7 @@ def _rounding(done: Mapping[str, RunResult]) -> RunResult | None:
 
 
 def _judged(
-    way: Equivalent,
-    reference: RunResult,
-    done: Mapping[str, RunResult],
-    problem: str,
+    way: Equivalent, reference: RunResult, done: Mapping[str, RunResult], problem: str
 ) -> Equivalence | Reason:
     """Return the comparison of another way, or the reason why there is none."""
     result = done.get(f"equivalent-{way.name}")

@@ -65,9 +65,7 @@ def look(root: Path = Path("/")) -> Facts:
 
 
 def preflight(
-    spec: Spec,
-    environment: Mapping[str, str],
-    facts: Facts,
+    spec: Spec, environment: Mapping[str, str], facts: Facts
 ) -> tuple[Reason, ...]:
     """Return notes about this machine. `environment` is that of the gate's own process. Raises
     Inconclusive if a required GPU is not visible."""

@@ -150,12 +150,7 @@ def gate_folder(job: Job) -> Iterator[GateFolder]:
     with (
         open_gate_folder(spec, job.checkout, outer, sandbox, reach, tell) as folder,
         installed(
-            spec,
-            root,
-            outer,
-            sandbox,
-            cache_root=options.cache_root,
-            tell=tell,
+            spec, root, outer, sandbox, cache_root=options.cache_root, tell=tell
         ) as outer,
         obeyed(),
     ):

@@ -103,10 +103,7 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
 
 
 def next_leg(
-    results: Results,
-    reference: RunResult,
-    legs: Sequence[Leg],
-    last: RunResult | None,
+    results: Results, reference: RunResult, legs: Sequence[Leg], last: RunResult | None
 ) -> RunRequest | None:
     """Return the next leg: the first starts from the beginning, each later one from the checkpoint
     at which the leg before was stopped. None after the last leg, after a leg that ran to the end,

@@ -14,12 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from repro_gate.compare.operators import (
-    OperatorArm,
-    OperatorCall,
-    Operators,
-    longer,
-)
+from repro_gate.compare.operators import OperatorArm, OperatorCall, Operators, longer
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import scratch_folder

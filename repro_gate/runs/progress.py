@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING
 
 from repro_gate.compare.distances import key_of, losses_of
 from repro_gate.compare.model import Divergence
-from repro_gate.compare.traces import (
-    WITHIN_A_STEP,
-    first_difference,
-    with_own_key,
-)
+from repro_gate.compare.traces import WITHIN_A_STEP, first_difference, with_own_key
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
@@ -32,11 +28,7 @@ class Watch:
         """Report a line before something long begins. The text must be safe to print."""
 
     def run_started(
-        self,
-        name: str,
-        number: int,
-        total: int,
-        steps: int | None,
+        self, name: str, number: int, total: int, steps: int | None
     ) -> None:
         """Report that run `number` of `total` begins, with `steps` optimizer steps (None: to its
         end)."""

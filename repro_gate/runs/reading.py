@@ -16,13 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import structs
 
-from repro_gate.compare.artifacts import (
-    Artifact,
-    Leaf,
-    Pair,
-    compare_artifacts,
-    paired,
-)
+from repro_gate.compare.artifacts import Artifact, Leaf, Pair, compare_artifacts, paired
 from repro_gate.compare.model import Distance, Divergence
 from repro_gate.errors import Inconclusive
 from repro_gate.files import make_folder, remove_tree

@@ -56,12 +56,7 @@ _SENTENCES = tuple(
             _UNSEEN,
             SHARE,
         ),
-        (
-            _STEP + r"couldn't chdir to `(?P<what>[^']*)'",
-            NOT_SHARED,
-            _UNSEEN,
-            SHARE,
-        ),
+        (_STEP + r"couldn't chdir to `(?P<what>[^']*)'", NOT_SHARED, _UNSEEN, SHARE),
         (
             _STEP + r"execve\(\): (?P<what>.*): (?:No such file|Permission denied)",
             "run/not-on-node",

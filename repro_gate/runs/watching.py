@@ -22,12 +22,7 @@ import psutil
 from repro_gate.sandbox.identity import Sandbox, as_training_user, open_written
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Budget, Trace, TraceError
-from repro_gate.trace.reader import (
-    TraceCutOff,
-    TraceFollower,
-    read_folder,
-    trace_files,
-)
+from repro_gate.trace.reader import TraceCutOff, TraceFollower, read_folder, trace_files
 
 MAPS_BYTES = 4 << 20  # of /proc/PID/maps; a process with torch has some 200 KiB
 STOP_GRACE = 30.0  # seconds in which a training must end after its last step
