@@ -30,7 +30,7 @@ from repro_gate.trace.model import Trace
 
 MAX_FACT = 500  # characters of one fact
 
-_Row = list[object]  # plain JSON
+_Row = Sequence[object]  # plain JSON
 # variables that are of one run or one process, or inputs already (threads)
 _OF_ONE_RUN = (
     "PL_GLOBAL_SEED",
@@ -74,12 +74,12 @@ def result_of(run: RunResult, artifacts: Mapping[str, Artifact]) -> RecordedResu
     traces = processes(run.traces)
     files = {}
     for path, artifact in artifacts.items():
-        rows: list[_Row] = [["", artifact.format, artifact.structure]]
-        rows += [
+        leaves = (
             [name, leaf.kind, leaf.dtype, leaf.shape, leaf.digest]
             for name, leaf in artifact.leaves.items()
-        ]
-        files[path] = str(_digest("artifact", rows))
+        )
+        first = ["", artifact.format, artifact.structure]
+        files[path] = str(_digest("artifact", [first, *leaves]))
     return RecordedResult(
         seed=run.request.arm.seed,
         steps=run.steps,

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from statistics import median
 from typing import Annotated, Literal, NamedTuple
 
@@ -144,10 +144,8 @@ class Place(NamedTuple):
     kind: str
     name: str
 
-    @property
-    def moment(self) -> Moment:
-        """Return its step and kind."""
-        return self[:2]
+
+_moment = itemgetter(slice(2))  # of a Place
 
 
 @dataclass(frozen=True)
@@ -293,7 +291,7 @@ def _far(ours: Processes, theirs: Processes, rounding: Rounding) -> Iterator[Apa
     }
     distances = defaultdict[Place, float](float)
     for item in _measured(theirs):
-        place = _place(item)
+        place = Place(item.step, item.kind, item.name)
         if place in limits:
             distances[place] = max(distances[place], distance(item))
     reference = _losses(ours, mean)
@@ -304,7 +302,7 @@ def _far(ours: Processes, theirs: Processes, rounding: Rounding) -> Iterator[Apa
     sums = _gaps_of_losses(reference, _losses(theirs, _sum), limits)
     nearer = min(means, sums, key=lambda gaps: max(gaps.values(), default=0.0))
     distances.update(nearer)
-    for place in sorted(distances, key=attrgetter("moment")):
+    for place in sorted(distances, key=_moment):
         if place.kind == "gradient" or place.step < rounding.until:
             far = distances[place]
             limit = limits[place]
@@ -322,10 +320,6 @@ def _measured(traces: Processes) -> Iterator[Measured]:
         is_taken = item.step < len(traces[label].steps)
         if is_first or (item.kind == "parameter" and is_taken):
             yield item
-
-
-def _place(item: Measured) -> Place:
-    return Place(item.step, item.kind, item.name)
 
 
 def distance(item: Measured) -> float:
@@ -354,7 +348,7 @@ def rounding_of(perturbed: Traces) -> Rounding:
     norms = {}
     distances = defaultdict[Place, float](float)
     for item in _measured(traces):
-        place = _place(item)
+        place = Place(item.step, item.kind, item.name)
         norms[place] = item.reference_l2 or 0.0
         count = min(math.prod(item.shape), _MOST)
         least = math.sqrt(count) * half_ulp(item.dtype, item.largest)
@@ -362,11 +356,10 @@ def rounding_of(perturbed: Traces) -> Rounding:
         distances[place] = max(distances[place], far, least)
     relative = {}
     earlier = defaultdict[tuple[str, str], float](float)
-    for moment, group in groupby(sorted(distances), key=attrgetter("moment")):
+    for moment, group in groupby(sorted(distances), key=_moment):
         places = list(group)
         shares = [distances[it] / norms[it] for it in places if norms[it]]
-        share = 0.0
-        middle = 0.0
+        share = middle = 0.0
         if shares:
             share = median(shares)
             middle = median(distances[it] for it in places)
@@ -408,8 +401,7 @@ def half_ulp(dtype: str, value: float | None) -> float:
 def _limits_of_losses(reference: StepLosses, rounding: Rounding) -> dict[int, float]:
     """Return the effect of rounding on the loss of each step."""
     limits = {}
-    limit = 0.0
-    share = 0.0
+    limit = share = 0.0
     for step, loss in sorted(reference.items()):
         shares = [rounding.relative.get((step, kind), 0.0) for kind in KINDS]
         share = max(share, *shares)

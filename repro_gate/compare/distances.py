@@ -128,12 +128,13 @@ def weights(second: Processes) -> tuple[Divergence, ...]:
         for item, at_end in measured_differences(second)
         if at_end and item.kind in ("parameter", "optimizer")
     ]
-
-    def rank(item: Divergence) -> tuple[bool, float]:
-        far = math.inf if item.relative_l2 is None else item.relative_l2
-        return item.kind != "parameter", -far
-
-    return tuple(sorted(found, key=rank))
+    found.sort(
+        key=lambda item: (
+            item.kind != "parameter",
+            -math.inf if item.relative_l2 is None else -item.relative_l2,
+        )
+    )
+    return tuple(found)
 
 
 def growth(second: Processes) -> tuple[GrowthPoint, ...]:

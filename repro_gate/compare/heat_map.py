@@ -141,13 +141,11 @@ def heat_map(marks: Marks) -> HeatMap:
         any_recorded[place] |= columns
         any_differs[place] |= marks.differing[key]
     labels = list(dict.fromkeys(label for label, _, _ in counts))
-
-    def rank(place: Place) -> tuple[int, int]:
-        return labels.index(place[0]), ORDER.index(place[1])
-
     width = column_of(marks.steps, marks) + 1 if marks.steps else 1
     rows = []
-    for place in sorted(counts, key=rank):
+    for place in sorted(
+        counts, key=lambda it: (labels.index(it[0]), ORDER.index(it[1]))
+    ):
         cells = ""
         for column in range(width):
             same = SAME if any_recorded[place] >> column & 1 else ABSENT

@@ -172,18 +172,16 @@ def _hyperparameters(start: Start) -> Iterator[NotRestored]:
 def _generators(start: Start, ranks: Processes) -> Iterator[NotRestored]:
     """Yield the generators whose states differ when the first loss is computed, and from which the
     reference draws later."""
-
-    def at_loss(trace: Trace, step: int) -> Digests:
-        return _generators_at_loss(trace, step, start.passes)
-
-    ours = at_loss(start.reference, start.begins)
-    theirs = at_loss(start.leg, 0)
+    begins, passes = start.begins, start.passes
+    ours = _generators_at_loss(start.reference, begins, passes)
+    theirs = _generators_at_loss(start.leg, 0, passes)
     for name in unequal(ours, theirs):
         if name in start.idle_generators:
             continue
         sentence = f"the state of the {name} generator differs"
         for label, other in ranks.items():
-            if at_loss(other, start.begins).get(name) == theirs[name]:
+            states = _generators_at_loss(other, begins, passes)
+            if states.get(name) == theirs[name]:
                 sentence = f"{start.leg.key} has the {name} generator of {label}"
                 break
         yield NotRestored(_of_generator(name), sentence)

@@ -208,10 +208,11 @@ class _Trial:
     def _by_probe(self, fault: str) -> Row:
         """Compare a faulty run with the clean one. For the race, compare two racing runs with
         different results: the clean run lacks the racing operator."""
-        put = place_of_fault(fault, self.clean.runs[0])
+        clean = self.clean.runs[0]
+        put = place_of_fault(fault, clean)
         if isinstance(put, str):
             return Row(outcome="not applicable", why=put)
-        first = None if fault == "race" else self.clean.runs[0]
+        first = None if fault == "race" else clean
         for number in range(_RACES):
             probe = {"fault": put.config(fault)}
             faulty = self._run(self.clean.spec, f"selftest-{fault}-{number + 1}", probe)

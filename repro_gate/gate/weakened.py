@@ -25,32 +25,23 @@ _MOST = 20  # names listed for one key, so that a flood of them hides no other k
 _PARTS = 5  # parts of a recorded result in a sentence
 
 
-def _is_another(before: object, after: object) -> bool:
-    """Return whether a requirement was dropped or changed."""
-    return before is not None and before != after
+def _exceeds(one: Any, other: Any) -> bool:
+    """Return whether one limit is above the other; None is above all."""
+    return other is not None and (one is None or one > other)
 
 
-def _allows_more(before: Any, after: Any) -> bool:
-    """Return whether a limit is higher, as of 5 % where there were 3; None is no limit."""
-    return before is not None and (after is None or after > before)
-
-
-def _requires_less(before: Any, after: Any) -> bool:
-    """Return whether less is required, as of 10 steps where there were 50; None requires all."""
-    return _allows_more(after, before)
-
-
-def _is_granted(before: Any, after: Any) -> bool:
-    """Return whether an exception is new, or wider than it was."""
-    return after is not None and (before is None or after > before)
-
-
-_RULES = {
+_RULES: Mapping[str, Callable[[Any, Any], bool]] = {
     "changed": ne,
-    "another": _is_another,
-    "more": _allows_more,
-    "less": _requires_less,
-    "granted": _is_granted,
+    # a requirement was dropped or changed
+    "another": lambda before, after: before is not None and before != after,
+    # a limit is higher, as of 5 % where there were 3; None is no limit
+    "more": lambda before, after: _exceeds(after, before),
+    # less is required, as of 10 steps where there were 50; None requires all
+    "less": _exceeds,
+    # an exception is new, or wider than it was
+    "granted": lambda before, after: (
+        after is not None and (before is None or after > before)
+    ),
 }
 # key of the spec, rule, sentence: first who judges and how strictly, then what is run and recorded.
 # A rule is one of _RULES, or the values from lenient to strict; None is a key that is not set. `{}`
@@ -92,7 +83,7 @@ data | another | the bytes of {} are no longer verified
 _ROWS = [line.split(" | ") for line in _TABLE.strip().splitlines()]
 
 
-def _is_weaker(rule: str, before: Any, after: Any) -> object:
+def _is_weaker(rule: str, before: Any, after: Any) -> bool:
     """Return whether a value is weaker than it was, by a rule of the table."""
     if rule in _RULES:
         return _RULES[rule](before, after)

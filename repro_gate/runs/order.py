@@ -93,7 +93,7 @@ def pair(spec: Spec, seed: int, label: str = "") -> tuple[RunRequest, RunRequest
 
 
 def again(first: RunRequest, number: int) -> RunRequest:
-    """Return the `number`-th run of a seed: a plain repeat of its first deterministic run."""
+    """Return the `number`-th run of a seed in an arm: a plain repeat of its first run."""
     name = f"{first.name[:-1]}{number}"
     return replace(first, name=name, second_of=first.name, recording=_FINAL)
 
@@ -265,7 +265,7 @@ def _default_pair(spec: Spec, label: str = "") -> tuple[RunRequest, ...]:
         arm=arms.default(spec.seed, spec.train.steps),
         recording=_FINAL,
     )
-    return first, replace(first, name=f"{label}default-2", second_of=first.name)
+    return first, again(first, 2)
 
 
 def _control(spec: Spec) -> RunRequest:
