@@ -15,6 +15,7 @@ from repro_gate.compare.model import (
     Number,
     SpeedChange,
     TimedArm,
+    UpTo1000,
     about,
     one_of,
     reported,
@@ -33,6 +34,7 @@ _Text = Annotated[str, Meta(max_length=4_096)]
 _Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 _Steps = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 Loss = float | Literal["nan", "inf", "-inf"]
+_Curve = Annotated[dict[_Steps, Loss], Meta(max_length=MAX_CURVE)]
 _Milliseconds = Annotated[float, Meta(gt=0, le=1e10)]
 _Times = Annotated[tuple[_Milliseconds, ...], Meta(max_length=MAX_RUNS)]
 _Time = Annotated[
@@ -51,7 +53,7 @@ class SeedResult(
 
     seed: _Seed
     metrics: Annotated[dict[_Text, Loss], Meta(max_length=20)]
-    loss_curve: Annotated[dict[_Steps, Loss], Meta(max_length=MAX_CURVE)]
+    loss_curve: _Curve
 
 
 class RecordedResult(
@@ -72,7 +74,7 @@ class RecordedResult(
     optimizer: Digest | None  # of its state, as last recorded
     artifacts: dict[_Text, Digest]
     # how far losses changed: step -> loss of the first process
-    loss_curve: Annotated[dict[_Steps, Loss], Meta(max_length=MAX_CURVE)]
+    loss_curve: _Curve
     # of first gradients and last values (`compare/sketch.py`)
     sketches: Annotated[dict[_Text, _Text], Meta(max_length=MAX_SKETCHES)] = (
         msgspec.field(default_factory=dict)
@@ -105,7 +107,7 @@ class Entry(
 
 # a whole `repro.baseline.yml`: entries by platform root; empty if there is none
 Baseline = Mapping[str, Entry]
-Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
+Names = UpTo1000[str]
 Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 
 
@@ -120,7 +122,7 @@ class Compared:
     """
 
     message: str
-    changed_inputs: Annotated[tuple[ChangedInput, ...], Meta(max_length=1_000)] = ()
+    changed_inputs: UpTo1000[ChangedInput] = ()
     loss_gap: Number | None = None
     speed: Annotated[tuple[SpeedChange, ...], Meta(max_length=2)] = ()
 

@@ -35,12 +35,20 @@ UNKNOWN = "?"
 _FARTHEST_LAST = ABSENT + SAME + UNKNOWN + LEVELS  # of cells
 COLUMNS, ROWS = 100, 40  # at most, beside the column of the initial state
 PARTS = 16  # of a module's path: names are untrusted
-# in the order in which a step records them
-ORDER = ("rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer")
 # dtype -> that of its parts
 _PARTS = {"float": "float64", "complex128": "float64", "complex64": "float32"}
-# parts of a name behind the module's path; kinds that are not here belong to no module
-_PARTS_BEHIND = {"rng": 0, "gradient": 1, "parameter": 1, "buffer": 1, "optimizer": 2}
+# kind, in the order in which a step records them -> parts of a name behind the module's path; None:
+# it belongs to no module
+_PARTS_BEHIND = {
+    "rng": 0,
+    "batch": None,
+    "loss": None,
+    "gradient": 1,
+    "parameter": 1,
+    "optimizer": 2,
+    "buffer": 1,
+}
+ORDER = tuple(_PARTS_BEHIND)
 
 Key = tuple[str, Any, str]  # process, kind, name
 Place = tuple[str, Any, str]  # process, kind, module
@@ -198,10 +206,11 @@ def place_of(key: Key, depth: int) -> Place:
 
 
 def _module(kind: str, name: str) -> list[str]:
-    if kind not in _PARTS_BEHIND:
+    behind = _PARTS_BEHIND[kind]
+    if behind is None:
         return []
     parts = name.split(".")
-    count = len(parts) - _PARTS_BEHIND[kind]
+    count = len(parts) - behind
     if parts[0] == "param_groups":
         count = 1
     return parts[: max(count, 1)][:PARTS]

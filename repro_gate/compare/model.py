@@ -86,6 +86,7 @@ Value: TypeAlias = bool | int | float | str
 Count = Annotated[int, Meta(ge=0)]
 _Entry = TypeVar("_Entry")
 UpTo1000: TypeAlias = Annotated[tuple[_Entry, ...], Meta(max_length=1_000)]
+UpTo10000: TypeAlias = Annotated[tuple[_Entry, ...], Meta(max_length=10_000)]
 Step = Annotated[int, Meta(ge=-1)]
 Interval = tuple[Number, Number]
 Digest = Annotated[
@@ -249,12 +250,10 @@ class Comparison(Totals):
     """
 
     by_kind: Mapping[Kind, Tally] = field(default_factory=dict)
-    by_step: Annotated[tuple[tuple[Step, Count], ...], Meta(max_length=10_000)] = ()
+    by_step: UpTo10000[tuple[Step, Count]] = ()
     losses: Losses = ()  # of the first traced process
     weights: UpTo1000[Divergence] = ()
-    loss_gaps: Annotated[
-        tuple[tuple[Step, Number], ...], Meta(max_length=10_000)
-    ] = ()  # infinite where only one is NaN
+    loss_gaps: UpTo10000[tuple[Step, Number]] = ()  # infinite where only one is NaN
     unmatched: Divergence | None = None
     unmeasured: Count = 0
     heat_map: HeatMap | None = None
@@ -297,7 +296,7 @@ class Fingerprint:
     """
 
     seed: int
-    by_step: Annotated[tuple[tuple[Step, Digest], ...], Meta(max_length=10_000)]
+    by_step: UpTo10000[tuple[Step, Digest]]
     by_kind: Mapping[Kind, Digest]
     digest: Annotated[str, Meta(pattern=r"^[a-z0-9+-]{0,100}\Z")] = ""
 

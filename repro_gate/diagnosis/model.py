@@ -16,6 +16,7 @@ from repro_gate.trace.model import OperatorLine, Used
 
 Item = TypeVar("Item")
 _Uses = tuple[Used, ...]  # of one run
+_Sentences = Annotated[tuple[str, ...], Meta(max_length=100)]
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,9 @@ class ShownUse:
     differs: bool = False
 
 
+_ShownUses = Annotated[tuple[ShownUse, ...], Meta(max_length=200)]
+
+
 @reported
 class ShownOperator:
     """One operator that torch dispatched near the one that gave other bits.
@@ -154,18 +158,18 @@ class Diagnosis:
     op: str | None = None
     call: str = ""
     file: str = ""
-    line: Annotated[int, Meta(ge=0)] = 0
+    line: Count = 0
     confirmed: bool = False
     observed: bool = False
     message: str = ""
-    evidence: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+    evidence: _Sentences = ()
     remedy: str = ""
-    ruled_out: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+    ruled_out: _Sentences = ()
     also: Annotated[tuple[Diagnosis, ...], Meta(max_length=20)] = ()
-    one_of: Annotated[tuple[ShownUse, ...], Meta(max_length=200)] = ()
+    one_of: _ShownUses = ()
     rate: Rate | None = None
     excerpt: Annotated[tuple[tuple[int, str], ...], Meta(max_length=11)] = ()
-    uses: Annotated[tuple[ShownUse, ...], Meta(max_length=200)] = ()
+    uses: _ShownUses = ()
     operators: Annotated[tuple[ShownOperator, ...], Meta(max_length=50)] = ()
     runs: Count = 0
     seconds: Annotated[float, Meta(ge=0)] = 0.0
