@@ -110,8 +110,7 @@ def made_again(claimed: ConfigHash) -> ConfigHash:
     malformed, or a hash that its inputs do not give."""
     try:
         made = hash_inputs(claimed.inputs.recipe, claimed.inputs.platform)
-        both = (*made.inputs.recipe.items(), *made.inputs.platform.items())
-        for name, value in both:
+        for name, value in (*made.inputs.recipe.items(), *made.inputs.platform.items()):
             if len(name) > MAX_NAME or len(json.dumps(value)) > MAX_VALUE:
                 raise ValueError(f"the input {name[:60]!r} is too large")
         if made.inputs != claimed.inputs:
@@ -184,7 +183,7 @@ def _text(digest: bytes) -> str:
 
 def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput, ...]:
     """Return the inputs that differ: the recipe's first, each root's by name."""
-    changes = list[ChangedInput]()
+    changes = []
     for (root, _, old), (_, _, new) in zip(before.roots(), after.roots(), strict=True):
         for name in sorted({*old, *new}):
             texts = [

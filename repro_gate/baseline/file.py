@@ -73,7 +73,7 @@ def parse_baseline(raw: bytes, source: str) -> Baseline:
             keys = tuple(int(index) if index else key for key, index in steps)
             message = message[:1].lower() + message[1:200]
             raise Refused(document.problem(keys, message)) from None
-        baseline: dict[str, Entry] = {}
+        baseline = {}
         for index, entry in enumerate(file.entries):
             path: KeyPath = ("entries", index)
             if entry.platform in baseline:

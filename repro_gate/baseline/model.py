@@ -4,7 +4,6 @@ a run beside it, as data."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
@@ -16,9 +15,10 @@ from repro_gate.compare.model import (
     Number,
     SpeedChange,
     TimedArm,
+    UpTo1000,
     about,
-    described,
     one_of,
+    reported,
 )
 from repro_gate.trace.format import MAX_STEP
 
@@ -34,6 +34,7 @@ _Text = Annotated[str, Meta(max_length=4_096)]
 _Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 _Steps = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 Loss = float | Literal["nan", "inf", "-inf"]
+_Curve = Annotated[dict[_Steps, Loss], Meta(max_length=MAX_CURVE)]
 _Milliseconds = Annotated[float, Meta(gt=0, le=1e10)]
 _Times = Annotated[tuple[_Milliseconds, ...], Meta(max_length=MAX_RUNS)]
 _Time = Annotated[
@@ -52,7 +53,7 @@ class SeedResult(
 
     seed: _Seed
     metrics: Annotated[dict[_Text, Loss], Meta(max_length=20)]
-    loss_curve: Annotated[dict[_Steps, Loss], Meta(max_length=MAX_CURVE)]
+    loss_curve: _Curve
 
 
 class RecordedResult(
@@ -73,7 +74,7 @@ class RecordedResult(
     optimizer: Digest | None  # of its state, as last recorded
     artifacts: dict[_Text, Digest]
     # how far losses changed: step -> loss of the first process
-    loss_curve: Annotated[dict[_Steps, Loss], Meta(max_length=MAX_CURVE)]
+    loss_curve: _Curve
     # of first gradients and last values (`compare/sketch.py`)
     sketches: Annotated[dict[_Text, _Text], Meta(max_length=MAX_SKETCHES)] = (
         msgspec.field(default_factory=dict)
@@ -106,12 +107,11 @@ class Entry(
 
 # a whole `repro.baseline.yml`: entries by platform root; empty if there is none
 Baseline = Mapping[str, Entry]
-Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
+Names = UpTo1000[str]
 Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Compared:
     """What a comparison with earlier results says, whatever they were.
 
@@ -122,13 +122,12 @@ class Compared:
     """
 
     message: str
-    changed_inputs: Annotated[tuple[ChangedInput, ...], Meta(max_length=1_000)] = ()
+    changed_inputs: UpTo1000[ChangedInput] = ()
     loss_gap: Number | None = None
     speed: Annotated[tuple[SpeedChange, ...], Meta(max_length=2)] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class BaselineFinding(Compared):
     """This gate run compared with `repro.baseline.yml`.
 
@@ -154,8 +153,7 @@ class BaselineFinding(Compared):
     unknown_recipe: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class AgainstFinding(Compared):
     """This gate run compared with another ref, gated in the same call.
 

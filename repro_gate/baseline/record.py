@@ -30,7 +30,7 @@ from repro_gate.trace.model import Trace
 
 MAX_FACT = 500  # characters of one fact
 
-_Row = list[object]  # plain JSON
+_Row = Sequence[object]  # plain JSON
 # variables that are of one run or one process, or inputs already (threads)
 _OF_ONE_RUN = (
     "PL_GLOBAL_SEED",
@@ -74,12 +74,12 @@ def result_of(run: RunResult, artifacts: Mapping[str, Artifact]) -> RecordedResu
     traces = processes(run.traces)
     files = {}
     for path, artifact in artifacts.items():
-        rows: list[_Row] = [["", artifact.format, artifact.structure]]
-        rows += [
+        leaves = (
             [name, leaf.kind, leaf.dtype, leaf.shape, leaf.digest]
             for name, leaf in artifact.leaves.items()
-        ]
-        files[path] = str(_digest("artifact", rows))
+        )
+        first = ["", artifact.format, artifact.structure]
+        files[path] = str(_digest("artifact", [first, *leaves]))
     return RecordedResult(
         seed=run.request.arm.seed,
         steps=run.steps,
@@ -118,7 +118,7 @@ def outside_facts(run: RunResult, machine: Mapping[str, str]) -> dict[str, str]:
     of the machine as far as it is no input: `kernel`, `libc`, `os`, on a GPU `cpu-model` and
     `gpu.0.ecc`. A fact on which the processes of the run do not agree is left out.
     """
-    facts = defaultdict[str, set[str]](set)
+    facts = defaultdict(set)
     inputs = r"driver|gpu\..*|cpu-model"
     for trace in processes(run.traces).values():
         for name, version in (trace.distributions or {}).items():
@@ -156,7 +156,7 @@ def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
     for label, trace in traces.items():
         ends = [block.step for block in trace.blocks if block.kind == "parameter"]
         is_hooked = any(block.kind == "gradient" for block in trace.blocks)
-        latest: dict[tuple[str, str], tuple[int, list[_Row]]] = {}
+        latest = dict[tuple[str, str], tuple[int, list[_Row]]]()
         for block in trace.blocks:
             at_end = block.kind == "loss" or not is_hooked or block.step in ends[-1:]
             if block.kind not in kinds or not at_end:
@@ -166,16 +166,8 @@ def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
                 if key not in latest or latest[key][0] != block.step:
                     latest[key] = block.step, []
                 rows = latest[key][1]
-                digest = block.digest(place).hex()
                 rows.append(
-                    [
-                        label,
-                        *key,
-                        len(rows),
-                        dtype,
-                        shape,
-                        digest,
-                    ]
+                    [label, *key, len(rows), dtype, shape, block.digest(place).hex()]
                 )
         for _, rows in latest.values():
             yield from rows

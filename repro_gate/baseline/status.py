@@ -3,7 +3,7 @@ platform."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from repro_gate.baseline.config_hash import PLATFORM, ChangedInput, changed_inputs
 from repro_gate.baseline.model import (
@@ -61,7 +61,12 @@ def compare_entry(
         parts = tuple(
             f"seed {seed}" for seed in sorted(set.symmetric_difference(*seeds))
         )
-    facts = _changed_facts(entry.outside, now.outside) if parts else ()
+    before, after = entry.outside, now.outside
+    facts = tuple(
+        f"{name}: {before.get(name, 'absent')} -> {after.get(name, 'absent')}"
+        for name in (sorted(before.keys() | after) if parts else ())
+        if before.get(name) != after.get(name)
+    )
     farthest = loss_gap(pairs)
     message = f"inputs changed ({_few([item.name for item in inputs])})"
     message = "same inputs" if is_same else message
@@ -173,16 +178,6 @@ def _new_platform(baseline: Baseline, now: Entry, size: str) -> BaselineFinding:
         loss_gap=None if other else finite(loss_gap(pairs)),
         recorded=nearest.recorded,
         unknown_recipe=other,
-    )
-
-
-def _changed_facts(
-    before: Mapping[str, str], after: Mapping[str, str]
-) -> tuple[str, ...]:
-    return tuple(
-        f"{name}: {before.get(name, 'absent')} -> {after.get(name, 'absent')}"
-        for name in sorted(before.keys() | after)
-        if before.get(name) != after.get(name)
     )
 
 

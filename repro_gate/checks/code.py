@@ -304,7 +304,7 @@ def trains(evidence: Evidence) -> Finding:
 def _changes(trace: Trace) -> Iterator[bool]:
     """Yield whether a parameter had changed each time it was recorded again, up to the first
     change."""
-    before: dict[str, bytes] = {}
+    before = dict[str, bytes]()
     for block in trace.blocks:
         for name, digest in block.items() if block.kind == "parameter" else ():
             if before.setdefault(name, digest) != digest:

@@ -214,8 +214,7 @@ def batches_equal(evidence: Evidence) -> Finding:
     if comparison is None or "batch" not in comparison.by_kind:
         return skipped("no batch came through a torch DataLoader")
     remedy = "seed the sampler and the augmentation from the run's seed"
-    traces = evidence.pair[0].traces
-    kinds = [block.kind for trace in traces for block in trace.blocks]
+    kinds = [block.kind for trace in evidence.pair[0].traces for block in trace.blocks]
     return differ(comparison, "batch", "batches", remedy) or passed(
         f"{kinds.count('batch')} batches were equal in content and order"
     )

@@ -67,7 +67,7 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
 
     A log is free text, so only whole lines of a traceback, of the interpreter or of the dynamic
     loader count."""
-    absent: dict[str, str] = {}
+    absent = dict[str, str]()
     root = evidence.root
     copied = [*(evidence.tracked or ()), *evidence.checkout.uncommitted, ".git"]
     copied += declared_paths(evidence)
@@ -137,7 +137,7 @@ def data_of_code(
         return (), ()
     code = [*dict.fromkeys((*_code(evidence), *modules))]
     named = _Places()
-    words = set[str]()
+    words = set()
     for path, place in islice(_paths(evidence, code, with_log=False), _WORDS):
         named.setdefault(path, place)
         words |= {*path.split("/")}
@@ -266,7 +266,7 @@ def _paths(
     to the checkout's root, and the place of the name."""
     root = evidence.root
     folder = evidence.working_directory
-    lines: list[tuple[str, Path, Location | None]] = []
+    lines = list[tuple[str, Path, Location | None]]()
     for run in evidence.runs if with_log else ():
         lines += [(line, folder, None) for line in run.ended.tail]
     lines.append((evidence.spec.train.run or "", folder, None))

@@ -18,7 +18,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from repro_gate.checkout.inspection import Checkout
-from repro_gate.compare.model import Comparison, about, described, one_of
+from repro_gate.compare.model import Comparison, about, described, one_of, reported
 from repro_gate.compare.traces import hosts
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.dvc import DataProblem
@@ -51,8 +51,7 @@ class EvidenceLine:
         return self.text if self.location is None else f"{self.location}: {self.text}"
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class CheckResult:
     """One check and what it found.
 
@@ -270,7 +269,7 @@ def differences(facts: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
     `facts` are pairs of a place and its key -> value."""
     lines = []
     for key in dict.fromkeys(key for _, values in facts for key in values):
-        places: dict[str, str] = {}
+        places = dict[str, str]()
         for place, values in facts:
             places.setdefault(values.get(key, "not recorded"), place)
         if len(places) > 1:

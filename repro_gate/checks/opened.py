@@ -9,12 +9,7 @@ import posixpath
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from repro_gate.checks.interface import (
-    Evidence,
-    EvidenceLine,
-    Finding,
-    missing,
-)
+from repro_gate.checks.interface import Evidence, EvidenceLine, Finding, missing
 from repro_gate.data.declared import data_path
 from repro_gate.escape import counted
 from repro_gate.runs.launch import RunResult
@@ -22,18 +17,7 @@ from repro_gate.trace.fields import Imported, Location, Opened
 
 # Outside the checkout these suffixes are source or settings, which `code/opened-files` checks; any
 # other file is data, which `data/undeclared-reads` checks.
-SOURCE = (
-    ".py",
-    ".pyi",
-    ".so",
-    ".pyd",
-    ".yaml",
-    ".yml",
-    ".toml",
-    ".cfg",
-    ".ini",
-    ".sh",
-)
+SOURCE = (".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh")
 MOST_LINES = 20  # files that are named one by one
 IGNORED = "in the original checkout, but git ignores it, so no workspace has it"
 COPY = "an installed copy, or another clone"
@@ -47,7 +31,7 @@ def imported_from_elsewhere(
 ) -> dict[str, list[Imported]]:
     """Return the modules of the checkout that these runs imported from outside their workspaces, by
     the fault (COPY, ORIGINAL or IGNORED), sorted by name."""
-    modules = defaultdict[str, list[Imported]](list)
+    modules = defaultdict(list)
     imports = {item for run in runs for trace in run.traces for item in trace.imports}
     for item in sorted(imports, key=lambda item: item.module):
         place = misplaced(evidence, item.path) or ORIGINAL
@@ -80,7 +64,7 @@ def left_over(runs: Sequence[RunResult]) -> dict[Opened, dict[str, None]]:
 def opened(evidence: Evidence) -> dict[str, Opened]:
     """Return each file that a run opened and no earlier run had made, by its path. It names the
     line of the workspace that opened it, if there is one."""
-    files: dict[str, Opened] = {}
+    files = dict[str, Opened]()
     for item in (item for trace in evidence.traces for item in trace.opened):
         is_old = not (item.left or item.sought)
         if is_old and (item.path not in files or not files[item.path].by):
@@ -114,10 +98,9 @@ def missing_files(
     notes = unlisted(evidence)
     if not files and not notes:
         return None
-    groups = defaultdict[tuple[str, str], list[Opened]](list)
+    groups = defaultdict(list)
     for item, fault in files:
-        many = len(files) > MOST_LINES
-        place = posixpath.dirname(item.path) if many else item.path
+        place = posixpath.dirname(item.path) if len(files) > MOST_LINES else item.path
         groups[place, fault].append(item)
     lines = []
     for (place, fault), items in sorted(groups.items()):

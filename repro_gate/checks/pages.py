@@ -29,8 +29,7 @@ def page(identifier: str) -> str | None:
 
 def cause_page(cause: Cause) -> str:
     """Return the Markdown of the page of a cause."""
-    path = _OTHERS / "causes" / f"{cause}.md"
-    return path.read_text(encoding="utf-8")
+    return (_OTHERS / "causes" / f"{cause}.md").read_text(encoding="utf-8")
 
 
 def url(identifier: str) -> str | None:
@@ -43,5 +42,4 @@ def url(identifier: str) -> str | None:
 @cache
 def reasons() -> Mapping[str, str]:
     """Return the explanation of every other id of a report, in the order of `docs/reasons.md`."""
-    text = (_OTHERS / "reasons.md").read_text(encoding="utf-8")
-    return dict(_LINE.findall(text))
+    return dict(_LINE.findall((_OTHERS / "reasons.md").read_text(encoding="utf-8")))

@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from statistics import median
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from repro_gate.compare.distances import MANTISSA, gap, measurements
+from repro_gate.compare.distances import MANTISSA, Processes, Traces, gap, measurements
 from repro_gate.compare.effect import Effect
 from repro_gate.compare.equivalence_reason import reason_of
 from repro_gate.compare.model import (
@@ -32,6 +32,7 @@ from repro_gate.compare.model import (
     about,
     described,
     one_of,
+    reported,
 )
 from repro_gate.compare.restored import Digests, unequal
 from repro_gate.compare.traces import processes
@@ -66,7 +67,6 @@ _COMMON = "no parameter of one side has its name, type and shape on the other"
 
 Moment = tuple[int, str]  # step, kind; kinds of a step come by the alphabet
 StepLosses = Mapping[int, float]  # by step
-Traces = Mapping[str, Trace]  # of the processes of a run
 Total = Callable[[Sequence[float]], float]
 
 
@@ -85,8 +85,7 @@ class ChangedOperator:
     roundings: Amount | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Change:
     """How large a change of a training is.
 
@@ -124,8 +123,7 @@ class Change:
     losses: Annotated[tuple[tuple[int, Losses], ...], Meta(max_length=50)] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Equivalence(Change):
     """Another way to the same training, beside the first deterministic run.
 
@@ -146,10 +144,8 @@ class Place(NamedTuple):
     kind: str
     name: str
 
-    @property
-    def moment(self) -> Moment:
-        """Return its step and kind."""
-        return self[:2]
+
+_moment = itemgetter(slice(2))  # of a Place
 
 
 @dataclass(frozen=True)
@@ -174,7 +170,7 @@ def steps_to_keep(steps: int, every: int, most: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(chosen))[: max(most, 1)]
 
 
-def unmatched(reference: Sequence[Trace], other: Sequence[Trace]) -> list[str]:
+def unmatched(reference: Traces, other: Traces) -> list[str]:
     """Return the parameters of the reference that the other way lacks, compared by name, type and
     shape."""
     ours = dict.fromkeys(_parameters(reference))
@@ -182,7 +178,7 @@ def unmatched(reference: Sequence[Trace], other: Sequence[Trace]) -> list[str]:
     return [row[0] for row in ours if row not in theirs]
 
 
-def _parameters(traces: Sequence[Trace]) -> Iterator[Row]:
+def _parameters(traces: Traces) -> Iterator[Row]:
     for trace in traces:
         for kind, rows in trace.tables:
             if kind == "parameter":
@@ -191,9 +187,7 @@ def _parameters(traces: Sequence[Trace]) -> Iterator[Row]:
 
 
 def change_of(
-    reference: Sequence[Trace],
-    other: Sequence[Trace],
-    perturbed: Sequence[Trace] | None = None,
+    reference: Traces, other: Traces, perturbed: Traces | None = None
 ) -> Change:
     """Compare another training with the reference: within the rounding that the `perturbed` run
     shows, or bitwise if there is no such run. Of parameters what both sides have is compared."""
@@ -255,14 +249,15 @@ def _since_start(initial: list[Apart], measured: list[Apart]) -> list[Apart]:
     return initial or measured
 
 
-def _unequal(ours: Traces, theirs: Traces, end: float = math.inf) -> Iterator[Apart]:
+def _unequal(
+    ours: Processes, theirs: Processes, end: float = math.inf
+) -> Iterator[Apart]:
     """Yield what differs in any bit before a step: parameters, the first gradient and losses.
     StepLosses are left out if the number of microbatches differs, since then they cannot be bitwise
     identical. A process of the other way is compared with that of its rank, else with the first."""
     first = next(iter(ours.values()))
     for label, other in theirs.items():
-        own = ours.get(label, first)
-        before = _compared(own, end)
+        before = _compared(ours.get(label, first), end)
         after = _compared(other, end)
         for moment in sorted(before.keys() & after.keys()):
             step, kind = moment
@@ -275,7 +270,7 @@ def _unequal(ours: Traces, theirs: Traces, end: float = math.inf) -> Iterator[Ap
 
 def _compared(trace: Trace, end: float) -> dict[Moment, Digests]:
     """Return the compared digests of each step and kind by name, and the number of losses."""
-    found: dict[Moment, Digests] = defaultdict(dict)
+    found = defaultdict[Moment, Digests](dict)
     for block in trace.blocks:
         moment = block.step, block.kind
         number = f" {block.at}" if block.kind == "loss" else ""
@@ -286,7 +281,7 @@ def _compared(trace: Trace, end: float) -> dict[Moment, Digests]:
     return found
 
 
-def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
+def _far(ours: Processes, theirs: Processes, rounding: Rounding) -> Iterator[Apart]:
     """Yield the distances from the reference as multiples of the effect of rounding: first the
     first gradient, then losses and parameters by step."""
     limits = {
@@ -294,20 +289,20 @@ def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
         for place, limit in rounding.distances.items()
         if math.isfinite(limit)
     }
-    distances: dict[Place, float] = defaultdict(float)
+    distances = defaultdict[Place, float](float)
     for item in _measured(theirs):
-        place = _place(item)
+        place = Place(item.step, item.kind, item.name)
         if place in limits:
             distances[place] = max(distances[place], distance(item))
-    reference = _losses(ours, _mean)
+    reference = _losses(ours, mean)
     for step, limit in _limits_of_losses(reference, rounding).items():
         limits[Place(step, "loss", "loss")] = limit
     # The training may or may not have divided the losses of microbatches by their number.
-    means = _gaps_of_losses(reference, _losses(theirs, _mean), limits)
+    means = _gaps_of_losses(reference, _losses(theirs, mean), limits)
     sums = _gaps_of_losses(reference, _losses(theirs, _sum), limits)
     nearer = min(means, sums, key=lambda gaps: max(gaps.values(), default=0.0))
     distances.update(nearer)
-    for place in sorted(distances, key=attrgetter("moment")):
+    for place in sorted(distances, key=_moment):
         if place.kind == "gradient" or place.step < rounding.until:
             far = distances[place]
             limit = limits[place]
@@ -317,7 +312,7 @@ def _far(ours: Traces, theirs: Traces, rounding: Rounding) -> Iterator[Apart]:
             yield Apart(**place._asdict(), roundings=count)
 
 
-def _measured(traces: Traces) -> Iterator[Measured]:
+def _measured(traces: Processes) -> Iterator[Measured]:
     """Yield the distances of the first gradient and of the parameters after each step of a
     process."""
     for label, item, _ in measurements(traces):
@@ -325,10 +320,6 @@ def _measured(traces: Traces) -> Iterator[Measured]:
         is_taken = item.step < len(traces[label].steps)
         if is_first or (item.kind == "parameter" and is_taken):
             yield item
-
-
-def _place(item: Measured) -> Place:
-    return Place(item.step, item.kind, item.name)
 
 
 def distance(item: Measured) -> float:
@@ -347,29 +338,28 @@ def distance(item: Measured) -> float:
     return math.sqrt(max(square, 0.0))
 
 
-def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
+def rounding_of(perturbed: Traces) -> Rounding:
     """Return the effect of rounding on each tensor, from the perturbed run. It is at least half a
     unit in the last place of the tensor's largest number for each element, and never less than at
     an earlier step. A tensor, above all a small one, may agree by accident, so it is at least the
     median of all tensors, relative to their norms.
     """
     traces = processes(perturbed)
-    norms: dict[Place, float] = {}
-    distances: dict[Place, float] = defaultdict(float)
+    norms = {}
+    distances = defaultdict[Place, float](float)
     for item in _measured(traces):
-        place = _place(item)
+        place = Place(item.step, item.kind, item.name)
         norms[place] = item.reference_l2 or 0.0
         count = min(math.prod(item.shape), _MOST)
         least = math.sqrt(count) * half_ulp(item.dtype, item.largest)
         far = math.inf if item.l2 is None else item.l2
         distances[place] = max(distances[place], far, least)
-    relative: dict[Moment, float] = {}
-    earlier: dict[tuple[str, str], float] = defaultdict(float)
-    for moment, group in groupby(sorted(distances), key=attrgetter("moment")):
+    relative = {}
+    earlier = defaultdict[tuple[str, str], float](float)
+    for moment, group in groupby(sorted(distances), key=_moment):
         places = list(group)
         shares = [distances[it] / norms[it] for it in places if norms[it]]
-        share = 0.0
-        middle = 0.0
+        share = middle = 0.0
         if shares:
             share = median(shares)
             middle = median(distances[it] for it in places)
@@ -383,7 +373,7 @@ def rounding_of(perturbed: Sequence[Trace]) -> Rounding:
         distances=distances,
         relative=relative,
         until=_until(relative),
-        losses=_losses(traces, _mean),
+        losses=_losses(traces, mean),
     )
 
 
@@ -405,33 +395,28 @@ def half_ulp(dtype: str, value: float | None) -> float:
     dtypes."""
     if dtype not in MANTISSA or not value or not math.isfinite(value):
         return 0.0
-    exponent = math.frexp(value)[1]
-    return math.ldexp(1.0, exponent - 2 - MANTISSA[dtype])
+    return math.ldexp(1.0, math.frexp(value)[1] - 2 - MANTISSA[dtype])
 
 
 def _limits_of_losses(reference: StepLosses, rounding: Rounding) -> dict[int, float]:
     """Return the effect of rounding on the loss of each step."""
-    limits: dict[int, float] = {}
-    limit = 0.0
-    share = 0.0
+    limits = {}
+    limit = share = 0.0
     for step, loss in sorted(reference.items()):
         shares = [rounding.relative.get((step, kind), 0.0) for kind in KINDS]
         share = max(share, *shares)
         near = gap(loss, rounding.losses.get(step, loss))
-        least = half_ulp("float32", abs(loss))
-        limit = max(limit, near, least, share * abs(loss))
+        limit = max(limit, near, half_ulp("float32", abs(loss)), share * abs(loss))
         limits[step] = limit
     return limits
 
 
 def _gaps_of_losses(
-    reference: StepLosses,
-    other: StepLosses,
-    limits: Mapping[Place, float],
+    reference: StepLosses, other: StepLosses, limits: Mapping[Place, float]
 ) -> dict[Place, float]:
     """Return how far the losses of each step are apart. A constant factor between them is ignored,
     since the gradient shows whether it matters."""
-    gaps: dict[Place, float] = {}
+    gaps = {}
     factor = None
     for step in sorted(reference.keys() & other.keys()):
         place = Place(step, "loss", "loss")
@@ -443,26 +428,26 @@ def _gaps_of_losses(
     return gaps
 
 
-def _losses(traces: Traces, total: Total) -> dict[int, float]:
+def _losses(traces: Processes, total: Total) -> dict[int, float]:
     """Return the loss of each step: the mean over the ranks of the `total` of its microbatches."""
-    by_step: dict[int, list[float]] = defaultdict(list)
+    by_step = defaultdict(list)
     for trace in traces.values():
-        own: dict[int, list[float]] = defaultdict(list)
+        own = defaultdict(list)
         for block in trace.blocks:
             if block.kind == "loss" and block.values:
-                loss = float.fromhex(block.values[0])
-                own[block.step].append(loss)
+                own[block.step].append(float.fromhex(block.values[0]))
         for step, losses in own.items():
             by_step[step].append(total(losses))
-    return {step: _mean(losses) for step, losses in by_step.items()}
+    return {step: mean(losses) for step, losses in by_step.items()}
 
 
-def _mean(losses: Sequence[float]) -> float:
+def mean(losses: Sequence[float]) -> float:
+    """Return the mean; NaN if there is none, or it is beyond any float."""
     return _sum(losses) / len(losses)
 
 
 def _sum(losses: Sequence[float]) -> float:
-    """Return the sum, rounded once; NaN if there is none, or it is beyond any float."""
+    """Return the sum, rounded once; NaN likewise."""
     try:
         return math.fsum(losses)
     except (OverflowError, ValueError):

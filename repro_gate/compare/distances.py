@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,16 +16,12 @@ from repro_gate.trace.fields import Measured
 from repro_gate.trace.model import Trace
 
 Key = tuple[int, str, int]
+Traces = Sequence[Trace]  # of a run
 Processes = Mapping[str, Trace]  # of a run, by label
 Figures = Mapping[tuple[str, int, str, str], Measured]  # process, step, kind, name
 # bits
 MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
-_PACKING = {
-    "float32": "f",
-    "float64": "d",
-    "float": "d",
-    "float16": "e",
-}  # of `struct`
+_PACKING = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}  # of `struct`
 
 
 def with_distance(divergence: Divergence, measured: Figures) -> Divergence:
@@ -78,7 +74,7 @@ def losses_of(trace: Trace) -> dict[int, float]:
 
 def loss_gaps(first: Processes, second: Processes) -> tuple[tuple[int, float], ...]:
     """Return step and the largest gap of its losses, over all processes and backward passes."""
-    gaps: defaultdict[int, float] = defaultdict(float)
+    gaps = defaultdict[int, float](float)
     for label in first.keys() & second.keys():
         theirs = {key_of(block): block for block in second[label].blocks}
         for block in first[label].blocks:
@@ -132,18 +128,19 @@ def weights(second: Processes) -> tuple[Divergence, ...]:
         for item, at_end in measured_differences(second)
         if at_end and item.kind in ("parameter", "optimizer")
     ]
-
-    def rank(item: Divergence) -> tuple[bool, float]:
-        far = math.inf if item.relative_l2 is None else item.relative_l2
-        return item.kind != "parameter", -far
-
-    return tuple(sorted(found, key=rank))
+    found.sort(
+        key=lambda item: (
+            item.kind != "parameter",
+            -math.inf if item.relative_l2 is None else -item.relative_l2,
+        )
+    )
+    return tuple(found)
 
 
 def growth(second: Processes) -> tuple[GrowthPoint, ...]:
     """Return for each measured step ||a - b|| of all parameters as one vector, and the largest ULP
     of any tensor."""
-    by_step: defaultdict[int, list[Measured]] = defaultdict(list)
+    by_step = defaultdict(list)
     for _, item, _ in measurements(second):
         by_step[item.step].append(item)
     found = []

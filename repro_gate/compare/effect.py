@@ -14,12 +14,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import StatisticsError, correlation, fmean, stdev
 from typing import Annotated
 
 from repro_gate.compare.cost import student_t
-from repro_gate.compare.model import Count, Interval, Number, about, described, one_of
+from repro_gate.compare.model import Count, Interval, Number, about, one_of, reported
 
 FEWEST = 3  # pairs of which an interval can be given
 MISSED = 0.008  # by the last interval, if differences are normal
@@ -32,8 +32,7 @@ RESULTS = ("better", "worse", "none-shown", "")
 Values = Mapping[int, float]  # of a metric, by seed
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Effect:
     """What a change does to one metric.
 
@@ -59,10 +58,7 @@ class Effect:
     smallest: Number = 0.0
     needed: Count | None = None
     beyond: bool = False
-    result: Annotated[
-        str,
-        about("Empty: there is no figure.", **one_of(RESULTS)),
-    ] = ""
+    result: Annotated[str, about("Empty: there is no figure.", **one_of(RESULTS))] = ""
     why: str = ""
 
 
@@ -98,8 +94,7 @@ def effect_of(
     differences = [b - a for a, b in zip(ours, theirs, strict=True)]
     middle = fmean(differences)
     scatter = stdev(differences)
-    freedom = len(seeds) - 1
-    half = student_t(freedom, MISSED if last else MISSED_EARLY)
+    half = student_t(len(seeds) - 1, MISSED if last else MISSED_EARLY)
     half *= scatter / math.sqrt(len(seeds))
     low, high = middle - half, middle + half
     result = "none-shown"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from statistics import fmean
 
+from repro_gate.compare.distances import Processes
 from repro_gate.compare.model import Apart
 from repro_gate.compare.restored import batches, blocks_at
 from repro_gate.trace.model import Trace
@@ -17,11 +17,7 @@ _OTHER_DRAWS = (
 )
 
 
-def reason_of(
-    ours: Mapping[str, Trace],
-    theirs: Mapping[str, Trace],
-    first: Apart | None,
-) -> str:
+def reason_of(ours: Processes, theirs: Processes, first: Apart | None) -> str:
     """Return the reason for a difference; empty if the traces do not show it. `first` is the first
     excessive difference."""
     own = next(iter(ours.values()))
@@ -61,7 +57,7 @@ def _drawn(trace: Trace) -> bytes | None:
     return states[-1] if states else None
 
 
-def _factor(theirs: Mapping[str, Trace]) -> float | None:
+def _factor(theirs: Processes) -> float | None:
     """Return the factor by which all first gradients of the other way differ; None if there is no
     common factor, or if their directions differ."""
     shares = []

@@ -10,13 +10,7 @@ from typing import Any
 
 import rfc8785
 
-from repro_gate.compare.model import (
-    KINDS,
-    Comparison,
-    Divergence,
-    Fingerprint,
-    Tally,
-)
+from repro_gate.compare.model import KINDS, Comparison, Divergence, Fingerprint, Tally
 from repro_gate.compare.traces import (
     named_digest,
     other_digest,
@@ -32,9 +26,9 @@ ANY = "(any)"  # the name of a divergence of which the step and the kind alone a
 def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fingerprint:
     """Return digests over everything that all processes of a run recorded, in this order, without
     the kind `leave_out`."""
-    by_step: defaultdict[int, Any] = defaultdict(hashlib.sha256)
-    by_kind: defaultdict[str, Any] = defaultdict(hashlib.sha256)
-    tables: dict[int, bytes] = {}  # digests of rows, which blocks of one table share
+    by_step = defaultdict[int, Any](hashlib.sha256)
+    by_kind = defaultdict[str, Any](hashlib.sha256)
+    tables = {}  # digests of rows, which blocks of one table share
     trained = processes(traces)
     for label, trace in trained.items():
         for block in trace.blocks:
@@ -44,14 +38,7 @@ def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fing
             if table not in tables:
                 rows: Any = [(*row[:2], list(row[2])) for row in block.rows]
                 tables[table] = hashlib.sha256(rfc8785.dumps(rows)).digest()
-            place = rfc8785.dumps(
-                [
-                    label,
-                    block.step,
-                    block.kind,
-                    block.at,
-                ]
-            )
+            place = rfc8785.dumps([label, block.step, block.kind, block.at])
             content = place + tables[table] + block.digests
             by_step[block.step].update(content)
             by_kind[block.kind].update(content)

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Annotated
 
-from repro_gate.compare.model import Count, Divergence, about, described, one_of
+from repro_gate.compare.model import (
+    Count,
+    Divergence,
+    about,
+    described,
+    one_of,
+    reported,
+)
 from repro_gate.escape import counted
 
 AGREES = "agrees"
@@ -57,8 +64,7 @@ class Apart:
         return f"{self.name} {self.value}{other}"
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Group:
     """Nodes of which the same is to be said. Their names are untrusted.
 
@@ -81,8 +87,7 @@ class Group:
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Fleet:
     """The answer about all nodes.
 
@@ -112,7 +117,7 @@ class Fleet:
 def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet:
     """Return the answer. `locate` says where two lists of records first differ; `expected` is how
     many nodes there should be, if that is known."""
-    divided = defaultdict[tuple[str, str], list[Record]](list)
+    divided = defaultdict(list)
     for item in records:
         key = DIFFERS, item.bits
         if not item.bits:
@@ -131,8 +136,7 @@ def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet
 
     # in the order of the kinds' names
     ordered = sorted(
-        divided.items(),
-        key=lambda part: (part[0][0], -len(_nodes(part[1]))),
+        divided.items(), key=lambda part: (part[0][0], -len(_nodes(part[1])))
     )
     sizes = [len(_nodes(part)) for (kind, _), part in ordered if kind == DIFFERS]
     is_largest = bool(sizes) and sizes[0] not in sizes[1:]
@@ -158,7 +162,7 @@ def fleet(records: Sequence[Record], locate: Locate, expected: int = 0) -> Fleet
     if expected > len(names):
         lost = f"{expected - len(names)} of {counted(expected, 'node')} left no report"
         groups.append(Group(kind=NOTHING, nodes=(), reports=(), why=lost))
-    shared = defaultdict[str, set[str]](set)
+    shared = defaultdict(set)
     for item in records:
         if item.bits:
             shared[item.node].add(item.bits)
@@ -179,7 +183,7 @@ def _facts_apart(
     records: Sequence[Record], most: Sequence[Record]
 ) -> tuple[Apart, ...]:
     """Return the facts of records that none of most shares."""
-    usual = defaultdict[str, set[str]](set)
+    usual = defaultdict(set)
     for item in most:
         for name, value in item.facts.items():
             usual[name].add(value)

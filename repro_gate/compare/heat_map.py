@@ -35,26 +35,20 @@ UNKNOWN = "?"
 _FARTHEST_LAST = ABSENT + SAME + UNKNOWN + LEVELS  # of cells
 COLUMNS, ROWS = 100, 40  # at most, beside the column of the initial state
 PARTS = 16  # of a module's path: names are untrusted
-# in the order in which a step records them
-ORDER = (
-    "rng",
-    "batch",
-    "loss",
-    "gradient",
-    "parameter",
-    "optimizer",
-    "buffer",
-)
 # dtype -> that of its parts
 _PARTS = {"float": "float64", "complex128": "float64", "complex64": "float32"}
-# parts of a name behind the module's path; kinds that are not here belong to no module
+# kind, in the order in which a step records them -> parts of a name behind the module's path; None:
+# it belongs to no module
 _PARTS_BEHIND = {
     "rng": 0,
+    "batch": None,
+    "loss": None,
     "gradient": 1,
     "parameter": 1,
-    "buffer": 1,
     "optimizer": 2,
+    "buffer": 1,
 }
+ORDER = tuple(_PARTS_BEHIND)
 
 Key = tuple[str, Any, str]  # process, kind, name
 Place = tuple[str, Any, str]  # process, kind, module
@@ -69,13 +63,13 @@ class Marks:
         self.steps = steps
         self.width = max(1, -(-steps // COLUMNS))
         # table of rows -> its columns; the rows are held, so that no other has their id
-        self._tables: dict[tuple[str, str, int], tuple[tuple[Row, ...], int]] = {}
-        self.differing: Counter[Key] = Counter()
+        self._tables = dict[tuple[str, str, int], tuple[tuple[Row, ...], int]]()
+        self.differing = Counter[Key]()
         # of each number and column the values that are farthest apart
-        self.numbers: dict[tuple[Key, int], Divergence] = {}
-        self.by_step: Counter[int] = Counter()
+        self.numbers = dict[tuple[Key, int], Divergence]()
+        self.by_step = Counter[int]()
         # process and name of parameters that differ where they were last recorded
-        self.parameters_at_end: set[tuple[str, str]] = set()
+        self.parameters_at_end = set[tuple[str, str]]()
         self.unmatched: Divergence | None = None
 
     def saw(self, label: str, block: Block) -> None:
@@ -104,7 +98,7 @@ class Marks:
 
     def recorded(self) -> dict[Key, int]:
         """Return the columns of each quantity; quantities of only the second run come last."""
-        columns_of: Counter[Key] = Counter()
+        columns_of = Counter[Key]()
         for (label, kind, _), (rows, columns) in self._tables.items():
             for row in rows:
                 columns_of[label, kind, row[0]] |= columns
@@ -124,8 +118,7 @@ class Marks:
 def column_of(step: int, columns: Marks | HeatMap) -> int:
     """Return the column of a step: 0 is the state before the first step; a state after the last
     step belongs to its column."""
-    last = max(columns.steps - 1, 0)
-    return 0 if step < 0 else 1 + min(step, last) // columns.width
+    return 0 if step < 0 else 1 + min(step, max(columns.steps - 1, 0)) // columns.width
 
 
 def worst(cells: str) -> str:
@@ -141,40 +134,32 @@ def heat_map(marks: Marks) -> HeatMap:
     if marks.differing and not marks.by_step:
         recorded = {key: recorded[key] for key in recorded if key[1] != "rng"}
     modules = {(label, kind, *_module(kind, name)) for label, kind, name in recorded}
-    deepest = max(map(len, modules), default=2) - 2
     fitting = (
         parts
-        for parts in range(deepest, 0, -1)
+        for parts in range(max(map(len, modules), default=2) - 2, 0, -1)
         if len({module[: parts + 2] for module in modules}) <= ROWS
     )
     depth = next(fitting, 0)
-    counts: Counter[Place] = Counter()
-    any_recorded: Counter[Place] = Counter()  # columns in which one was recorded
-    any_differs: Counter[Place] = Counter()
+    counts = Counter[Place]()
+    any_recorded = Counter[Place]()  # columns in which one was recorded
+    any_differs = Counter[Place]()
     for key, columns in recorded.items():
         place = place_of(key, depth)
         counts[place] += 1
         any_recorded[place] |= columns
         any_differs[place] |= marks.differing[key]
     labels = list(dict.fromkeys(label for label, _, _ in counts))
-
-    def rank(place: Place) -> tuple[int, int]:
-        return labels.index(place[0]), ORDER.index(place[1])
-
     width = column_of(marks.steps, marks) + 1 if marks.steps else 1
     rows = []
-    for place in sorted(counts, key=rank):
+    for place in sorted(
+        counts, key=lambda it: (labels.index(it[0]), ORDER.index(it[1]))
+    ):
         cells = ""
         for column in range(width):
             same = SAME if any_recorded[place] >> column & 1 else ABSENT
             cells += UNKNOWN if any_differs[place] >> column & 1 else same
         rows.append(HeatRow(*place, counts[place], cells))
-    drawn = HeatMap(
-        steps=marks.steps,
-        width=marks.width,
-        depth=depth,
-        rows=tuple(rows),
-    )
+    drawn = HeatMap(steps=marks.steps, width=marks.width, depth=depth, rows=tuple(rows))
     return _with_levels(drawn, marks.numbers.values())
 
 
@@ -204,7 +189,7 @@ def _with_levels(drawn: HeatMap, items: Iterable[Divergence]) -> HeatMap:
 
 def state_size(traces: Iterable[Trace], kinds: Collection[str]) -> tuple[int, int]:
     """Return the largest number of tensors of these kinds that a step records, and their bytes."""
-    sizes: dict[tuple[int, str, str], int] = {}
+    sizes = {}
     for number, trace in enumerate(traces):
         for kind, rows in trace.tables:
             for name, dtype, shape in rows if kind in kinds else ():
@@ -221,10 +206,11 @@ def place_of(key: Key, depth: int) -> Place:
 
 
 def _module(kind: str, name: str) -> list[str]:
-    if kind not in _PARTS_BEHIND:
+    behind = _PARTS_BEHIND[kind]
+    if behind is None:
         return []
     parts = name.split(".")
-    count = len(parts) - _PARTS_BEHIND[kind]
+    count = len(parts) - behind
     if parts[0] == "param_groups":
         count = 1
     return parts[: max(count, 1)][:PARTS]

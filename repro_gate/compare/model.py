@@ -15,9 +15,15 @@ from repro_gate.trace.fields import Location
 
 Record = TypeVar("Record")
 if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+
     Number: TypeAlias = float
     Amount: TypeAlias = float
 else:
+
+    def dataclass_transform(**_):
+        """Return a decorator that does nothing: what it says is for type checkers."""
+        return lambda decorator: decorator
 
     class Number(float):
         """A float that may be none: `report.json` has NaN and infinities as the texts `nan`, `inf`
@@ -42,6 +48,14 @@ def described(record: type[Record]) -> type[Record]:
         meaning = Meta(description=" ".join(description.split()))
         kinds[name] = Annotated[kinds[name], meaning]
     return record
+
+
+@dataclass_transform(
+    frozen_default=True, kw_only_default=True, field_specifiers=(field,)
+)
+def reported(record: type[Record]) -> type[Record]:
+    """Make a described record a frozen dataclass of keyword-only fields."""
+    return dataclass(frozen=True, kw_only=True)(described(record))
 
 
 def one_of(values: Sequence[str]) -> dict[str, Any]:
@@ -72,6 +86,7 @@ Value: TypeAlias = bool | int | float | str
 Count = Annotated[int, Meta(ge=0)]
 _Entry = TypeVar("_Entry")
 UpTo1000: TypeAlias = Annotated[tuple[_Entry, ...], Meta(max_length=1_000)]
+UpTo10000: TypeAlias = Annotated[tuple[_Entry, ...], Meta(max_length=10_000)]
 Step = Annotated[int, Meta(ge=-1)]
 Interval = tuple[Number, Number]
 Digest = Annotated[
@@ -102,8 +117,7 @@ class Distance:
     relative_l2: Number | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Divergence(Distance):
     """One recorded quantity in which two runs differ, and how far.
 
@@ -169,8 +183,7 @@ class HeatRow:
     cells: Annotated[str, Meta(max_length=120, pattern=r"^[ .?0-9a-zA-Z+-]*\Z")]
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class HeatMap:
     """Where two runs differ, modules by steps.
 
@@ -186,8 +199,7 @@ class HeatMap:
     rows: UpTo1000[HeatRow]
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class GrowthPoint:
     """How far two runs are apart at the end of one step, as two more runs of the same training
     measured it.
@@ -202,8 +214,7 @@ class GrowthPoint:
     max_ulp: Count | None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Totals:
     """How much of two runs was compared, and how much of it differs.
 
@@ -223,8 +234,7 @@ class Totals:
     first_divergence: Divergence | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Comparison(Totals):
     """Two runs compared, all processes of each.
 
@@ -240,20 +250,17 @@ class Comparison(Totals):
     """
 
     by_kind: Mapping[Kind, Tally] = field(default_factory=dict)
-    by_step: Annotated[tuple[tuple[Step, Count], ...], Meta(max_length=10_000)] = ()
+    by_step: UpTo10000[tuple[Step, Count]] = ()
     losses: Losses = ()  # of the first traced process
     weights: UpTo1000[Divergence] = ()
-    loss_gaps: Annotated[
-        tuple[tuple[Step, Number], ...], Meta(max_length=10_000)
-    ] = ()  # infinite where only one is NaN
+    loss_gaps: UpTo10000[tuple[Step, Number]] = ()  # infinite where only one is NaN
     unmatched: Divergence | None = None
     unmeasured: Count = 0
     heat_map: HeatMap | None = None
     growth: Annotated[tuple[GrowthPoint, ...], Meta(max_length=200)] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class NoiseFloor:
     """How far two `default` runs with one seed drift apart.
 
@@ -289,7 +296,7 @@ class Fingerprint:
     """
 
     seed: int
-    by_step: Annotated[tuple[tuple[Step, Digest], ...], Meta(max_length=10_000)]
+    by_step: UpTo10000[tuple[Step, Digest]]
     by_kind: Mapping[Kind, Digest]
     digest: Annotated[str, Meta(pattern=r"^[a-z0-9+-]{0,100}\Z")] = ""
 
@@ -358,8 +365,7 @@ class Leg(
     first_divergence: Divergence | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Resumption:
     """A training that was stopped at checkpoints and went on, beside one that never was.
 
@@ -373,8 +379,7 @@ class Resumption:
     not_restored: Annotated[tuple[Component, ...], Meta(max_length=100)] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Apart:
     """One quantity in which another way of training is apart from the reference.
 
@@ -395,8 +400,7 @@ class Apart:
         return Divergence(step=self.step, kind=self.kind, name=self.name)
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class SpeedChange:
     """How much slower a step of one arm is now than before.
 
@@ -412,8 +416,7 @@ class SpeedChange:
     runs: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Estimate:
     """How much slower a step is with all flags than without them, or without one of them.
 
@@ -427,8 +430,7 @@ class Estimate:
     flag: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Cost:
     """What the flags cost, from runs in which they alternate from step to step; if these cannot
     tell, from whole runs.

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from repro_gate.compare.distances import Traces
 from repro_gate.compare.traces import processes
 from repro_gate.escape import counted, listed
 from repro_gate.trace.model import Trace
@@ -17,9 +18,7 @@ _CAUSE = "memory was read before it was written (uninitialized-memory)"
 _FILL = "the flag fill_uninitialized_memory writes NaN there"
 
 
-def nonfinite(
-    run: Sequence[Trace], default: Sequence[Trace] | None, filled: bool
-) -> Iterator[str]:
+def nonfinite(run: Traces, default: Traces | None, filled: bool) -> Iterator[str]:
     """Yield for each process one sentence on parameters with NaN and one on the losses. `default`
     is a run without the flags, if there is one; `filled`: the run had the flag that fills
     uninitialized memory."""
@@ -41,7 +40,7 @@ def _parameters(
     }
     before = f"NaN from before the first step to the end{inside}"
     compared = "" if other is None else "; without the flags it holds other values"
-    names_of = defaultdict[str, list[str]](list)  # by what is said of them
+    names_of = defaultdict(list)  # by what is said of them
     for kind, name, step, whole in trace.nonfinite:
         # Old memory may contain a NaN by chance, but hardly only NaN.
         only_here = other is not None and name not in default

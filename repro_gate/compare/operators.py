@@ -20,6 +20,7 @@ from repro_gate.compare.model import (
     UpTo1000,
     described,
     one_of,
+    reported,
 )
 from repro_gate.trace.fields import Count, Location
 
@@ -30,8 +31,7 @@ _MOVED = 1.25  # between two ratios: smaller changes come from the machine's moo
 _WORST_FIRST = ("raises", "differs", "not measured", "repeats", "new memory")
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class OperatorArm:
     """What came of one call with the flags off, or with them on.
 
@@ -72,8 +72,7 @@ class Longer:
         return self.ci95[0] > 0 or self.ci95[1] < 0
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class OperatorCall:
     """One distinct call of an operator, made again on synthetic inputs of its form.
 
@@ -102,8 +101,7 @@ class OperatorCall:
     filling: Longer | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Operators:
     """The operators of one step of the training, or of the known list, measured one by one.
 
@@ -158,7 +156,7 @@ def longer(on: Sequence[float], off: Sequence[float]) -> Longer | None:
 def shares(measured: Operators) -> list[Share]:
     """Return the operators, those with the largest share of the cost first (negative if the
     flags make them faster), then those that raise or whose bits differ."""
-    groups = defaultdict[tuple[str, str], list[OperatorCall]](list)
+    groups = defaultdict(list)
     for call in measured.calls:
         groups[call.operator, call.options].append(call)
     rows = [
@@ -201,7 +199,7 @@ def changes(before: Operators, after: Operators) -> dict[str, list[OperatorCall]
     """Return the calls of the second measurement that changed, by what did; and those that only one
     of them holds."""
     old = {(call.operator, call.form): call for call in before.calls}
-    moved = defaultdict[str, list[OperatorCall]](list)
+    moved = defaultdict(list)
     for call in after.calls:
         was = old.pop((call.operator, call.form), None)
         for kind in dict.fromkeys(_kinds(was, call) if was else ["only in the second"]):

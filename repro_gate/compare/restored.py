@@ -4,11 +4,12 @@ it begins, beside what the reference, the run that was never stopped, had before
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
+from repro_gate.compare.distances import Processes, Traces
 from repro_gate.compare.model import STEPS, Divergence, NotRestored
 from repro_gate.compare.traces import GROUPS
 from repro_gate.escape import counted, listed
@@ -68,7 +69,7 @@ class Start:
     def idle_generators(self) -> frozenset[str]:
         """Return the generators from which the reference draws nothing from this step on: whatever
         their state, it is of no effect."""
-        states = defaultdict[str, list[bytes]](list)
+        states = defaultdict(list)
         for block in generators(self.reference):
             for name, digest in block.items() if block.step >= self.begins - 1 else ():
                 states[name].append(digest)
@@ -97,12 +98,10 @@ def generators(trace: Trace) -> list[Block]:
     return [block for block in trace.blocks if block.kind == "rng"]
 
 
-def missing_at(
-    reference: Mapping[str, Trace], leg: Mapping[str, Trace], begins: int
-) -> list[NotRestored]:
+def missing_at(reference: Processes, leg: Processes, begins: int) -> list[NotRestored]:
     """Return what a leg that begins at this step has not restored: each component once, as the
     first process with it shows it."""
-    found: dict[str, NotRestored] = {}
+    found = dict[str, NotRestored]()
     for label, trace in reference.items():
         if label in leg:
             for item in _missing(Start(trace, leg[label], begins), reference):
@@ -110,7 +109,7 @@ def missing_at(
     return list(found.values())
 
 
-def _missing(start: Start, ranks: Mapping[str, Trace]) -> Iterator[NotRestored]:
+def _missing(start: Start, ranks: Processes) -> Iterator[NotRestored]:
     if buffers := unequal(*start.states("buffer")):
         yield NotRestored("buffers", f"buffers differ: {listed(buffers, NAMED)}")
     lost = list(_optimizer(start)) if start.begins else []
@@ -170,21 +169,19 @@ def _hyperparameters(start: Start) -> Iterator[NotRestored]:
         yield NotRestored("scheduler" if scheduled else "param-groups", sentence)
 
 
-def _generators(start: Start, ranks: Mapping[str, Trace]) -> Iterator[NotRestored]:
+def _generators(start: Start, ranks: Processes) -> Iterator[NotRestored]:
     """Yield the generators whose states differ when the first loss is computed, and from which the
     reference draws later."""
-
-    def at_loss(trace: Trace, step: int) -> Digests:
-        return _generators_at_loss(trace, step, start.passes)
-
-    ours = at_loss(start.reference, start.begins)
-    theirs = at_loss(start.leg, 0)
+    begins, passes = start.begins, start.passes
+    ours = _generators_at_loss(start.reference, begins, passes)
+    theirs = _generators_at_loss(start.leg, 0, passes)
     for name in unequal(ours, theirs):
         if name in start.idle_generators:
             continue
         sentence = f"the state of the {name} generator differs"
         for label, other in ranks.items():
-            if at_loss(other, start.begins).get(name) == theirs[name]:
+            states = _generators_at_loss(other, begins, passes)
+            if states.get(name) == theirs[name]:
                 sentence = f"{start.leg.key} has the {name} generator of {label}"
                 break
         yield NotRestored(_of_generator(name), sentence)
@@ -216,12 +213,11 @@ def _first_batch(start: Start) -> Iterator[NotRestored]:
     came = batches(start.leg, 0)[-len(expected) :] if expected else []
     if not came or came[0] == expected[0]:
         return
-    steps = {
+    step = {
         block.digests: block.step
         for block in reversed(start.reference.blocks)
         if block.kind == "batch"
-    }
-    step = steps.get(came[0])
+    }.get(came[0])
     sentence = _UNKNOWN_BATCH
     if step is not None:
         again = " again" if step < start.begins else ""
@@ -229,9 +225,7 @@ def _first_batch(start: Start) -> Iterator[NotRestored]:
     yield NotRestored("batches", sentence)
 
 
-def later(
-    found: Divergence, begins: int, reference: Sequence[Trace]
-) -> Iterator[NotRestored]:
+def later(found: Divergence, begins: int, reference: Traces) -> Iterator[NotRestored]:
     """Yield what a divergence shows of what was not restored, if nothing differs before the first
     step."""
     step = found.step
@@ -266,9 +260,7 @@ def later(
         yield NotRestored("unrecorded", sentence)
 
 
-def drawn_by_leg(
-    leg: Sequence[Trace], reference: Sequence[Trace]
-) -> Iterator[NotRestored]:
+def drawn_by_leg(leg: Traces, reference: Traces) -> Iterator[NotRestored]:
     """Yield the lines at which a leg draws from the operating system's entropy and the reference
     does not: they run only in a resumed training, and no seed reaches them."""
     drawn, by_reference = (
@@ -285,7 +277,7 @@ def drawn_by_leg(
         yield NotRestored("unrecorded", f"{sentence} ({sources})", places)
 
 
-def began_anew(leg: Mapping[str, Trace]) -> NotRestored:
+def began_anew(leg: Processes) -> NotRestored:
     """Return what a leg lacks that begins with the parameters of before the first step."""
     are = "its parameters are those of before the first step"
     if any(_by_parameter(boundary(trace, "optimizer")) for trace in leg.values()):
@@ -295,9 +287,7 @@ def began_anew(leg: Mapping[str, Trace]) -> NotRestored:
     )
 
 
-def no_parameters(
-    reference: Mapping[str, Trace], leg: Mapping[str, Trace], begins: int
-) -> NotRestored:
+def no_parameters(reference: Processes, leg: Processes, begins: int) -> NotRestored:
     """Return what a leg lacks that has the parameters of no step: those that are not as they were
     before `begins`."""
     count = max(
@@ -341,7 +331,7 @@ def _scaler(trace: Trace, step: int) -> Digests:
 
 def _numbers(trace: Trace, step: int) -> dict[str, float]:
     """Return the hyperparameters that a step recorded last, by name."""
-    found: dict[str, float] = {}
+    found = {}
     for block in blocks_at(trace, step, "optimizer"):
         for row, text in zip(block.rows, block.values, strict=False):
             if row[0].startswith(GROUPS):

@@ -9,14 +9,14 @@ found by its parameters, never by a file's name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
 
 import msgspec
 
-from repro_gate.compare.distances import key_of
+from repro_gate.compare.distances import Processes, Traces, key_of
 from repro_gate.compare.model import Divergence, Leg, NotRestored
 from repro_gate.compare.restored import (
     NAMED,
@@ -37,19 +37,18 @@ from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
 _MOST_PLACES = 10  # steps of the reference that are weighed if several fit
-Run = Mapping[str, Trace]  # its processes, by label
 
 
 def leg_of(
-    reference: Sequence[Trace],
-    leg: Sequence[Trace],
+    reference: Traces,
+    leg: Traces,
     *,
     number: int,
     reached_end: bool,
     expected: int,
     is_cut: bool = False,
     artifacts: Sequence[Divergence] = (),
-    again: Sequence[Trace] = (),
+    again: Traces = (),
 ) -> Leg:
     """Compare one leg with the reference. `number` counts from 1; the first leg begins at step 0.
 
@@ -66,19 +65,18 @@ def leg_of(
         for run in (ours, processes(leg))
     )
     begins, missing = _start(ours, theirs, number, expected)
-    first: list[Trace] = []
+    first = []
     second = [theirs[label] for label in theirs if label not in ours]
     for label, trace in ours.items():
         own = theirs.get(label)
         if own is not None or reached_end:
-            absent = replace(trace, blocks=[], steps=[])
-            start = Start(trace, own or absent, begins)
+            start = Start(trace, own or replace(trace, blocks=[], steps=[]), begins)
             steps = _common_steps(start, reached_end, is_cut)
             first.append(_part(start, trace, begins, steps))
             second += [_part(start, own, 0, steps)] if own else []
     compared = compare_runs(first, second, artifacts)
     found = compared.first_divergence
-    lost: list[str] = []
+    lost = []
     if found is None and reached_end:
         moving = _differing_modules(reference, again)
         lost = [it for it in _differing_modules(reference, leg) if it not in moving]
@@ -103,7 +101,7 @@ def leg_of(
 
 
 def _start(
-    ours: Run, theirs: Run, number: int, expected: int
+    ours: Processes, theirs: Processes, number: int, expected: int
 ) -> tuple[int, list[NotRestored]]:
     """Return the step at which a leg begins, and what it has not restored there. If several steps
     fit, it is the one at which least is missing."""
@@ -120,7 +118,7 @@ def _start(
     return begins, missing
 
 
-def beginnings(reference: Run, leg: Run) -> list[int]:
+def beginnings(reference: Processes, leg: Processes) -> list[int]:
     """Return the steps of the reference before which every process has the parameters with which
     the leg begins, in order; empty if there are none."""
     common = [label for label in reference if label in leg]
@@ -165,7 +163,7 @@ def _equal_before(
     yield min(done, len(reference.steps)), len(equal), len(wanted)
 
 
-def _likeliest(reference: Run, leg: Run, expected: int) -> int:
+def _likeliest(reference: Processes, leg: Processes, expected: int) -> int:
     """Return the step, not the first, before which the reference has most of the state with which a
     leg begins that has the parameters of no step; `expected` if none has more than others."""
     counts = Counter({expected: 0})
@@ -211,17 +209,15 @@ def _first_step_alike(start: Start, blocks: Sequence[Block]) -> Iterator[Block]:
     kinds = [block.kind for block in first] + [""]
     at_gradient = kinds.index("gradient") if "gradient" in kinds else 0
     # The first are left out, so that as many remain as are compared.
-    at_loss = list(pairwise(kinds)).count(("rng", "loss"))
     counts = Counter(
         batch=min(len(start.batches) - kinds.count("batch"), 0),
         loss=min(start.passes - kinds.count("loss"), 0),
-        rng=min(start.passes - at_loss, 0),
+        rng=min(start.passes - list(pairwise(kinds)).count(("rng", "loss")), 0),
     )
     for place, block in enumerate(first):
         if place < at_gradient and block.kind in ("parameter", "optimizer", "buffer"):
             continue
-        after = kinds[place + 1]
-        if block.kind == "rng" and place < at_gradient and after != "loss":
+        if block.kind == "rng" and place < at_gradient and kinds[place + 1] != "loss":
             continue
         if counts[block.kind] >= 0:
             yield replace(block, at=counts[block.kind])
@@ -229,10 +225,10 @@ def _first_step_alike(start: Start, blocks: Sequence[Block]) -> Iterator[Block]:
     yield from (block for block in blocks if block.step != 0)
 
 
-def _unsteady_generators(a: Run, b: Run) -> frozenset[str]:
+def _unsteady_generators(a: Processes, b: Processes) -> frozenset[str]:
     """Return the generators that are in another state in two runs that are never stopped: those
     that nobody seeded."""
-    found = set[str]()
+    found = set()
     for label in a.keys() & b.keys():
         states = {key_of(block): dict(block.items()) for block in generators(b[label])}
         for block in generators(a[label]):
@@ -257,7 +253,7 @@ def _without(trace: Trace, names: frozenset[str]) -> Trace:
     return replace(trace, blocks=blocks)
 
 
-def _differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> list[str]:
+def _differing_modules(a: Traces, b: Traces) -> list[str]:
     """Return the modules without an optimizer that differ at the end of two runs. Attributes of
     modules do not count, since a call counter or a time of day is no state of the training."""
     return [name for name in differing_modules(a, b) if name.startswith("module ")]

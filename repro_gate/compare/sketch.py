@@ -13,17 +13,17 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from repro_gate.compare.change import ROUNDINGS, Change, Place, rounding_of
+from repro_gate.compare.distances import Traces
 from repro_gate.compare.model import Apart
 from repro_gate.trace.fields import Sketched
 from repro_gate.trace.format import unwrapped
-from repro_gate.trace.model import Trace
 
 _PARTS = 8.0  # of a rounding
 _FIRST = "only the first gradients could be compared, since rounding grows too far in this training"
 Sketches = Mapping[str, str]  # what is sketched -> its recorded sketch
 
 
-def sketched(traces: Sequence[Trace]) -> dict[str, Sketched]:
+def sketched(traces: Traces) -> dict[str, Sketched]:
     """Return the sketches of a run by what they are of, those of the first process that has any."""
     rows = next((trace.sketches for trace in traces if trace.sketches), [])
     return {_what(row): row for row in rows}
@@ -34,9 +34,7 @@ def _what(row: Sketched) -> str:
     return f"{row.kind} {unwrapped(row.name)} {row.dtype}[{shape}]"
 
 
-def recorded(
-    traces: Sequence[Trace], perturbed: Sequence[Trace], steps: int
-) -> dict[str, str]:
+def recorded(traces: Traces, perturbed: Traces, steps: int) -> dict[str, str]:
     """Return the sketches of a run as the baseline keeps them. The `perturbed` run shows the size
     of a rounding; a last value that rounding alone has moved too far is left out."""
     rounding = rounding_of(perturbed)
@@ -73,14 +71,13 @@ def change_since(old: Sketches, now: Mapping[str, Sketched], steps: int) -> Chan
     ]
     lacking = [*(old.keys() - now.keys()), *added]
     whole = any(item.kind == "parameter" for item in apart)
-    detail = "" if whole else _FIRST if apart else "no tensor is in both"
     return Change(
         size="rounding" if whole and not far_off else "different",
         steps=steps if whole else 1,
         worst=max(apart, key=lambda item: item.roundings or 0.0, default=None),
         first=far_off[0] if far_off else None,
         unmatched=tuple(sorted(lacking)),
-        detail=detail,
+        detail="" if whole else _FIRST if apart else "no tensor is in both",
     )
 
 

@@ -5,14 +5,12 @@ the tolerance, the looser bar where a spec asks for one. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from repro_gate.compare.distances import finite, measurements, norm
+from repro_gate.compare.distances import Traces, finite, measurements, norm
 from repro_gate.compare.model import Comparison, NoiseFloor
 from repro_gate.compare.traces import compare_runs, processes, with_valid_distances
 from repro_gate.escape import counted
 from repro_gate.spec.model import Tolerance
-from repro_gate.trace.model import Trace
 
 
 def is_same(comparison: Comparison, tolerance: Tolerance | None) -> bool:
@@ -65,7 +63,7 @@ def _amount(gap: float | None) -> str:
     return f"{gap:.3g}" if is_number else "an amount that is not a number"
 
 
-def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
+def noise_floor(a: Traces, b: Traces) -> NoiseFloor:
     """Return the drift between two runs. `weight_l2` is None if final parameters were not kept
     or hold NaN, `loss_gap` without a loss."""
     comparison = compare_runs(a, b)

@@ -18,6 +18,7 @@ from repro_gate.compare.distances import (
     Figures,
     Key,
     Processes,
+    Traces,
     growth,
     key_of,
     loss_gaps,
@@ -46,10 +47,7 @@ _Content = tuple[Row, bytes, Value | None]  # a row, its digest and its number
 
 
 def compare_runs(
-    a: Sequence[Trace],
-    b: Sequence[Trace],
-    artifacts: Sequence[Divergence] = (),
-    artifact_leaves: int = 0,
+    a: Traces, b: Traces, artifacts: Sequence[Divergence] = (), artifact_leaves: int = 0
 ) -> Comparison:
     """Compare all processes of two runs. `artifacts` are differences of declared artifacts, found
     elsewhere; they come last in execution.
@@ -112,7 +110,7 @@ def hosts(traces: Iterable[Trace]) -> list[str]:
     return sorted({trace.facts.get("host", "") for trace in traces})
 
 
-def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
+def with_replay(comparison: Comparison, second: Traces) -> Comparison:
     """Return the comparison with what was measured when the same training was run twice again,
     `second` beside the first."""
     again = processes(second)
@@ -126,7 +124,7 @@ def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
     )
 
 
-def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
+def processes(traces: Traces) -> dict[str, Trace]:
     """Return the processes of a run that recorded something, by label: their key, numbered by
     command line and start where several share one."""
     trained = [trace for trace in traces if trace.trained]
@@ -147,7 +145,7 @@ def by_label(traces: Iterable[Trace]) -> dict[str, Trace]:
     return labelled
 
 
-def with_own_key(traces: Sequence[Trace]) -> dict[str, Trace]:
+def with_own_key(traces: Traces) -> dict[str, Trace]:
     """Return the processes that trained and whose key is theirs alone."""
     trained = [trace for trace in traces if trace.trained]
     counts = Counter(trace.key for trace in trained)
@@ -291,9 +289,7 @@ def _read_before(item: Divergence, first: Divergence) -> bool:
 
 
 def first_difference(
-    label: str,
-    a: Mapping[Key, Block],
-    block: Block,
+    label: str, a: Mapping[Key, Block], block: Block
 ) -> Divergence | None:
     """Return in what a block of the second run, as it arrives, differs from its counterpart. A
     missing one is left to the whole comparison."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 
+from repro_gate.compare.distances import Traces
 from repro_gate.compare.traces import processes
 from repro_gate.escape import counted, for_terminal, listed
 from repro_gate.spec.errors import few, shortened
@@ -75,7 +76,7 @@ _MAX_LINE = 2_000  # characters of one printed line, from its end
 
 def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     """Return id of a notice -> (message, remedy), at most one for files and one for the log."""
-    notes: dict[str, tuple[str, str]] = {}
+    notes = {}
     cut = a.cut or b.cut
     names = differing_files(a, b)
     if names:
@@ -101,12 +102,12 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     return notes
 
 
-def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
+def differing_modules(a: Traces, b: Traces) -> tuple[str, ...]:
     """Return the modules without an optimizer, and the attributes of modules, that differ. Of what
     goes by one name, as many must be there in both runs: what one has more of may be garbage that
     is not yet collected."""
     second = processes(b)
-    differing: dict[str, None] = {}
+    differing = dict[str, None]()
     for label, trace in processes(a).items():
         theirs = _by_name(second.get(label))
         for name, digests in _by_name(trace).items():
@@ -117,7 +118,7 @@ def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]
 
 
 def _by_name(trace: Trace | None) -> defaultdict[str, list[str]]:
-    digests: defaultdict[str, list[str]] = defaultdict(list)
+    digests = defaultdict(list)
     for what, name, digest in sorted(trace.unmoved) if trace else ():
         optimizer = " (no optimizer)" if what == "module" else ""
         digests[f"{what} {name}{optimizer}"].append(digest)
@@ -158,7 +159,7 @@ def differing_files(a: Left, b: Left) -> list[str]:
     search that was cut, only files of both runs do."""
     left = _by_masked_name(a)
     right = _by_masked_name(b)
-    differing = set[str]()
+    differing = set()
     for key in left.keys() | right.keys():
         ours = left[key]
         theirs = right[key]
@@ -173,7 +174,7 @@ def differing_files(a: Left, b: Left) -> list[str]:
 
 def _by_masked_name(left: Left) -> defaultdict[str, dict[str, str]]:
     """Return what is compared of each file, by its name without what moves, and its name."""
-    grouped: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    grouped = defaultdict[str, dict[str, str]](dict)
     for name, item in left.files.items():
         if not ignored(name):
             grouped[_MOVING_NAME.sub("§", name)][name] = _steady(name, item)
@@ -208,7 +209,7 @@ def differing_numbers(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str
     """
     left = _numbers(a)
     right = _numbers(b)
-    differing: dict[str, tuple[str, str, str]] = {}
+    differing = dict[str, tuple[str, str, str]]()
     for place, numbers in left.items():
         ours = numbers - right[place]
         theirs = right[place] - numbers
@@ -231,7 +232,7 @@ def named_numbers(line: str) -> list[tuple[str, str]]:
 
 def _pairs(line: str) -> list[re.Match[str]]:
     """Return where a line names its numbers, those with a unit too."""
-    pairs: list[re.Match[str]] = []
+    pairs = list[re.Match[str]]()
     end = len(line)
     for pair in reversed([*_PAIR.finditer(line)]):
         is_last = not line[pair.end() : end].strip(_BETWEEN)
@@ -247,7 +248,7 @@ def _pairs(line: str) -> list[re.Match[str]]:
 def _numbers(lines: Iterable[str]) -> defaultdict[tuple[str, str], Counter[str]]:
     """Return how often each number is printed, by what its line is without it, and its name.
     Counters, such as `step`, are a part of the line."""
-    counts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    counts = defaultdict[tuple[str, str], Counter[str]](Counter)
     for line in lines:
         text = place = line.strip()[-_MAX_LINE:]
         named = _pairs(text)

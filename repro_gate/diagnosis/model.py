@@ -10,12 +10,13 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Meta
 
-from repro_gate.compare.model import Count, Divergence, described
+from repro_gate.compare.model import Count, Divergence, described, reported
 from repro_gate.factors import Cause, Site
 from repro_gate.trace.model import OperatorLine, Used
 
 Item = TypeVar("Item")
 _Uses = tuple[Used, ...]  # of one run
+_Sentences = Annotated[tuple[str, ...], Meta(max_length=100)]
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,7 @@ class Rate:
     pairs: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class ShownUse:
     """What one line of the training asked one factor, over a whole run.
 
@@ -98,8 +98,10 @@ class ShownUse:
     differs: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+_ShownUses = Annotated[tuple[ShownUse, ...], Meta(max_length=200)]
+
+
+@reported
 class ShownOperator:
     """One operator that torch dispatched near the one that gave other bits.
 
@@ -119,8 +121,7 @@ class ShownOperator:
     same_outputs: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-@described
+@reported
 class Diagnosis:
     """The cause of a divergence. It stands in `report.json` as it is; `file`, `call` and all
     sentences may hold untrusted text.
@@ -157,18 +158,18 @@ class Diagnosis:
     op: str | None = None
     call: str = ""
     file: str = ""
-    line: Annotated[int, Meta(ge=0)] = 0
+    line: Count = 0
     confirmed: bool = False
     observed: bool = False
     message: str = ""
-    evidence: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+    evidence: _Sentences = ()
     remedy: str = ""
-    ruled_out: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+    ruled_out: _Sentences = ()
     also: Annotated[tuple[Diagnosis, ...], Meta(max_length=20)] = ()
-    one_of: Annotated[tuple[ShownUse, ...], Meta(max_length=200)] = ()
+    one_of: _ShownUses = ()
     rate: Rate | None = None
     excerpt: Annotated[tuple[tuple[int, str], ...], Meta(max_length=11)] = ()
-    uses: Annotated[tuple[ShownUse, ...], Meta(max_length=200)] = ()
+    uses: _ShownUses = ()
     operators: Annotated[tuple[ShownOperator, ...], Meta(max_length=50)] = ()
     runs: Count = 0
     seconds: Annotated[float, Meta(ge=0)] = 0.0
@@ -225,7 +226,7 @@ def numbered(
     """Return the items by key and occurrence: the n-th item with a key gets (*key, n). This pairs
     the items of two runs."""
     counts = Counter[tuple[object, ...]]()
-    by_key = dict[tuple[object, ...], Item]()
+    by_key = {}
     for item in items:
         name = key(item)
         counts[name] += 1

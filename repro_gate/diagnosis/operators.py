@@ -17,11 +17,7 @@ from repro_gate.trace.notebook import place
 
 Operators = Sequence[OperatorLine]  # of one run
 # Collectives are asynchronous: their output may not be complete when it is recorded.
-_COLLECTIVES = (
-    "c10d.",
-    "_c10d_functional.",
-    "c10d_functional.",
-)
+_COLLECTIVES = ("c10d.", "_c10d_functional.", "c10d_functional.")
 # what to do if native code gives something else in each run
 NATIVE = (
     "seed the library that this line calls, or take its random part out of the training"

@@ -188,8 +188,7 @@ def diagnose(
             evidence=(proof,),
             remedy=surrounding.remedy,
         )
-        line = next(iter(readers(name, varied)), None)
-        causes.append(at_line(cause, line))
+        causes.append(at_line(cause, next(iter(readers(name, varied)), None)))
     if not is_smallest:
         return _one_of(causes)
     others = "".join(f", and on {SURROUNDINGS[name].what}" for name in found[1:])
@@ -252,7 +251,6 @@ def differing(
             found.append(use)
 
     def rank(use: Used) -> tuple[object, ...]:
-        same_count = twins.get(_PLACE(use), use).count == use.count
-        return remoteness(use), same_count, use.step
+        return remoteness(use), twins.get(_PLACE(use), use).count == use.count, use.step
 
     return sorted(found, key=rank)

@@ -59,7 +59,7 @@ def suspects(first: Uses, second: Uses, until: int) -> list[Suspect]:
         (use, twins.pop(key, None)) for key, use in numbered(first, _PLACE).items()
     ]
     pairs += [(use, None) for use in twins.values()]
-    suspected: dict[object, Suspect] = {}
+    suspected = dict[object, Suspect]()
     for use, twin in sorted(pairs, key=lambda pair: _later(pair[0])):
         is_same = twin and (twin.count, twin.digest) == (use.count, use.digest)
         if use.step <= until and not is_same:
@@ -114,9 +114,8 @@ def started(uses: Uses, factor: str) -> list[Used]:
     results in the order of their arrival, then calls by the training's own code; the latest
     first."""
     named = [use for use in uses if use.factor == factor and use.site[0]]
-    own = [use for use in named if not use.source.endswith(SHARED)]
     return sorted(
-        own,
+        [use for use in named if not use.source.endswith(SHARED)],
         key=lambda use: (not use.source.endswith(HANDED), not use.direct, -use.step),
     )
 
@@ -141,11 +140,7 @@ def answers(suspect: Suspect) -> str:
 
 
 def located(
-    factor: Factor,
-    site: Site,
-    call: str,
-    did: str,
-    *evidence: str,
+    factor: Factor, site: Site, call: str, did: str, *evidence: str
 ) -> Diagnosis:
     """Return the diagnosis that a factor is the cause. `did` completes the sentence about its
     line."""
@@ -203,8 +198,7 @@ def differing_lines(first: Uses, second: Uses) -> Iterator[Used]:
             [item for item in lines if item.process == process]
             for lines in (first, second)
         )
-        pairs = [*zip(ours, theirs, strict=False)]
-        for index, (one, other) in enumerate(pairs):
+        for index, (one, other) in enumerate(zip(ours, theirs, strict=False)):
             if one.site != other.site:
                 yield ours[max(index - 1, 0)]
                 break
@@ -215,8 +209,7 @@ def differing_lines(first: Uses, second: Uses) -> Iterator[Used]:
 def _unit(use: Used, reordered: Collection[tuple[object, ...]]) -> Unit:
     """Return the unit that pins a use. If a command printed the same lines in a different order,
     its programs ran in parallel."""
-    printed = (use.process, use.site, use.source)
-    if use.factor == "commands" and printed in reordered:
+    if use.factor == "commands" and (use.process, use.site, use.source) in reordered:
         return Unit("parallel", use.site)
     by_line = BY_NAME[use.factor].by_line and use.source != SET_OF_TENSORS
     return Unit(use.factor, use.site if by_line and use.site[0] else None)

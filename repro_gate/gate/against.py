@@ -71,10 +71,9 @@ def compare_with_ref(
         message = "it was interrupted"
     except (GateError, OSError, ValueError) as error:
         message = f"its training could not be run: {error}"
-    finding = AgainstFinding(
+    return AgainstFinding(
         ref=other.ref, commit=other.commit, status="inconclusive", message=message
-    )
-    return finding, None
+    ), None
 
 
 def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> None:
@@ -134,8 +133,7 @@ def _compared(
         known = {}
         if entry and before and entry.recipe == before.recipe:
             known = {item.seed: item for item in entry.seeds}
-        base = Side(other.ref, there, known)
-        change = with_effects(change, base, now, job.watch)
+        change = with_effects(change, Side(other.ref, there, known), now, job.watch)
     change = replace(change, beside=other.ref)
     return _finding(other, evidence, here, there, before, hashed, change), change
 

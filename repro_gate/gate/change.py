@@ -19,10 +19,9 @@ from repro_gate.compare.change import (
 from repro_gate.compare.model import Apart
 from repro_gate.diagnosis.operators import culprit
 from repro_gate.gate.diagnose import operators_of
-from repro_gate.gate.measuring import explaining, keeping, lost_bits, measuring
+from repro_gate.gate.measuring import explained, keeping, lost_bits, measuring
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results, compare_pair
-from repro_gate.runs.series import run
 from repro_gate.trace import notebook
 
 _NO_SKETCHES = (
@@ -50,8 +49,8 @@ def measured_change(there: Results, here: Results, watch: Watch) -> Change:
     watch.said("against: what rounding alone does, and how far this change is from it")
     runs = []
     for results, base, more in ((there, reference, perturb), (here, now, probe)):
-        request = replace(explaining(base), name=f"rounding-{base.name}", probe=more)
-        runs.append(run(results.spec, results.folder, request))
+        name = f"rounding-{base.name}"
+        runs.append(explained(results, base, name=name, probe=more))
         if not runs[-1].good:
             why = f"{UNMEASURED}: {runs[-1].name} {runs[-1].problem}"
             return replace(beyond, detail=why)
@@ -70,19 +69,15 @@ def between_environments(
     """Return the change with the installed distributions that differ, and if any do the first
     operator that gives other bits, which two more runs record."""
     sides = (there, here)
-    versions = [_distributions(results) for results in sides]
+    old, new = map(_distributions, sides)
     moved = tuple(
-        f"{name} {versions[0].get(name, 'absent')} -> {versions[1].get(name, 'absent')}"
+        f"{name} {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
         # those of both sides first, and torch before all
         for name in sorted(
-            versions[0].keys() | versions[1].keys(),
-            key=lambda it: (
-                it != "torch",
-                not all(it in side for side in versions),
-                it,
-            ),
+            old.keys() | new,
+            key=lambda it: (it != "torch", (it in old) != (it in new), it),
         )
-        if versions[0].get(name) != versions[1].get(name)
+        if old.get(name) != new.get(name)
     )
     change = replace(change, distributions=moved)
     pair = there.pair()[0], here.pair()[0]
@@ -92,14 +87,14 @@ def between_environments(
     watch.said("environments: two runs that record every operator of the step")
     records = []
     for results, base in zip(sides, pair, strict=True):
-        request = explaining(base)
-        request = replace(
-            request,
+        done = explained(
+            results,
+            base,
             name=f"operators-{base.name}",
             arm=replace(base.arm, steps=max(first.step, 0) + 1),
             probe={"operators": {"step": first.step, "sketch": True}, "every": 1},
         )
-        records.append(operators_of(run(results.spec, results.folder, request)))
+        records.append(operators_of(done))
     found = culprit(*records, same_build=False)
     if found is None or found.after:
         return change
@@ -130,11 +125,10 @@ def change_since(old: Entry, now: Entry, results: Results, watch: Watch) -> Chan
     if not known:
         return replace(beyond, detail=_NO_SKETCHES)
     seed = known[0].seed
-    request = explaining(results.pair(seed)[0])
     name = f"sketch-seed{seed}"
     probe = {"keep": {**_SKETCHING, "reference": {}}}
     watch.said("baseline: a run that measures how far it is from the recorded one")
-    done = run(results.spec, results.folder, replace(request, name=name, probe=probe))
+    done = explained(results, results.pair(seed)[0], name=name, probe=probe)
     if not done.good:
         return replace(beyond, detail=f"{name} {done.problem}")
     found = sketch.change_since(
@@ -150,21 +144,18 @@ def sketches_of(results: Results, watch: Watch) -> dict[str, str]:
     """Return the sketches of the first seed's run, as the baseline keeps them. Two more runs make
     them."""
     first = results.pair()[0]
-    last = max(first.steps - 1, 0)
-    keep = {"keep": {**_SKETCHING, "steps": (0, last)}}
+    keep = {"keep": {**_SKETCHING, "steps": (0, max(first.steps - 1, 0))}}
     watch.said(
         "baseline: two runs that sketch the tensors, and what rounding does to them"
     )
-    request = replace(explaining(first), name="sketch-1", probe=keep)
-    kept = run(results.spec, results.folder, request)
+    kept = explained(results, first, name="sketch-1", probe=keep)
     probe = {
         **measuring(
             {"keep": {**keep["keep"], "final": False, "sketch": False}}, kept.traces
         ),
         "perturb": lost_bits(results.control),
     }
-    request = replace(request, name="sketch-2", probe=probe)
-    perturbed = run(results.spec, results.folder, request)
+    perturbed = explained(results, first, name="sketch-2", probe=probe)
     if not (kept.good and perturbed.good):
         return {}
     return sketch.recorded(kept.traces, perturbed.traces, kept.steps)

@@ -212,7 +212,7 @@ def _request(arm: arms.Arm, setting: Setting, name: str) -> RunRequest:
     """Return the request for the first run of a pair. A factor is pinned as a whole, or at the
     lines that the setting names."""
     whole = {unit.factor for unit in setting.pinned if unit.site is None}
-    lines = defaultdict[str, list[Site]](list)
+    lines = defaultdict(list)
     for site, factor in sorted(
         (unit.site, unit.factor) for unit in setting.pinned if unit.site
     ):

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 
 from repro_gate.baseline.model import SeedResult
 from repro_gate.baseline.record import first_losses, loss_curve, plain
-from repro_gate.compare.change import Change
+from repro_gate.compare.change import Change, mean
 from repro_gate.compare.effect import Effect, effect_of, is_settled
 from repro_gate.compare.unrecorded import named_numbers
-from repro_gate.gate.measuring import explaining
+from repro_gate.gate.measuring import explained
 from repro_gate.runs import arms
 from repro_gate.runs.launch import RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
-from repro_gate.runs.series import run
 from repro_gate.spec.model import EffectRule, Spec
 
 LOSS = "loss"  # the metric that every training has
@@ -36,17 +32,17 @@ class Side:
     def has(self, seed: int, rule: EffectRule, watch: Watch) -> bool:
         """Return whether the side has a result of this seed, after a run if need be."""
         known = self.found.get(seed)
-        is_known = known is not None and known.metrics.keys() >= {*rule.metrics}
-        if is_known or (known is not None and self.results is None):
+        results = self.results
+        if known and (results is None or known.metrics.keys() >= {*rule.metrics}):
             return True
-        if self.results is None:
+        if results is None:
             self.problem = f"{self.name} has no result of seed {seed}"
             return False
-        result = _run_of(self.results, seed, watch, self.name)
+        result = _run_of(results, seed, watch, self.name)
         if not result.good:
             self.problem = f"{result.name} {result.problem}"
             return False
-        self.found[seed] = seed_result(self.results, result, rule)
+        self.found[seed] = seed_result(results, result, rule)
         return True
 
     def values(self, metric: str) -> dict[int, float]:
@@ -65,11 +61,10 @@ def _run_of(results: Results, seed: int, watch: Watch, side: str) -> RunResult:
             return done
     spec = results.spec
     arm = arms.deterministic(seed, arms.allowed(spec), spec.train.steps)
-    first = explaining(results.pair()[0])
     name = f"{side}-seed{seed}".replace("/", "-")
     watch.said(f"effect: {side}, seed {seed}")
-    request = replace(first, name=name, arm=arm, probe={}, collect=True)
-    return run(spec, results.folder, request)
+    first = results.pair()[0]
+    return explained(results, first, name=name, arm=arm, probe={}, collect=True)
 
 
 def seed_result(results: Results, done: RunResult, rule: EffectRule) -> SeedResult:
@@ -80,7 +75,7 @@ def seed_result(results: Results, done: RunResult, rule: EffectRule) -> SeedResu
     for metric in rule.metrics:
         value = None
         if metric == LOSS:
-            value = _mean(last) if last else None
+            value = mean(last) if last else None
         elif ":" in metric:
             value = _in_artifact(results, done, *metric.rsplit(":", 1))
         else:
@@ -90,13 +85,6 @@ def seed_result(results: Results, done: RunResult, rule: EffectRule) -> SeedResu
     return SeedResult(
         seed=done.arm.seed, metrics=metrics, loss_curve=loss_curve(losses)
     )
-
-
-def _mean(losses: Sequence[float]) -> float:
-    """Return the mean; NaN if there is none."""
-    with suppress(OverflowError, ValueError):
-        return fmean(losses)
-    return math.nan
 
 
 def _printed(done: RunResult, metric: str) -> float | None:
@@ -135,7 +123,7 @@ def with_effects(change: Change, base: Side, now: Side, watch: Watch) -> Change:
     if results is None or rule is None or change.size != "different":
         return change
     most = max(rule.at_most or 0, rule.seeds)
-    done: list[int] = []
+    done = []
     effects: tuple[Effect, ...] = ()
     for seed in seeds_of(results.spec, most):
         if not (base.has(seed, rule, watch) and now.has(seed, rule, watch)):

@@ -38,7 +38,7 @@ def equivalences_of(results: Results, watch: Watch) -> Equivalences:
     reference = results.reference
     if reference is None or not results.spec.equivalent:
         return Equivalences()
-    done: dict[str, RunResult] = {}
+    done = dict[str, RunResult]()
     problem = ""
     try:
         while request := next_way(results, reference, done):
@@ -48,8 +48,7 @@ def equivalences_of(results: Results, watch: Watch) -> Equivalences:
         if isinstance(error, KeyboardInterrupt):
             results.interrupt(error)
         problem = str(error) or "it was interrupted"
-    ways = results.spec.equivalent
-    judged = [_judged(way, reference, done, problem) for way in ways]
+    judged = [_judged(way, reference, done, problem) for way in results.spec.equivalent]
     return Equivalences(
         found=tuple(item for item in judged if isinstance(item, Equivalence)),
         unanswered=tuple(item for item in judged if isinstance(item, Reason)),
@@ -103,10 +102,7 @@ def _rounding(done: Mapping[str, RunResult]) -> RunResult | None:
 
 
 def _judged(
-    way: Equivalent,
-    reference: RunResult,
-    done: Mapping[str, RunResult],
-    problem: str,
+    way: Equivalent, reference: RunResult, done: Mapping[str, RunResult], problem: str
 ) -> Equivalence | Reason:
     """Return the comparison of another way, or the reason why there is none."""
     result = done.get(f"equivalent-{way.name}")

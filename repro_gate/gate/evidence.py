@@ -197,10 +197,9 @@ def entry_of_runs(
         shared = pairs(run.artifacts, other.artifacts)
         names = {pair.first: pair.name for pair in shared}
         files = [item for item in run.artifacts.values() if item.readable]
-        contents = results.reader.contents(files)
         by_name = {
             names[item.name]: content
-            for item, content in zip(files, contents, strict=True)
+            for item, content in zip(files, results.reader.contents(files), strict=True)
         }
         recorded.append(result_of(run, by_name))
     return entry_of(

@@ -141,7 +141,7 @@ def _eligible(rows: Sequence[Row], kind: str) -> Sequence[Row]:
 def _drawn_from(blocks: Sequence[Block]) -> str:
     """Return the first generator, torch's before others, whose state still changes; if none does,
     the first."""
-    states = defaultdict[str, set[bytes]](set)
+    states = defaultdict(set)
     for block in blocks:
         for place, row in enumerate(block.rows):
             states[row[0]].add(block.digest(place))
@@ -187,7 +187,7 @@ def flip_in_file(path: Path) -> None:
 def _number_in(file: BinaryIO, size: int) -> int:
     """Return the offset of a number's byte: in an archive in the largest uncompressed tensor, else
     8 bytes before the end."""
-    entries = list[zipfile.ZipInfo]()
+    entries = []
     with suppress(zipfile.BadZipFile, ValueError, OverflowError):
         entries = zipfile.ZipFile(file).infolist()
     tensors = [

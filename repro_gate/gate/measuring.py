@@ -1,4 +1,5 @@
-"""Plans the runs that measure how large a change is: what they keep, and what they measure."""
+"""Plans and does the runs that measure how large a change is: what they keep, and what they
+measure."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from typing import Any
 
 from repro_gate.compare.change import KINDS, steps_to_keep
 from repro_gate.compare.traces import processes
+from repro_gate.runs import series
 from repro_gate.runs.launch import Recording, RunRequest, RunResult, stems
 from repro_gate.runs.order import most_steps
+from repro_gate.runs.results import Results
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace
 
@@ -30,6 +33,12 @@ def explaining(run: RunResult) -> RunRequest:
     )
 
 
+def explained(results: Results, run: RunResult, **changes: Any) -> RunResult:
+    """Do a further run like this one, but for these changes, which only explains it."""
+    request = replace(explaining(run), **changes)
+    return series.run(results.spec, results.folder, request)
+
+
 def keeping(spec: Spec, like: RunResult) -> Probe:
     """Return what makes a run keep its tensors, at as many steps as a run like this has room
     for."""
@@ -42,8 +51,7 @@ def measuring(keep: Probe, traces: Sequence[Trace]) -> Probe:
     without a counterpart takes those of the first."""
     found = stems(traces)
     first = next(iter(processes(traces)), "")
-    reference = {**found, "": found.get(first, "")}
-    return {"keep": {**keep["keep"], "reference": reference}}
+    return {"keep": {**keep["keep"], "reference": {**found, "": found.get(first, "")}}}
 
 
 def lost_bits(control: RunResult | None) -> int:

@@ -17,6 +17,7 @@ from repro_gate.report.operators import arm
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import EARLY_ENDS, INTERRUPTED, Results
 from repro_gate.trace.fields import Call
+from repro_gate.trace.model import Trace
 
 _MOST_THREADS = 1_024
 _CITED_SECONDS = 5.0  # for the one call of a diagnosis
@@ -44,8 +45,10 @@ def operators_of(
         found = _measured(results, calls, budget.seconds)
     except EARLY_ENDS as error:
         return None, (_note(error, results),)
-    step_ms, cost_pct = _cost(results)
-    return replace(found, step_ms=step_ms, cost_pct=cost_pct), ()
+    if cost := results.cost():
+        pct = cost.determinism_cost_pct
+        found = replace(found, step_ms=cost.default_step_ms, cost_pct=pct)
+    return found, ()
 
 
 def cited(diagnosis: Diagnosis | None, results: Results) -> Diagnosis | None:
@@ -76,8 +79,7 @@ def _note(error: BaseException, results: Results) -> Reason:
         results.interrupt(error)
         problem, remedy = "it was interrupted", "run again and let it finish"
     else:
-        why = getattr(error, "strerror", None) or str(error)
-        problem = for_terminal(str(why), 300)
+        problem = for_terminal(str(getattr(error, "strerror", None) or error), 300)
         remedy = "mend what the system says of the gate's folder, then run again"
     return Reason(
         "ops/ended-early", f"the operators were not measured: {problem}", remedy
@@ -87,28 +89,20 @@ def _note(error: BaseException, results: Results) -> Reason:
 def _recorded(results: Results) -> Sequence[Call]:
     """Return the calls of the first process that recorded any: others of one training make the
     same."""
-    traces = results.control.traces if results.control else ()
-    return next((trace.calls for trace in traces if trace.calls), ())
+    return next((trace.calls for trace in _control(results) if trace.calls), ())
 
 
 def _measured(results: Results, calls: Sequence[Call], seconds: float) -> Operators:
-    folder = results.folder
-    outer, sandbox, threads = folder.outer, folder.sandbox, _threads(results)
-    return of_training(results.spec, calls, outer, sandbox, seconds, threads)
-
-
-def _threads(results: Results) -> int | None:
-    """Return with how many threads torch computed in the control, if it says so."""
-    traces = results.control.traces if results.control else ()
-    read = (reading for trace in traces for reading in trace.settings)
+    # with as many threads as torch computed with in the control, if it says so
+    read = (reading for trace in _control(results) for reading in trace.settings)
     threads = next(read, {}).get("torch.get_num_threads")
-    return (
-        threads if isinstance(threads, int) and 0 < threads <= _MOST_THREADS else None
+    if not (isinstance(threads, int) and 0 < threads <= _MOST_THREADS):
+        threads = None
+    folder = results.folder
+    return of_training(
+        results.spec, calls, folder.outer, folder.sandbox, seconds, threads
     )
 
 
-def _cost(results: Results) -> tuple[float | None, float | None]:
-    """Return a step without the flags, in milliseconds, and the cost of the flags in percent of
-    it."""
-    cost = results.cost()
-    return (cost.default_step_ms, cost.determinism_cost_pct) if cost else (None, None)
+def _control(results: Results) -> Sequence[Trace]:
+    return results.control.traces if results.control else ()

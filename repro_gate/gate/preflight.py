@@ -65,9 +65,7 @@ def look(root: Path = Path("/")) -> Facts:
 
 
 def preflight(
-    spec: Spec,
-    environment: Mapping[str, str],
-    facts: Facts,
+    spec: Spec, environment: Mapping[str, str], facts: Facts
 ) -> tuple[Reason, ...]:
     """Return notes about this machine. `environment` is that of the gate's own process. Raises
     Inconclusive if a required GPU is not visible."""
@@ -112,8 +110,7 @@ def script_of(run: str) -> str:
     plain: a shell may make or fetch it first."""
     with suppress(ValueError):
         first = re.split(r"[|&;<>\n]", run.strip(), maxsplit=1)[0]
-        words = shlex.split(first)
-        plain = takewhile(lambda word: word != "-c", words)
+        plain = takewhile(lambda word: word != "-c", shlex.split(first))
         script = next((word for word in plain if word.endswith(_SCRIPTS)), "")
         if _RELATIVE.fullmatch(script):
             return script

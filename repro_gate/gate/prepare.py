@@ -12,7 +12,6 @@ from time import monotonic, time
 from repro_gate._version import DOCS_URL
 from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.errors import UsageError, obeyed
-from repro_gate.escape import listed
 from repro_gate.gate.base_policy import EffectivePolicy, effective_policy
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, look, preflight, require_scripts
@@ -57,27 +56,28 @@ def prepare(written: Spec, options: Options, watch: Watch) -> Job:
     clock = monotonic()
     checkout = inspect_checkout(written.path.parent)
     policy = effective_policy(written, checkout, options)
+    spec = policy.spec
     if options.only or options.record:
-        policy = replace(policy, spec=narrowed(policy.spec, options.only))
+        spec = narrowed(spec, options.only)
     left_out: tuple[Reason, ...] = ()
     if options.quick:
-        left_out = tuple(_left_out(policy.spec))
-        policy = replace(policy, spec=_quick(policy.spec))
-    if options.operators and policy.spec.operators is None:
-        policy = replace(policy, spec=replace(policy.spec, operators=OperatorsBudget()))
+        left_out = tuple(_left_out(spec))
+        spec = _quick(spec)
+    if options.operators and spec.operators is None:
+        spec = replace(spec, operators=OperatorsBudget())
     facts = look()
     job = Job(
         options=options,
         watch=watch,
         checkout=checkout,
-        policy=policy,
+        policy=replace(policy, spec=spec),
         facts=facts,
-        notes=(*left_out, *preflight(policy.spec, options.environment, facts)),
-        other=other_ref(policy.spec, checkout, options),
+        notes=(*left_out, *preflight(spec, options.environment, facts)),
+        other=other_ref(spec, checkout, options),
         started=started,
         clock=clock,
     )
-    require_scripts(policy.spec, checkout)
+    require_scripts(spec, checkout)
     return job
 
 
@@ -126,7 +126,7 @@ def _left_out(spec: Spec) -> Iterator[Reason]:
         "operators": spec.operators,
     }
     if names := [name for name, value in asked.items() if value]:
-        what = listed(names, len(names))
+        what = ", ".join(names)
         message = f"a quick look: without `--quick` the gate looks at {what} too"
         yield Reason("run/quick", message)
 
@@ -150,12 +150,7 @@ def gate_folder(job: Job) -> Iterator[GateFolder]:
     with (
         open_gate_folder(spec, job.checkout, outer, sandbox, reach, tell) as folder,
         installed(
-            spec,
-            root,
-            outer,
-            sandbox,
-            cache_root=options.cache_root,
-            tell=tell,
+            spec, root, outer, sandbox, cache_root=options.cache_root, tell=tell
         ) as outer,
         obeyed(),
     ):

@@ -41,9 +41,7 @@ class OtherRef(Resolved):
 
 
 def resolve(
-    spec: Spec,
-    folder: Path | None = None,
-    root: Path | None = None,
+    spec: Spec, folder: Path | None = None, root: Path | None = None
 ) -> Resolved:
     """Expand the spec's data with the `.dvc` files of `folder` (default: the spec's folder), within
     `root` (default: the checkout)."""

@@ -25,6 +25,7 @@ from repro_gate.runs.progress import Watch
 from repro_gate.runs.reading import differences
 from repro_gate.runs.results import EARLY_ENDS, Results
 from repro_gate.runs.series import run
+from repro_gate.runs.watching import Tick
 from repro_gate.trace.model import Trace
 
 LEGS = 3
@@ -54,8 +55,7 @@ class Resumed:
 
     def resumption(self) -> Resumption | None:
         """Return the result for the report; None if it is unknown whether the training resumes."""
-        unknown = self.was_never_stopped or self.broken or self.problem
-        if unknown or not self.legs:
+        if self.was_never_stopped or self.broken or self.problem or not self.legs:
             return None
         names = [item.component for leg in self.legs for item in leg.not_restored]
         return Resumption(
@@ -85,9 +85,9 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
     try:
         while request := next_leg(results, reference, found.legs, last):
             watch.said(for_terminal(request.announcement))
-            stop = _Stop(reference, is_first=not found.legs)
+            tick = _stop(reference, is_first=not found.legs)
             is_torn = last is not None and last.leg.half_written
-            last = run(results.spec, results.folder, request, stop.tick)
+            last = run(results.spec, results.folder, request, tick)
             leg = _leg(results, reference, last, found.legs, is_torn=is_torn)
             if leg is None:
                 return replace(found, broken=last)
@@ -104,10 +104,7 @@ def resumed(results: Results, watch: Watch) -> Resumed | None:
 
 
 def next_leg(
-    results: Results,
-    reference: RunResult,
-    legs: Sequence[Leg],
-    last: RunResult | None,
+    results: Results, reference: RunResult, legs: Sequence[Leg], last: RunResult | None
 ) -> RunRequest | None:
     """Return the next leg: the first starts from the beginning, each later one from the checkpoint
     at which the leg before was stopped. None after the last leg, after a leg that ran to the end,
@@ -127,10 +124,9 @@ def next_leg(
         ended = not stopped or before.ends >= reference.steps
         if ended or number > LEGS or not before.identical:
             return None
-        blanks = {"seed": reference.arm.seed, "checkpoint": shlex.quote(checkpoint)}
         command = wanted.run or spec.train.run or ""
-        for name, value in blanks.items():
-            command = command.replace(f"{{{name}}}", str(value))
+        command = command.replace("{seed}", str(reference.arm.seed))
+        command = command.replace("{checkpoint}", shlex.quote(checkpoint))
         stop = f"the last stop was after step {before.ends - 1}"
         announcement = f"a run from {checkpoint}; {stop}"
     return replace(
@@ -213,7 +209,7 @@ def _judged(
     """Compare a leg with the reference. Raises Inconclusive if one of its artifacts could not be
     compared."""
     ended = last.outcome != PREEMPTED
-    artifacts: list[Divergence] = []
+    artifacts = list[Divergence]()
     if ended:
         artifacts, _, uncompared = differences(
             reference.artifacts, last.artifacts, results.reader, reference.steps - 1
@@ -234,27 +230,28 @@ def _judged(
     )
 
 
-class _Stop:
-    """Ends a leg at its checkpoint, or at the step at which `train.steps` stopped the reference."""
+def _stop(reference: RunResult, *, is_first: bool) -> Tick:
+    """Return what ends a leg at its checkpoint, or at the step at which `train.steps` stopped the
+    reference."""
+    ours = processes(reference.traces)
+    limit = reference.steps if reference.outcome == "stopped" else None
+    # the step of the reference at which the leg begins; None: it is unknown yet
+    begins = 0 if is_first else None
 
-    def __init__(self, reference: RunResult, *, is_first: bool) -> None:
-        self.reference = processes(reference.traces)
-        self.limit = reference.steps if reference.outcome == "stopped" else None
-        # the step of the reference at which the leg begins; None: it is unknown yet
-        self.begins = 0 if is_first else None
-
-    def tick(self, traces: Sequence[Trace]) -> str | None:
-        """Return the reason to end the leg now; None if it must continue."""
+    def tick(traces: Sequence[Trace]) -> str | None:
+        nonlocal begins
         if any(trace.preempted for trace in traces):
             return PREEMPTED
         trained = processes(traces)
-        if self.limit is None or not trained:
+        if limit is None or not trained:
             return None
         steps = [len(trace.steps) for trace in trained.values()]
-        if self.begins is None and all(steps):
-            self.begins = max(beginnings(self.reference, trained), default=0)
-        is_done = self.begins is not None and self.begins + min(steps) >= self.limit
+        if begins is None and all(steps):
+            begins = max(beginnings(ours, trained), default=0)
+        is_done = begins is not None and begins + min(steps) >= limit
         return PREEMPTED if is_done else None
+
+    return tick
 
 
 def failures(found: Resumed | None) -> Iterator[Reason]:

@@ -250,8 +250,7 @@ def _scope(broken: Varied, spec: Spec) -> tuple[int, int | None, str]:
         diverged.kind == "artifact" or diverged.detail or spec.determinism.tolerance
     )
     is_early = not at_end and diverged.step + 1 < compared.steps
-    place = place_of(diverged, compared.steps)
-    return until, until + 1 if is_early else None, place
+    return until, until + 1 if is_early else None, place_of(diverged, compared.steps)
 
 
 def _by_chance(

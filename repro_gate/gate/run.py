@@ -61,9 +61,8 @@ def gate(written: Spec, options: Options, watch: Watch) -> tuple[Report, Entry |
         equivalences = equivalences_of(results, watch)
         refused = refused_operators(results, watch)
         bare = bare_run(results, watch)
-        gathered = ahead.evidence()
         evidence = replace(
-            with_runs(gathered, results),
+            with_runs(ahead.evidence(), results),
             not_robust=not_robust(dependence, results.spec.robustness.on_dependence),
             blamed=blamed_lines(cause),
             refused=refused,
@@ -133,12 +132,11 @@ def _beside_baseline(
 def _run(job: Job, folder: GateFolder, ahead: Ahead) -> Results:
     """Do the planned runs. While declared data is still being hashed, begin with the control, which
     is not timed, so that hashing cannot slow a timed step."""
-    requests = gate_runs(job.spec, control_first=not ahead.is_ready())
     results = do_runs(
         job.spec,
         folder,
         job.watch,
-        requests,
+        gate_runs(job.spec, control_first=not ahead.is_ready()),
         fail_fast=job.options.fail_fast or job.options.quick,
         sound=ahead.is_sound,
     )

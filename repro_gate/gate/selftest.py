@@ -118,13 +118,12 @@ def judge(put: Place, comparison: Comparison, clean: Results, faulty: RunResult)
     )
     flags = flags_effective(evidence)
     generators = generators_equal(evidence)
-    seed = clean.spec.seed
     # Judge this pair alone: other problems of the clean runs, such as a missing file, do not count.
     results = Results(
         spec=clean.spec,
         folder=clean.folder,
         reader=clean.reader,
-        comparisons={seed: comparison},
+        comparisons={clean.spec.seed: comparison},
     )
     verdict, reasons, _ = decide(
         Findings(results=results, checklist=(flags, generators))
@@ -166,8 +165,7 @@ def _by_check(row: Row, result: CheckResult, line: str) -> Row:
 def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     """Return the clean pair. Raises Inconclusive if it cannot be compared or diverges, since then
     no fault could be recognized."""
-    seed = spec.seed
-    arm = arms.deterministic(seed, arms.allowed(spec), spec.train.steps)
+    arm = arms.deterministic(spec.seed, arms.allowed(spec), spec.train.steps)
     first = RunRequest(name="clean-1", arm=arm, collect=True)
     second = replace(first, name="clean-2", second_of=first.name)
     clean = do_runs(spec, folder, watch, (first, second))
@@ -210,10 +208,11 @@ class _Trial:
     def _by_probe(self, fault: str) -> Row:
         """Compare a faulty run with the clean one. For the race, compare two racing runs with
         different results: the clean run lacks the racing operator."""
-        put = place_of_fault(fault, self.clean.runs[0])
+        clean = self.clean.runs[0]
+        put = place_of_fault(fault, clean)
         if isinstance(put, str):
             return Row(outcome="not applicable", why=put)
-        first = None if fault == "race" else self.clean.runs[0]
+        first = None if fault == "race" else clean
         for number in range(_RACES):
             probe = {"fault": put.config(fault)}
             faulty = self._run(self.clean.spec, f"selftest-{fault}-{number + 1}", probe)

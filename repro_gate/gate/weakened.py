@@ -25,104 +25,70 @@ _MOST = 20  # names listed for one key, so that a flood of them hides no other k
 _PARTS = 5  # parts of a recorded result in a sentence
 
 
-def _falls(*order: object) -> Callable[[Any, Any], bool]:
-    """Return the rule for values that are listed from lenient to strict; None is a key that is not
-    set."""
-    return lambda before, after: order.index(after) < order.index(before)
+def _exceeds(one: Any, other: Any) -> bool:
+    """Return whether one limit is above the other; None is above all."""
+    return other is not None and (one is None or one > other)
 
 
-def _is_another(before: object, after: object) -> bool:
-    """Return whether a requirement was dropped or changed."""
-    return before is not None and before != after
-
-
-def _allows_more(before: Any, after: Any) -> bool:
-    """Return whether a limit is higher, as of 5 % where there were 3; None is no limit."""
-    return before is not None and (after is None or after > before)
-
-
-def _requires_less(before: Any, after: Any) -> bool:
-    """Return whether less is required, as of 10 steps where there were 50; None requires all."""
-    return _allows_more(after, before)
-
-
-def _is_granted(before: Any, after: Any) -> bool:
-    """Return whether an exception is new, or wider than it was."""
-    return after is not None and (before is None or after > before)
-
-
-# (key of the spec, rule, sentence): first who judges and how strictly, then what is run and
-# recorded. `{}` is the name of an item below the key.
-_TABLE = (
-    (
-        "baseline.on-change",
-        _falls("notice", "fail"),
-        "results that differ from the baseline no longer fail",
+_RULES: Mapping[str, Callable[[Any, Any], bool]] = {
+    "changed": ne,
+    # a requirement was dropped or changed
+    "another": lambda before, after: before is not None and before != after,
+    # a limit is higher, as of 5 % where there were 3; None is no limit
+    "more": lambda before, after: _exceeds(after, before),
+    # less is required, as of 10 steps where there were 50; None requires all
+    "less": _exceeds,
+    # an exception is new, or wider than it was
+    "granted": lambda before, after: (
+        after is not None and (before is None or after > before)
     ),
-    ("policy", _falls("head", "base"), "a change would be judged by its own spec"),
-    (
-        "checklist.profile",
-        _falls("basic", "strict"),
-        "a missing thing only warns and no longer fails",
-    ),
-    ("checklist.waive", _is_granted, "{} is waived, or waived for longer"),
-    ("checklist.severity", _falls("warn", None, "fail"), "{} has a lower severity"),
-    ("determinism.allow", _is_granted, "the flag {} is now off"),
-    (
-        "determinism.allow-nonfinite",
-        _falls(True, False),
-        "losses need no longer be finite",
-    ),
-    ("determinism.repeat", _requires_less, "fewer deterministic runs are compared"),
-    ("determinism.compare", _is_granted, "the tolerance for {} was raised"),
-    ("robustness.vary", _is_another, "the second run is no longer varied in {}"),
-    (
-        "robustness.on-dependence",
-        _falls("warn", None, "fail"),
-        "a result that depends on the shell may pass",
-    ),
-    ("train.run", ne, "the training command changed"),
-    ("train.snippet", ne, "the training code changed"),
-    ("train.working-directory", ne, "training starts in another folder"),
-    ("train.steps", _requires_less, "fewer optimizer steps are run and compared"),
-    ("train.env", ne, "the training's environment changed in {}"),
-    ("random-state.seeds", _requires_less, "fewer seeds are declared"),
-    ("capture.every", _allows_more, "fewer steps are compared"),
-    ("capture.artifacts", _is_another, "not every file of {} is compared any more"),
-    ("resume", _is_another, "the test of resuming changed in {}"),
-    ("equivalent", _is_another, "the way {} is compared differently, or no longer"),
-    ("effect", _is_another, "the effect of a change is judged otherwise in {}"),
-    (
-        "baseline.pass",
-        _falls("within-seed-noise", "rounding", "none"),
-        "larger changes of the results pass",
-    ),
-    (
-        "cost.measure",
-        _falls(False, True),
-        "the cost of determinism is no longer measured",
-    ),
-    ("cost.max-percent", _allows_more, "the limit for the cost was raised"),
-    (
-        "cost.max-regression-percent",
-        _allows_more,
-        "the limit for a regression was raised",
-    ),
-    ("env.lockfile", _is_another, "this lockfile is no longer required"),
-    (
-        "env.image",
-        _falls(None, "by tag", "by digest"),
-        "the image is no longer required",
-    ),
-    (
-        "hardware.device",
-        _falls(None, "cpu", "cuda"),
-        "this device is no longer required",
-    ),
-    ("hardware.gpus", _is_another, "this number of GPUs is no longer required"),
-    ("hardware.gpu-model", _is_another, "this GPU model is no longer required"),
-    ("data", _is_another, "the bytes of {} are no longer verified"),
-)
+}
+# key of the spec, rule, sentence: first who judges and how strictly, then what is run and recorded.
+# A rule is one of _RULES, or the values from lenient to strict; None is a key that is not set. `{}`
+# is the name of an item below the key.
+_TABLE = """
+baseline.on-change | notice < fail | results that differ from the baseline no longer fail
+policy | head < base | a change would be judged by its own spec
+checklist.profile | basic < strict | a missing thing only warns and no longer fails
+checklist.waive | granted | {} is waived, or waived for longer
+checklist.severity | warn < None < fail | {} has a lower severity
+determinism.allow | granted | the flag {} is now off
+determinism.allow-nonfinite | True < False | losses need no longer be finite
+determinism.repeat | less | fewer deterministic runs are compared
+determinism.compare | granted | the tolerance for {} was raised
+robustness.vary | another | the second run is no longer varied in {}
+robustness.on-dependence | warn < None < fail | a result that depends on the shell may pass
+train.run | changed | the training command changed
+train.snippet | changed | the training code changed
+train.working-directory | changed | training starts in another folder
+train.steps | less | fewer optimizer steps are run and compared
+train.env | changed | the training's environment changed in {}
+random-state.seeds | less | fewer seeds are declared
+capture.every | more | fewer steps are compared
+capture.artifacts | another | not every file of {} is compared any more
+resume | another | the test of resuming changed in {}
+equivalent | another | the way {} is compared differently, or no longer
+effect | another | the effect of a change is judged otherwise in {}
+baseline.pass | within-seed-noise < rounding < none | larger changes of the results pass
+cost.measure | False < True | the cost of determinism is no longer measured
+cost.max-percent | more | the limit for the cost was raised
+cost.max-regression-percent | more | the limit for a regression was raised
+env.lockfile | another | this lockfile is no longer required
+env.image | None < by tag < by digest | the image is no longer required
+hardware.device | None < cpu < cuda | this device is no longer required
+hardware.gpus | another | this number of GPUs is no longer required
+hardware.gpu-model | another | this GPU model is no longer required
+data | another | the bytes of {} are no longer verified
+"""
+_ROWS = [line.split(" | ") for line in _TABLE.strip().splitlines()]
+
+
+def _is_weaker(rule: str, before: Any, after: Any) -> bool:
+    """Return whether a value is weaker than it was, by a rule of the table."""
+    if rule in _RULES:
+        return _RULES[rule](before, after)
+    order = rule.split(" < ")
+    return order.index(str(after)) < order.index(str(before))
 
 
 def weakened(
@@ -140,14 +106,14 @@ def weakened(
     found = list(_baseline(old_baseline, new_baseline))
     old = _demands(base)
     new = _demands(head)
-    for key, rule, sentence in _TABLE:
+    for key, rule, sentence in _ROWS:
         path = tuple(key.split("."))
         before = old[key]
         after = new[key]
         names = [
             name
             for name in {**before, **after}
-            if rule(before.get(name), after.get(name))
+            if _is_weaker(rule, before.get(name), after.get(name))
         ]
         for name in names[:_MOST]:
             message = sentence.format(_text(name))
@@ -189,7 +155,7 @@ def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
     }
     return demands | {
         key: {"": attrgetter(key.replace("-", "_"))(spec)}
-        for key, _, _ in _TABLE
+        for key, _, _ in _ROWS
         if key not in demands
     }
 

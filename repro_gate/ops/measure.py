@@ -14,12 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from repro_gate.compare.operators import (
-    OperatorArm,
-    OperatorCall,
-    Operators,
-    longer,
-)
+from repro_gate.compare.operators import OperatorArm, OperatorCall, Operators, longer
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import scratch_folder
@@ -45,6 +40,7 @@ _FACTS = 200  # on the interpreter, of all lines together
 _TIMES = 3  # as much as the budget may pass: each call is executed at least a few times
 _EXPECTED = {"control/races": "differs", "control/repeats": "repeats"}
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # without it, the flags refuse cuBLAS
+_UNMEASURED = OperatorArm(outcome="not measured")
 _Milliseconds = Annotated[
     tuple[Annotated[float, Meta(ge=0, le=1e9)], ...], Meta(max_length=500)
 ]
@@ -57,8 +53,8 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
     number: Annotated[int, Meta(ge=0, le=10_000)] = -1
     operator: Short = ""
     form: Short = ""
-    off: OperatorArm = OperatorArm(outcome="not measured")
-    on: OperatorArm = OperatorArm(outcome="not measured")
+    off: OperatorArm = _UNMEASURED
+    on: OperatorArm = _UNMEASURED
     off_ms: _Milliseconds = ()
     on_ms: _Milliseconds = ()
     unfilled_ms: _Milliseconds = ()
@@ -140,8 +136,8 @@ def _measured(
 ) -> Operators:
     """Return what a worker measured: of `calls`, or of those that it names itself."""
     began = time.monotonic()
-    lines: dict[int, _Line] = {}
-    about: dict[str, str] = {}
+    lines = dict[int, _Line]()
+    about = dict[str, str]()
     done = False
 
     def take(line: _Line) -> None:
@@ -210,7 +206,7 @@ def _require_controls(calls: Sequence[OperatorCall]) -> None:
     """Raise Inconclusive unless both controls came out as they must."""
     came = {call.operator: call.off for call in calls}
     for control, must in _EXPECTED.items():
-        arm = came.get(control, OperatorArm(outcome="not measured"))
+        arm = came.get(control, _UNMEASURED)
         if arm.outcome != must:
             was = for_terminal(f"{arm.outcome} {arm.message}", 300).strip()
             raise Inconclusive(

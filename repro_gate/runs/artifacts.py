@@ -105,7 +105,7 @@ class _Search:
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted, as far as the search may still look."""
-        names: list[str] = []
+        names = []
         with (
             contextlib.suppress(OSError),
             os.scandir(os.path.join(self.root, folder)) as found,
@@ -142,7 +142,7 @@ def collect(
     with as_owner():
         search = _Search(root, as_owner)
         matches = {glob: [*_matches(search, glob)] for glob in globs}
-        first: dict[str, str] = {}  # of the globs, by name
+        first = dict[str, str]()  # of the globs, by name
         for glob, names in matches.items():
             for name in names:
                 first.setdefault(name, glob)
@@ -193,7 +193,7 @@ def _whole(search: _Search, globs: Mapping[str, str]) -> dict[str, str]:
                 if other.startswith(f"{index[1]}-") and other.endswith(f".{index[2]}"):
                     names.setdefault(os.path.join(folder, other), glob)
     folders = set(filter(search.distributed, {*map(os.path.dirname, names), *names}))
-    whole: dict[str, str] = {}
+    whole = dict[str, str]()
     for name, glob in names.items():
         folder = os.path.dirname(name)
         whole.setdefault(folder if folder in folders else name, glob)

@@ -45,7 +45,7 @@ def changed_files(
     until = time.monotonic() + MAX_SECONDS
     with as_training_user(sandbox):
         listed, whole = _listed(os.fspath(workspace), until)
-    written: dict[str, Written] = {}
+    written = dict[str, Written]()
     size = 0
     texts = MAX_TEXTS
     for name, state in sorted(listed, key=lambda item: os.fsencode(item[0])):
@@ -63,16 +63,15 @@ def changed_files(
                 texts -= len(item.text or b"")
                 written[name] = item
     whole = whole and time.monotonic() < until
-    cut = (
+    return written, "" if whole else (
         f"only {counted(len(written), 'file', 'were')} looked at, the limit for one run is "
         f"{MAX_FILES:,} files, {MAX_BYTES // 2**30} GiB and {MAX_SECONDS:g} s"
     )
-    return written, "" if whole else cut
 
 
 def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], bool]:
     """Return the regular files below `root` without following links, and whether these are all."""
-    files: list[tuple[str, os.stat_result]] = []
+    files = list[tuple[str, os.stat_result]]()
     waiting = [""]
     left = MAX_VISITED
     while waiting:

@@ -118,7 +118,7 @@ def interpreter_facts(
     the environment of a deterministic run. Raises Inconclusive if there is no interpreter, if it
     has no torch, or if it does not answer.
     """
-    facts: dict[str, str | int] = {}
+    facts = dict[str, str | int]()
     python = "the training's interpreter"
     try:
         with scratch_folder() as folder:
@@ -181,13 +181,12 @@ def unprobed(
 def training_interpreter(spec: Spec, environment: Variables) -> str:
     """Return the Python with which the command begins (`python3.11` for `FOO=1 exec python3.11
     train.py`), else `python` on the training's PATH."""
-    words: list[str] = []
+    words = []
     with suppress(ValueError):
         words = shlex.split(spec.train.run or "", comments=True)
     while words and (_ASSIGNMENT.match(words[0]) or words[0] in ("exec", "env")):
         words.pop(0)
-    names = [*filter(_PYTHON.fullmatch, words[:1])]
-    return interpreter_on(environment["PATH"], names)
+    return interpreter_on(environment["PATH"], [*filter(_PYTHON.fullmatch, words[:1])])
 
 
 def interpreter_on(path: str, names: Sequence[str] = ()) -> str:

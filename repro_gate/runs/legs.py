@@ -166,7 +166,7 @@ def following(
 def open_for_writing(sandbox: Sandbox) -> tuple[str, ...]:
     """Return the paths of files that processes below the gate have open for writing (Linux), but
     not for appending, as logs are."""
-    found: list[str] = []
+    found = []
     left = _OPEN
     for process in descendants(os.getpid()):
         place = f"/proc/{process.pid}"

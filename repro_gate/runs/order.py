@@ -45,8 +45,8 @@ def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, .
     the spec asks for. One deterministic run alone if nothing is to be compared."""
     if spec.determinism.repeat == 1:
         return pair(spec, spec.seed)[:1]
-    requests: list[RunRequest] = []
-    repeats: list[RunRequest] = []
+    requests = list[RunRequest]()
+    repeats = []
     for seed in spec.random_state.seeds:
         first, second = pair(spec, seed, f"seed{seed}-" if requests else "")
         second = replace(second, varied=frozenset(spec.robustness.vary))
@@ -55,8 +55,7 @@ def gate_runs(spec: Spec, *, control_first: bool = False) -> tuple[RunRequest, .
             requests += [replace(first, recording=_FINAL), second]
         else:
             requests = [first, *_default_pair(spec), second]
-            place = 0 if control_first else len(requests)
-            requests.insert(place, _control(spec))
+            requests.insert(0 if control_first else len(requests), _control(spec))
         numbers = range(3, spec.determinism.repeat + 1)
         repeats += [again(first, number) for number in numbers]
     return (*requests, *repeats)
@@ -94,7 +93,7 @@ def pair(spec: Spec, seed: int, label: str = "") -> tuple[RunRequest, RunRequest
 
 
 def again(first: RunRequest, number: int) -> RunRequest:
-    """Return the `number`-th run of a seed: a plain repeat of its first deterministic run."""
+    """Return the `number`-th run of a seed in an arm: a plain repeat of its first run."""
     name = f"{first.name[:-1]}{number}"
     return replace(first, name=name, second_of=first.name, recording=_FINAL)
 
@@ -216,10 +215,9 @@ def replay(
 ) -> tuple[RunRequest, RunRequest]:
     """Return two runs that replay the pair of `seed` up to the last of `steps`: the first saves its
     tensors at these steps, the second measures its distance to them."""
-    last = max((0, *steps))
     first = RunRequest(
         name=f"replay-1-seed{seed}",
-        arm=arms.deterministic(seed, arms.allowed(spec), last + 1),
+        arm=arms.deterministic(seed, arms.allowed(spec), max((0, *steps)) + 1),
         recording=Recording(steps=steps),
         counts="never",
     )
@@ -267,7 +265,7 @@ def _default_pair(spec: Spec, label: str = "") -> tuple[RunRequest, ...]:
         arm=arms.default(spec.seed, spec.train.steps),
         recording=_FINAL,
     )
-    return first, replace(first, name=f"{label}default-2", second_of=first.name)
+    return first, again(first, 2)
 
 
 def _control(spec: Spec) -> RunRequest:

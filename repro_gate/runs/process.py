@@ -9,7 +9,6 @@ is saved, the rest is read and discarded.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import re
@@ -19,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -137,8 +137,7 @@ def supervise(
         left_running=left,
     )
     killed = ended.signal == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))
-    by_gate = stopped or timed_out
-    out_of_memory = process.returncode and killed and not by_gate
+    out_of_memory = process.returncode and killed and not (stopped or timed_out)
     return replace(ended, out_of_memory=bool(out_of_memory) and _memory_kills() > kills)
 
 
@@ -161,9 +160,9 @@ def _watch(tree: _Tree, deadline: float, tick: Look) -> tuple[str, bool]:
     """Return the watcher's reason for ending the command, if it did, and whether the timeout was
     reached, which seconds in a queue put off."""
     ticks = 0
-    alive = list[psutil.Process]()
+    alive = []
     while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             tree.process.wait(TICK)
             return "", False
         ticks += 1
@@ -202,7 +201,7 @@ class _Tree:
         self.descendants()
         found = []
         for child in self.members:
-            with contextlib.suppress(psutil.Error, ChildProcessError):
+            with suppress(psutil.Error, ChildProcessError):
                 if child.status() != psutil.STATUS_ZOMBIE:
                     found.append(child)
                 elif child.pid != self.process.pid and child.ppid() == os.getpid():
@@ -228,12 +227,12 @@ class _Tree:
             alive = self.alive()
             if not alive and self.process.poll() is not None:
                 break
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             for child in alive:
-                with contextlib.suppress(psutil.Error):
+                with suppress(psutil.Error):
                     child.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=0.05)
         self.process.wait()
         return 0 if at_once else len(left)
@@ -250,14 +249,14 @@ class _Tail:
         self._thread.start()
 
     def _read(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             while chunk := os.read(self._stream.fileno(), TAIL_BYTES):
                 self._end = (self._end + chunk)[-TAIL_BYTES:]
 
     def lines(self) -> tuple[str, ...]:
         """Return the last lines, as text. Called when no writer is left."""
         self._thread.join(timeout=2)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._stream.close()
         text = self._end.decode("utf-8", "replace").replace("\r", "\n")
         return tuple(text.splitlines()[-TAIL_LINES:])
@@ -273,11 +272,11 @@ def _memory_kills() -> int:
     that has one, else on this machine. Inside a container the kernel's path may not exist; then the
     mounted group is the container's own."""
     group = Path("/sys/fs/cgroup")
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         group /= Path("/proc/self/cgroup").read_text().rpartition("::/")[2].strip()
     files = [folder / "memory.events" for folder in (group, *group.parents)]
     for path in (*files, Path("/proc/vmstat")):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             counts = dict(line.split(" ", 1) for line in path.read_text().splitlines())
             return int(counts.get("oom_kill", 0))
     return 0

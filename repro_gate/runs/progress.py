@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING
 
 from repro_gate.compare.distances import key_of, losses_of
 from repro_gate.compare.model import Divergence
-from repro_gate.compare.traces import (
-    WITHIN_A_STEP,
-    first_difference,
-    with_own_key,
-)
+from repro_gate.compare.traces import WITHIN_A_STEP, first_difference, with_own_key
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
@@ -32,11 +28,7 @@ class Watch:
         """Report a line before something long begins. The text must be safe to print."""
 
     def run_started(
-        self,
-        name: str,
-        number: int,
-        total: int,
-        steps: int | None,
+        self, name: str, number: int, total: int, steps: int | None
     ) -> None:
         """Report that run `number` of `total` begins, with `steps` optimizer steps (None: to its
         end)."""
@@ -87,10 +79,8 @@ class Progress:
         main = next((trace for trace in traces if trace.steps), None)
         if main is not None and len(main.steps) > self.steps:
             self.steps = len(main.steps)
-            recent = replace(main, blocks=main.blocks[-200:])
-            losses = losses_of(recent)
-            last = max(losses, default=0)
-            self.watch.advanced(self.steps - 1, losses.get(last))
+            losses = losses_of(replace(main, blocks=main.blocks[-200:]))
+            self.watch.advanced(self.steps - 1, losses.get(max(losses, default=0)))
         if self.divergence and self.fail_fast and not self.varied:
             return "stopped: diverged from the first run"
         return None

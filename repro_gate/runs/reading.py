@@ -14,16 +14,10 @@ from time import monotonic
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
-from msgspec import structs
+from msgspec import Meta, structs
 
-from repro_gate.compare.artifacts import (
-    Artifact,
-    Leaf,
-    Pair,
-    compare_artifacts,
-    paired,
-)
-from repro_gate.compare.model import Distance, Divergence
+from repro_gate.compare.artifacts import Artifact, Leaf, Pair, compare_artifacts, paired
+from repro_gate.compare.model import Count, Distance, Divergence
 from repro_gate.errors import Inconclusive
 from repro_gate.files import make_folder, remove_tree
 from repro_gate.probe import artifacts as program
@@ -120,9 +114,9 @@ def differences(
     """Compare two runs' artifacts. Return the differences as divergences at `step`, the number of
     values compared, and the artifacts that could not be compared. A file with equal bytes is not
     read and counts as one value."""
-    found = list[Divergence]()
-    uncompared = list[Uncompared]()
-    names = list[str]()
+    found = []
+    uncompared = []
+    names = []
     others = list[Collected]()
     values = 0
     for name, ours, theirs in pairs(a, b):
@@ -176,10 +170,10 @@ def _without_reading(
 
 # The interpreter's answer: each line is one of these.
 
-_Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
-_Short = Annotated[str, msgspec.Meta(max_length=MAX_VALUE)]
-_Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32,64}\Z")]
-_Size = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SIZE)]
+_Name = Annotated[str, Meta(max_length=MAX_NAME)]
+_Short = Annotated[str, Meta(max_length=MAX_VALUE)]
+_Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{32,64}\Z")]
+_Size = Annotated[int, Meta(ge=0, lt=MAX_SIZE)]
 
 
 class _File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
@@ -190,7 +184,7 @@ class _Leaf(msgspec.Struct, frozen=True, array_like=True, tag="leaf"):
     name: _Name
     kind: Literal["tensor", "number", "text", "bytes"]
     dtype: _Short
-    shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=64)] | None
+    shape: Annotated[tuple[_Size, ...], Meta(max_length=64)] | None
     digest: _Digest
     value: _Short | None
 
@@ -211,13 +205,13 @@ class _End(msgspec.Struct, frozen=True, array_like=True, tag="end"):
 
 
 class _Whole(msgspec.Struct, frozen=True, array_like=True, tag="whole"):
-    note: Annotated[str, msgspec.Meta(max_length=1_000)]
+    note: Annotated[str, Meta(max_length=1_000)]
 
 
 class _Distance(msgspec.Struct, frozen=True, array_like=True, tag="distance"):
     name: _Name
     max_abs: float | None
-    max_ulp: Annotated[int, msgspec.Meta(ge=0)] | None
+    max_ulp: Count | None
     l2: float | None
     reference_l2: float | None
 
@@ -292,10 +286,9 @@ def read(
     why = _LATE
     if files and seconds > 0:
         why = _ask(answers, request, python, seconds)
-    found = [
+    return [
         answers.artifacts.get(at) or _opaque(it, why) for at, it in enumerate(items)
-    ]
-    return found, answers.distances
+    ], answers.distances
 
 
 def _ask(

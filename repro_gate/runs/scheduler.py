@@ -7,7 +7,6 @@ own ends the job; it waits for the gate to ask for that, or to die.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import secrets
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeAlias
@@ -117,7 +117,7 @@ class Slurm:
         pipe = self._ender.stdin
         if pipe is not None:
             lines = map(json.dumps, (self.queue, self.cancel, group))
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 pipe.write("\n".join(lines).encode())
                 pipe.flush()
 
@@ -147,7 +147,7 @@ class Slurm:
         """Ask the queue, and tell the state of the command's job where it is new."""
         argv, environment = self.queue
         before = self._state
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        with suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
                 argv, env=environment, capture_output=True, timeout=_WITHIN, check=False
             )
@@ -160,7 +160,7 @@ class Slurm:
     def end(self, *, by_itself: bool) -> None:
         """End what is left of the jobs; `by_itself`: the command has ended. Raise Inconclusive
         where a job stays."""
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        with suppress(OSError, subprocess.TimeoutExpired):
             self._ender.communicate(b"\n1" * by_itself, timeout=3 * _WITHIN)
         self._ender.kill()
         if self._ender.wait():
@@ -192,7 +192,7 @@ def submits(text: str, folder: Path) -> bool:
     for word in text.split():
         if not word.endswith(_SCRIPTS):
             continue
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             if _SUBMITS.search(read_start(folder / word, _SCRIPT_BYTES)):
                 return True
     return False

@@ -46,72 +46,63 @@ class Said(NamedTuple):
     remedy: str
 
 
-# The first pattern that a line matches decides; the fields of the sentence are its groups.
-_SENTENCES = tuple(
+# A pattern, the reason's id, the problem and its remedy. The first pattern that a line matches
+# decides; the fields of the sentence are its groups.
+_TABLE = rf"""
+{_START}repro-gate: (?P<node>\S+) does not see (?P<what>.+)
+{NOT_SHARED}
+{_UNSEEN}
+{SHARE}
+
+{_STEP}couldn't chdir to `(?P<what>[^']*)'
+{NOT_SHARED}
+{_UNSEEN}
+{SHARE}
+
+{_STEP}execve\(\): (?P<what>.*): (?:No such file|Permission denied)
+run/not-on-node
+{{node}} cannot start {{what}}, which is not there, or not for this user
+{_INSTALL}
+
+{_SHIM}(?P<what>/\S+): .*(?:[Nn]ot found|No such file)
+run/not-on-node
+{{node}} has no Python at {{what}}, with which the gate was started
+{_INSTALL}
+
+{_START}srun: error: Node failure on (?P<node>\S+)
+run/node-failed
+Slurm gave {{node}} up while it trained
+{_FAILED}
+
+{_STEP}{_ENDED} DUE TO NODE FAILURE
+run/node-failed
+Slurm gave a node up while it trained
+{_FAILED}
+
+{_STEP}{_ENDED} DUE TO PREEMPTION
+run/preempted
+Slurm took the nodes away for a job of higher priority
+run the gate again, in a partition or with a QOS that is not preempted
+
+{_STEP}{_ENDED} DUE TO TIME LIMIT
+run/time-limit
+the time limit of its Slurm job was over
+raise it (`srun --time`), or lower train.steps
+
+{_STEP}{_ENDED}|{_START}srun: Job has been cancelled
+run/cancelled
+its Slurm job was cancelled (`scancel`), not by the gate
+see who or what cancels jobs here, and run the gate again
+
+{_REFUSED}(?P<what>.+)
+run/no-nodes
+Slurm gave it no nodes: {{what}}
+see `sinfo`, and what `train.run` asks for: partition, nodes, time, memory
+"""
+_SENTENCES = [
     (re.compile(pattern), Said(*texts))
-    for pattern, *texts in (
-        (
-            _START + r"repro-gate: (?P<node>\S+) does not see (?P<what>.+)",
-            NOT_SHARED,
-            _UNSEEN,
-            SHARE,
-        ),
-        (
-            _STEP + r"couldn't chdir to `(?P<what>[^']*)'",
-            NOT_SHARED,
-            _UNSEEN,
-            SHARE,
-        ),
-        (
-            _STEP + r"execve\(\): (?P<what>.*): (?:No such file|Permission denied)",
-            "run/not-on-node",
-            "{node} cannot start {what}, which is not there, or not for this user",
-            _INSTALL,
-        ),
-        (
-            _SHIM + r"(?P<what>/\S+): .*(?:[Nn]ot found|No such file)",
-            "run/not-on-node",
-            "{node} has no Python at {what}, with which the gate was started",
-            _INSTALL,
-        ),
-        (
-            _START + r"srun: error: Node failure on (?P<node>\S+)",
-            "run/node-failed",
-            "Slurm gave {node} up while it trained",
-            _FAILED,
-        ),
-        (
-            _STEP + _ENDED + " DUE TO NODE FAILURE",
-            "run/node-failed",
-            "Slurm gave a node up while it trained",
-            _FAILED,
-        ),
-        (
-            _STEP + _ENDED + " DUE TO PREEMPTION",
-            "run/preempted",
-            "Slurm took the nodes away for a job of higher priority",
-            "run the gate again, in a partition or with a QOS that is not preempted",
-        ),
-        (
-            _STEP + _ENDED + " DUE TO TIME LIMIT",
-            "run/time-limit",
-            "the time limit of its Slurm job was over",
-            "raise it (`srun --time`), or lower train.steps",
-        ),
-        (
-            f"{_STEP}{_ENDED}|{_START}srun: Job has been cancelled",
-            "run/cancelled",
-            "its Slurm job was cancelled (`scancel`), not by the gate",
-            "see who or what cancels jobs here, and run the gate again",
-        ),
-        (
-            _REFUSED + r"(?P<what>.+)",
-            "run/no-nodes",
-            "Slurm gave it no nodes: {what}",
-            "see `sinfo`, and what `train.run` asks for: partition, nodes, time, memory",
-        ),
-    )
-)
+    for pattern, *texts in map(str.splitlines, _TABLE.strip().split("\n\n"))
+]
 
 
 def said_of_end(log: Sequence[str]) -> Said | None:

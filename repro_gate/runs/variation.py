@@ -74,7 +74,7 @@ def environment(
 ) -> dict[str, str]:
     """Return the varied variables, computed from the gate's own environment and the arm's
     variables."""
-    variables: dict[str, str] = {}
+    variables = {}
     if "hash-seed" in varied and HASH_SEED in arm:
         variables[HASH_SEED] = str((int(arm[HASH_SEED]) + 1) % 2**32)
     if "timezone" in varied:

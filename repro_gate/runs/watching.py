@@ -22,12 +22,7 @@ import psutil
 from repro_gate.sandbox.identity import Sandbox, as_training_user, open_written
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Budget, Trace, TraceError
-from repro_gate.trace.reader import (
-    TraceCutOff,
-    TraceFollower,
-    read_folder,
-    trace_files,
-)
+from repro_gate.trace.reader import TraceCutOff, TraceFollower, read_folder, trace_files
 
 MAPS_BYTES = 4 << 20  # of /proc/PID/maps; a process with torch has some 200 KiB
 STOP_GRACE = 30.0  # seconds in which a training must end after its last step
@@ -94,8 +89,7 @@ class Watcher:
             ):
                 if _has_torch(process.pid):
                     self._suspect(process)
-        stopped = {trace.stopped for trace in traces if trace.trained}
-        if stopped == {True}:
+        if {trace.stopped for trace in traces if trace.trained} == {True}:
             now = time.monotonic()
             self.ended_at = self.ended_at or now
             if now - self.ended_at > STOP_GRACE:
@@ -106,7 +100,7 @@ class Watcher:
         """Return the traces of a run that has ended, and their problem, if any."""
         self.look([])  # what came after the last tick
         problem = failure_in(self.folder, self.sandbox) or self.trace_problem
-        traces: list[Trace] = []
+        traces = []
         try:
             traces = read_folder(self.folder, self.nonce, self.followers, self.opener)
             removed = self.followers.keys() - {trace.path.name for trace in traces}

@@ -15,7 +15,6 @@ import pytest
 from repro_gate.baseline.model import SeedResult
 from repro_gate.compare.artifacts import Artifact
 from repro_gate.compare.change import Change
-from repro_gate.gate import effect as module
 from repro_gate.gate.effect import Side, seed_result, seeds_of, with_effects
 from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.launch import RunRequest, RunResult
@@ -71,7 +70,7 @@ def compared(
 ) -> tuple[Change, Runs]:
     """What is said of a change from one training to another, and the runs that it took."""
     runs = Runs({"main": base, "this change": now})
-    monkeypatch.setattr(module, "run", runs)
+    monkeypatch.setattr("repro_gate.runs.series.run", runs)
     there = Side(
         "main", series(rule, base, **sections) if base_runs else None, dict(recorded or {})
     )
@@ -264,7 +263,7 @@ def test_every_metric_has_to_be_clear_before_it_ends(monkeypatch: pytest.MonkeyP
 
 def test_a_run_that_ends_badly_ends_it_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs({"main": noisy(), "this change": UP}, ends="crashed")
-    monkeypatch.setattr(module, "run", runs)
+    monkeypatch.setattr("repro_gate.runs.series.run", runs)
     sides = Side("main", series(ACC, noisy())), Side("this change", series(ACC, UP))
     found = with_effects(BEYOND, *sides, Watch())
     assert runs.asked == ["main-seed43"]
@@ -275,7 +274,7 @@ def test_a_run_that_ends_badly_ends_it_and_is_named(monkeypatch: pytest.MonkeyPa
 
 def test_a_ref_s_name_makes_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs({"origin-main": noisy()})
-    monkeypatch.setattr(module, "run", runs)
+    monkeypatch.setattr("repro_gate.runs.series.run", runs)
     assert Side("origin/main", series(ACC, noisy())).has(43, ACC, Watch())
     assert runs.asked == ["origin-main-seed43"]
 

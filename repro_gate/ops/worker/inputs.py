@@ -133,10 +133,9 @@ class _Maker:
             and size[-1] == size[-2]
         ):
             square = values[: math.prod(size)].view(size)
-            definite = (
+            values = (
                 square @ square.mT + torch.eye(size[-1], dtype=values.dtype) * size[-1]
-            )
-            values = definite.flatten()
+            ).flatten()
         return values.to(dtype)
 
     def _indices(self, count: int, dtype: Any, elements: list[int]) -> Any:

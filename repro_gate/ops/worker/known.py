@@ -27,7 +27,7 @@ _THREADS = 8  # of the control that races
 def jobs(own: Sequence[str], known: bool) -> list[Task]:
     """Return the known calls if asked for, then the user's own, both behind the two controls."""
     lines = list(_lines()) if own or known else []
-    found: list[Task] = []
+    found = list[Task]()
     for name, dtypes, directions, build in lines if known else lines[:2]:
         sizes = {"": 4} if name.startswith("control/") else _TIMES
         found += _forms(name, dtypes, directions, sizes, build)
@@ -115,7 +115,7 @@ def _built(inputs: str, expression: str, device: str, dtype: Any, times: int) ->
         return torch.randint(0, high, shape).to(device)
 
     names = {**globals(), **locals()}
-    made: dict[str, Any] = {}
+    made = dict[str, Any]()
     exec(inputs, names, made)  # noqa: S102  our own table
     head = ", ".join(made)
     code = compile(f"lambda {head}: {expression}", str(_TABLE), "eval")

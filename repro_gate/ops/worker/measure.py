@@ -168,7 +168,7 @@ class Arm:
     def __init__(self, call: Call, setting: dict[str, Any]) -> None:
         self.call = call
         self.setting = {**_OFF, **setting}
-        self.times: list[float] = []  # milliseconds
+        self.times = list[float]()  # milliseconds
         self.row: dict[str, Any] = {"outcome": "repeats", "runs": 1, "differing": 0}
         self.first: list[Any] | None = None
 
