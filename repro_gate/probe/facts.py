@@ -73,13 +73,22 @@ def facts() -> Facts:
         return BASIC
     cuda = torch.cuda
     version = torch.version.cuda
+    hip = torch.version.hip
     cudnn = torch.backends.cudnn
     # the vector instructions that torch's own kernels use: `AVX2`, `DEFAULT`; the training may have
     # removed what says it
     isa = getattr(torch.backends.cpu, "get_cpu_capability", lambda: None)
 
     def device() -> str:
-        return f"cuda: {cuda.get_device_name()}" if used() else f"cpu: {isa() or ''}"
+        if used():
+            return f"cuda: {cuda.get_device_name()}"
+        others = {
+            item.device.type
+            for session in PROCESS.sessions
+            if session.hooks
+            for _, item in session.hooks.tensors.names.parameters
+        } - {"cpu", "cuda", "meta"}
+        return f"{min(others, default='cpu')}: {isa() or ''}"
 
     def nccl() -> str:
         known = hasattr(torch._C, "_nccl_version")
@@ -106,12 +115,13 @@ def facts() -> Facts:
         **BASIC,
         "torch": lambda: torch.__version__,
         "cuda": lambda: version or "none",
+        "hip": lambda: hip,
         "cudnn": lambda: (
-            (version and cudnn.is_available() and cudnn.version()) or "none"
+            ((version or hip) and cudnn.is_available() and cudnn.version()) or "none"
         ),
         "nccl": nccl,
         "device": device,
-        "gpus": lambda: cuda.device_count() if version else 0,
+        "gpus": cuda.device_count,
         "threads": torch.get_num_threads,
         "processors": _processors,
         "cpu-isa": isa,

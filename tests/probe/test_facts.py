@@ -103,7 +103,7 @@ def fake_torch(initialized: bool, allocated: int = 3) -> Any:
     )
     return space(
         __version__="2.13.0+cu128",
-        version=space(cuda="12.8"),
+        version=space(cuda="12.8", hip=None),
         get_num_threads=lambda: 8,
         backends=space(cudnn=cudnn, cpu=space(get_cpu_capability=lambda: "AVX512")),
         _C=space(_nccl_version=None),
