@@ -25,6 +25,7 @@ from repro_gate.compare.cost import (
     estimate,
     interval,
     needs_another_run,
+    usual,
 )
 from repro_gate.runs.arms import ALTERNATING_RUNS
 
@@ -82,7 +83,7 @@ def measure(settings: Settings, scenarios: Sequence[Scenario] = ()) -> list[Figu
                 for level in (1 + scenario.cost / 100, 1.0)
             )
             whole.append(interval(on, off))
-            figure = estimate(blocks)
+            figure = estimate(usual(blocks))
             low, high = interval(on, off, STRICT)
             is_excluded = not low <= figure.cost_pct <= high
             found.append(whole[-1] if is_excluded else figure.ci95)

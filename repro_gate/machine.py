@@ -11,6 +11,7 @@ import platform
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -30,6 +31,29 @@ _GPU_FIELDS = {  # nvidia-smi's name -> ours, behind `gpu.N.`
     "clocks.max.sm": "clock-sm",
     "clocks.max.memory": "clock-memory",
 }
+# what of a GPU changes while it computes; the last by its newer and by its older name
+_READINGS = {
+    "clocks.sm": "sm_mhz",
+    "clocks.mem": "memory_mhz",
+    "temperature.gpu": "celsius",
+    "power.draw": "watts",
+}
+_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+_SLOWED = (  # by the bits of NVML's nvmlClocksEventReasons
+    "idle",
+    "application clocks",
+    "power cap",
+    "hardware slowdown",
+    "sync boost",
+    "software thermal slowdown",
+    "hardware thermal slowdown",
+    "power brake",
+    "display clocks",
+)
+_MOST_GPUS = 64
+_UUID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_FIGURE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(?: (?:MHz|W))?")
+_MASK = re.compile(r"0x[0-9A-Fa-f]{1,16}")
 # may differ tomorrow on the same machine: no facts of a baseline
 PASSING = r"gpu\.\d+\.(?:ecc|clock)-.*"
 _CPUINFO = Path("/proc/cpuinfo")
@@ -87,6 +111,28 @@ def gpu_processes() -> tuple[str, ...] | None:
             used = "" if _UNKNOWN.fullmatch(memory) else f" ({memory})"
             processes[int(pid)] = f"{int(pid)} {name or '(unknown)'}{used}"
     return tuple(processes[pid] for pid in sorted(processes))
+
+
+def gpu_states() -> list[dict[str, Any]]:
+    """Return `gpu` (the UUID), `sm_mhz`, `memory_mhz`, `celsius`, `watts` (None where unknown) and
+    `slowed` of each GPU now, as `compare.model.GpuState` explains them; empty where nvidia-smi does
+    not answer."""
+    queries = (_query(["uuid", *_READINGS, reasons]) for reasons in _REASONS)
+    states = []
+    for uuid, *values, mask in next(filter(None, queries), [])[:_MOST_GPUS]:
+        found = map(_FIGURE.fullmatch, values)
+        figures = [match and float(match[1]) for match in found]
+        bits = int(mask, 16) if _MASK.fullmatch(mask) else None
+        slowed = (name for bit, name in enumerate(_SLOWED) if bits and bits >> bit & 1)
+        if _UUID.fullmatch(uuid):
+            states.append(
+                {
+                    "gpu": uuid,
+                    **dict(zip(_READINGS.values(), figures, strict=True)),
+                    "slowed": ("unknown",) if bits is None else tuple(slowed),
+                }
+            )
+    return states
 
 
 def gpu_devices(folder: Path = _DEVICES) -> tuple[str, ...]:

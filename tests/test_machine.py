@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from repro_gate import machine
-from repro_gate.machine import gpu_devices, gpu_processes, read_machine
+from repro_gate.machine import gpu_devices, gpu_processes, gpu_states, read_machine
 
 MODES = ("mig.mode.current", "ecc.mode.current")
 ERRORS = ("ecc.errors.corrected.volatile.total", "ecc.errors.uncorrected.volatile.total")
@@ -187,3 +187,52 @@ def test_processes_on_the_gpus_are_listed(tmp_path: Path) -> None:
     )
     install(tmp_path, apps=apps)
     assert gpu_processes() == ("2999998 [Not Found]", "2999999 /opt/a, b/python (1024 MiB)")
+
+
+STATES = ("uuid", "clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
+NEWER, OLDER = "clocks_event_reasons.active", "clocks_throttle_reasons.active"
+BUSY = ("GPU-11", "1755 MHz", "2619 MHz", "83", "689.53 W", "0x0000000000000044")
+FREE = ("GPU-22", "345 MHz", "[N/A]", "-", "[Unknown Error]", "0x0000000000000001")
+
+
+def test_the_state_of_each_gpu_is_read_by_one_process(tmp_path: Path) -> None:
+    busy = {"gpu": "GPU-11", "sm_mhz": 1755.0, "memory_mhz": 2619.0, "celsius": 83.0}
+    busy |= {"watts": 689.53, "slowed": ("power cap", "hardware thermal slowdown")}
+    free = {"gpu": "GPU-22", "sm_mhz": 345.0, "memory_mhz": None, "celsius": None, "watts": None}
+    free |= {"slowed": ("idle",)}
+    for reasons, processes in ((NEWER, 1), (OLDER, 2)):  # an older driver knows the older name
+        install(tmp_path, (*STATES, reasons), (BUSY, FREE))
+        path, calls = tmp_path / "bin/nvidia-smi", tmp_path / f"{processes}"
+        path.write_text(path.read_text().replace("exec", f'echo >>"{calls}"; exec'))
+        assert gpu_states() == [busy, free]
+        assert calls.read_text() == processes * "\n"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("<b>GPU</b>", *BUSY[1:]),
+        ("GPU-" + "1" * 65, *BUSY[1:]),
+        (*BUSY, "1"),
+        BUSY[1:],
+    ],
+    ids=["no UUID", "a long one", "too many", "too few"],
+)
+def test_a_gpu_whose_state_makes_no_sense_is_left_out(tmp_path: Path, row: tuple[str]) -> None:
+    text = ", ".join(row).replace("<", "\\074")
+    script(tmp_path, f"printf '{text}\\n{', '.join(FREE)}\\n'")
+    assert [state["gpu"] for state in gpu_states()] == ["GPU-22"]
+
+
+def test_what_is_no_number_is_unknown_and_without_an_answer_there_is_no_state(
+    tmp_path: Path,
+) -> None:
+    assert gpu_states() == []
+    for odd in ("1e400", "nan", "-5", "9999999", "1755 MHz; rm", "\u0663\u0664", "0x1g", "1 GHz"):
+        script(tmp_path, f"echo 'GPU-1, {odd}, {odd}, {odd}, {odd}, {odd}'")
+        [state] = gpu_states()
+        assert state.pop("gpu") == "GPU-1" and state.pop("slowed") == ("unknown",)
+        assert set(state.values()) == {None}, odd
+    for body in ("echo 'No devices were found'; exit 6", "exit 0", "head -c 3000000 /dev/zero"):
+        script(tmp_path, f"PATH=/bin:/usr/bin; {body}")
+        assert gpu_states() == []

@@ -126,6 +126,8 @@ def platform_inputs(
         value = facts.get(name, "")
         is_count = name in _COUNTS and value.isdecimal() and len(value) <= 18
         used[name] = int(value) if is_count else value or None
+    if on_gpu and "hip" in facts:
+        used["hip"] = facts["hip"]
     if not on_gpu:
         # torch's instruction set, or of a training without torch the machine's
         used["cpu-isa"] = model or None

@@ -41,7 +41,7 @@ from repro_gate.runs.variation import as_first
 from repro_gate.spec.model import THREADS
 
 _ON_GPU = ("python", "torch", "cuda", "cudnn", "nccl", "driver")
-_SAME = (*_ON_GPU, "interpreter")
+_SAME = (*_ON_GPU, "hip", "interpreter")
 _DIGEST = re.compile(r"\S+@sha256:([0-9a-f]{64})", re.IGNORECASE)
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 _CUBLAS_FACT = "cublas-workspace-at-cuda-start"

@@ -42,6 +42,7 @@ _GPU_FACTS = (
     "gpu-capability",
     "driver",
 )
+_SUPPORTED = ("cpu:", "cuda:")
 _TORCH_FACTS = ("cpu-isa", "threads")
 _GPU_STATE = re.compile(r"gpu\.\d{1,4}\.(?:mig|ecc)")
 
@@ -68,6 +69,13 @@ def device(evidence: Evidence) -> Finding:
     if not devices:
         return skipped("no run recorded its device")
     used = sorted(devices)
+    if not all(name.startswith(_SUPPORTED) for name in used):
+        return failed(
+            f"training used {', '.join(used)}; the gate supports the CPU, CUDA, and ROCm through "
+            "torch.cuda, and compares nothing reliably on another accelerator",
+            used,
+            "train on the CPU, or on a GPU that torch.cuda reaches",
+        )
     counts = sorted(gpus)
     wrong = [
         f"{name} is required, but training used {', '.join(used)}"

@@ -23,13 +23,15 @@ on, off, off, on, so that a steady drift of the machine cancels in the figure.
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from statistics import fmean, variance
+from statistics import fmean, median, variance
+from typing import get_args
 
-from repro_gate.compare.model import Cost, Estimate, SpeedChange, TimedArm
+from repro_gate.compare.model import Cost, Estimate, GpuState, SpeedChange, TimedArm
 from repro_gate.trace.model import Trace
 
 RESOLUTION = 1e-6  # milliseconds, in which the trace states times
@@ -53,6 +55,12 @@ UNTIMED = 2  # the first blocks of an alternating run, at least: each arm warms 
 TRIMMED = 0.2  # of the differences at each end (Wilcox 2012)
 BEHIND = 0.1  # the largest share of steps for which the loader may have been behind
 CYCLE = 8  # the most steps after which several optimizers take turns anew
+SLOW = 5.0  # times the median: such a step compiled, or waited for something
+# percent of a step: where the probe takes more, whole runs without digests decide
+DIGESTING = 10.0
+CLOCK = 0.03  # the share by which the SM clocks of two arms may differ
+# the clock of a GPU that is idle, or does not say why it is slow, says nothing about a run
+UNTOLD = {"idle", "unknown"}
 
 Runs = Sequence[Sequence[Trace]]  # of one arm
 # pace of each run, in milliseconds
@@ -83,8 +91,12 @@ def measure_cost(
     whole = _of_whole_runs(on, off, warmup)
     if whole is None:
         return None
-    if not isinstance(blocks, str) and len(blocks) < TURNS:
-        blocks = TOO_SHORT if blocks else "the flags did not alternate in any run"
+    slow = 0
+    if not isinstance(blocks, str):
+        kept = usual(blocks)
+        slow = len(blocks) - len(kept)
+        none = TOO_SHORT if blocks else "the flags did not alternate in any run"
+        blocks = none if len(kept) < TURNS else kept
     if isinstance(blocks, str):
         return replace(whole, why=blocks)
     figure = estimate(blocks)
@@ -107,6 +119,7 @@ def measure_cost(
             deterministic_step_ms=step_off * (1 + figure.cost_pct / 100),
             default_step_ms=step_off,
             timed_steps=len(blocks),
+            slow_steps=slow,
             # without those that may cost nothing
             flags=tuple(item for item in shares if item.ci95[0] > 0),
             other=Estimate(
@@ -157,7 +170,14 @@ def _trimmed(values: Sequence[float], missed: float = MISSED) -> tuple[float, fl
 def needs_another_run(blocks: Sequence[Block]) -> bool:
     """Return whether the interval of the figure is still too wide. Intervals that are narrow by
     luck miss more often, so the 99.5 % interval must be narrow before the last."""
+    blocks = usual(blocks)
     return len(blocks) < TURNS or not narrow(estimate(blocks, missed=STRICT).ci95)
+
+
+def usual(blocks: Sequence[Block]) -> list[Block]:
+    """Return the blocks in which no turn took SLOW times the median of its arm, or more."""
+    limits = [median(arm) + math.log(SLOW) for arm in zip(*blocks, strict=True)]
+    return [block for block in blocks if all(map(operator.lt, block, limits))]
 
 
 def untimed_blocks(size: int, warmup: int) -> int:
@@ -240,6 +260,7 @@ def _of_whole_runs(on: Runs, off: Runs, warmup: int) -> Cost | None:
     scatter_on, scatter_off = (
         percent(max(each), min(each)) for each in (paces_on, paces_off)
     )
+    timed = [step_times(run, warmup) for run in (*on, *off)]
     peaks_on, peaks_off = ([peak_bytes(run) for run in runs] for runs in (on, off))
     memory_on = max(peaks_on)
     memory_off = max(peaks_off)
@@ -254,7 +275,8 @@ def _of_whole_runs(on: Runs, off: Runs, warmup: int) -> Cost | None:
             ci95=(min(low, figure), max(high, figure)),
             deterministic_step_ms=step_on,
             default_step_ms=step_off,
-            timed_steps=sum(len(step_times(run, warmup)) for run in on),
+            timed_steps=sum(len(usual_steps(times)) for times in timed[: len(on)]),
+            slow_steps=sum(len(times) - len(usual_steps(times)) for times in timed),
             memory_cost_pct=percent(memory_on, memory_off) if memory_off else None,
             deterministic_peak_bytes=memory_on or None,
             default_peak_bytes=memory_off or None,
@@ -299,7 +321,7 @@ def paces(runs: Runs, warmup: int) -> tuple[float, ...]:
     timed = [step_times(run, warmup) for run in runs]
     if len(timed) < 2 or min(map(len, timed)) < FEWEST:
         return ()
-    found = tuple(map(pace, timed))
+    found = tuple(pace(usual_steps(times)) for times in timed)
     return found if min(found) > 0 else ()
 
 
@@ -380,6 +402,46 @@ def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
     trained = [trace.steps for trace in traces if trace.steps]
     steps = zip(*trained, strict=False)
     return [max(mark.ms for mark in marks) for marks in steps][warmup:]
+
+
+def usual_steps(times: Sequence[float]) -> list[float]:
+    """Return the steps that took less than SLOW times their median."""
+    limit = max(SLOW * median(times), RESOLUTION)
+    return [each for each in times if each < limit]
+
+
+def probe_pct(runs: Runs, warmup: int) -> float:
+    """Return how long the probe took at the timed steps of runs, in percent of their time."""
+    marks = [mark for run in runs for trace in run for mark in trace.steps[warmup:]]
+    steps = sum(mark.ms for mark in marks)
+    return 100 * sum(mark.probe_ms for mark in marks) / max(steps, RESOLUTION)
+
+
+def gpu_differences(states: Sequence[GpuState]) -> Iterator[str]:
+    """Yield what slowed a GPU down at the end of the runs of one arm alone, and SM clocks that
+    differ between the arms."""
+    for gpu in dict.fromkeys(state.gpu for state in states):
+        ends = [
+            [it for it in states if (it.gpu, it.arm, it.when) == (gpu, arm, "after")]
+            for arm in get_args(TimedArm)
+        ]
+        if not all(ends):
+            continue
+        on, off = ({reason for it in arm for reason in it.slowed} for arm in ends)
+        for reason in sorted((on ^ off) - UNTOLD):
+            which = "with" if reason in on else "without"
+            yield f"{gpu} was slowed down after runs {which} the flags alone: {reason}"
+        clocks = [
+            [it.sm_mhz for it in arm if it.sm_mhz and UNTOLD.isdisjoint(it.slowed)]
+            for arm in ends
+        ]
+        if all(clocks):
+            mean, other = map(fmean, clocks)
+            if abs(mean / other - 1) > CLOCK:
+                yield (
+                    f"the SM clock of {gpu} was {mean:.0f} MHz after runs with the flags, "
+                    f"{other:.0f} MHz after runs without"
+                )
 
 
 def peak_bytes(traces: Sequence[Trace]) -> int:

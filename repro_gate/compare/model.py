@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
-from repro_gate.trace.fields import Location
+from repro_gate.trace.fields import Location, Short
 
 Record = TypeVar("Record")
 if TYPE_CHECKING:
@@ -431,6 +431,33 @@ class Estimate:
 
 
 @reported
+class GpuState:
+    """What nvidia-smi read of a GPU before or after a timed run. What it does not know is null.
+
+    run: The run's name.
+    arm: Its arm: `deterministic`, `default` or `alternating`.
+    when: `before` the run or `after` it.
+    gpu: The GPU's UUID.
+    sm_mhz: Clock of its SMs.
+    memory_mhz: Clock of its memory.
+    celsius: Temperature.
+    watts: Power.
+    slowed: Why its clocks are lower than they could be; `idle` where nothing runs, `unknown` where
+        the driver does not say.
+    """
+
+    run: Short
+    arm: Short
+    when: Literal["before", "after"]
+    gpu: Short
+    sm_mhz: Amount | None
+    memory_mhz: Amount | None
+    celsius: Amount | None
+    watts: Amount | None
+    slowed: Annotated[tuple[Short, ...], Meta(max_length=20)]
+
+
+@reported
 class Cost:
     """What the flags cost, from runs in which they alternate from step to step; if these cannot
     tell, from whole runs.
@@ -453,6 +480,11 @@ class Cost:
     other: The cost measured in the other way, of whole runs or, if these decide, of alternating
         steps; null if that was not measured.
     why: Why whole runs decide; empty if alternating steps do.
+    slow_steps: Steps left out of the figure, since they took five times the median or more.
+    probe_pct: How long the probe took in the runs that were compared, in percent of their steps.
+    undigested: Whether whole runs were done anew for the cost, without digests in timed steps,
+        since the probe took more than 10 %.
+    gpus: The GPUs that were trained on, before and after each timed run.
     """
 
     determinism_cost_pct: Number | None
@@ -471,3 +503,7 @@ class Cost:
     flags: tuple[Estimate, ...] = ()
     other: Estimate | None = None
     why: str = ""
+    slow_steps: Count = 0
+    probe_pct: Amount = 0.0
+    undigested: bool = False
+    gpus: Annotated[tuple[GpuState, ...], Meta(max_length=1_000)] = ()

@@ -98,7 +98,7 @@ def report_of(
         cost=findings.cost,
         operators=operators,
         checklist=findings.checklist,
-        runs=tuple(map(_summary, (*results.runs, *results.alternating))),
+        runs=tuple(map(_summary, (*results.runs, *results.of_cost))),
         fingerprint=_fingerprint(results),
         config_hash=hashed,
         baseline=baseline,

@@ -80,6 +80,7 @@ def facts(devices: Sequence[int] = ()) -> Facts:
         return BASIC
     cuda = torch.cuda
     version = torch.version.cuda
+    hip = torch.version.hip
     cudnn = torch.backends.cudnn
     # the vector instructions that torch's own kernels use: `AVX2`, `DEFAULT`; the training may have
     # removed what says it
@@ -87,9 +88,15 @@ def facts(devices: Sequence[int] = ()) -> Facts:
     first = (devices or in_use())[:1]
 
     def device() -> str:
-        return (
-            f"cuda: {cuda.get_device_name(*first)}" if first else f"cpu: {isa() or ''}"
-        )
+        if first:
+            return f"cuda: {cuda.get_device_name(*first)}"
+        others = {
+            item.device.type
+            for session in PROCESS.sessions
+            if session.hooks
+            for _, item in session.hooks.tensors.names.parameters
+        } - {"cpu", "cuda", "meta"}
+        return f"{min(others, default='cpu')}: {isa() or ''}"
 
     def nccl() -> str:
         known = hasattr(torch._C, "_nccl_version")
@@ -116,12 +123,13 @@ def facts(devices: Sequence[int] = ()) -> Facts:
         **BASIC,
         "torch": lambda: torch.__version__,
         "cuda": lambda: version or "none",
+        "hip": lambda: hip,
         "cudnn": lambda: (
-            (version and cudnn.is_available() and cudnn.version()) or "none"
+            ((version or hip) and cudnn.is_available() and cudnn.version()) or "none"
         ),
         "nccl": nccl,
         "device": device,
-        "gpus": lambda: cuda.device_count() if version else 0,
+        "gpus": cuda.device_count,
         "threads": torch.get_num_threads,
         "processors": _processors,
         "cpu-isa": isa,

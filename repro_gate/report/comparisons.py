@@ -12,6 +12,7 @@ from functools import partial
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, input_text
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding, Compared
 from repro_gate.compare.change import Equivalence
+from repro_gate.compare.cost import DIGESTING, gpu_differences
 from repro_gate.compare.model import Cost, Estimate, Leg, SpeedChange
 from repro_gate.escape import and_more, counted
 from repro_gate.report import numbers, wording
@@ -176,15 +177,21 @@ def cost(price: Cost | None) -> Phrase:
 
 
 def doubts(price: Cost | None) -> Iterator[Phrase]:
-    """Yield why a cost is suspicious, and why whole runs decide although alternating steps may have
-    a figure too."""
+    """Yield why a cost is suspicious, why whole runs decide although alternating steps may have a
+    figure too, and how the GPUs differed between the arms."""
     if price is None:
         return
     if price.suspicious is not None:
         yield phrase("suspicious: {message}", message=price.suspicious)
     if price.why:
         steps = f"; alternating steps: {estimate(price.other)}" if price.other else ""
-        yield phrase(f"from whole runs: {{message}}{steps}", message=price.why)
+        without = " without digests" * price.undigested
+        if price.probe_pct > DIGESTING:
+            share = numbers.percent(price.probe_pct, signed=False)
+            steps += f"; with digests the probe takes {share} of a step"
+        yield phrase(f"from whole runs{without}: {{message}}{steps}", message=price.why)
+    for difference in gpu_differences(price.gpus):
+        yield phrase("{message}", message=difference)
 
 
 def estimate(item: Estimate) -> str:

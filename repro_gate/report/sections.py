@@ -343,7 +343,12 @@ def _figures(report: Report) -> Items:
         steps = counted(cost.timed_steps, "step")
         # Of whole runs, these are the times of the fastest fortieth of each run's steps.
         fastest = "fastest steps; " if cost.why else ""
-        times = f"{with_flags} a step against {without} ({fastest}{steps} timed)"
+        slow = counted(cost.slow_steps, "step")
+        left_out = f", {slow} of five times the median or more left out"
+        left_out *= bool(cost.slow_steps)
+        times = (
+            f"{with_flags} a step against {without} ({fastest}{steps} timed{left_out})"
+        )
         lines += map(comparisons.saving, cost.flags)
         if cost.other is not None and not cost.why:
             lines.append(say(f"whole runs: {comparisons.estimate(cost.other)}"))

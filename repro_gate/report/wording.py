@@ -25,6 +25,7 @@ from repro_gate.diagnosis.robustness import conditions_of
 from repro_gate.escape import clip, counted, listed
 from repro_gate.report import numbers
 from repro_gate.report.model import Determinism, Reason, Report, RunSummary
+from repro_gate.runs.results import OF_COST
 from repro_gate.trace import notebook
 
 # (role, text): `say` and `figure` are our own words, `page` is a cause to link to its page. From
@@ -400,9 +401,9 @@ def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def ended_badly(run: RunSummary) -> bool:
-    """Return whether a run neither finished nor was stopped at `train.steps`; one that only times
-    the flags decides nothing, and `cost.why` says how it ended."""
-    return run.arm != "alternating" and run.outcome not in _ENDED_WELL
+    """Return whether a run neither finished nor was stopped at `train.steps`; one that only the
+    cost needs decides nothing, and `cost.why` says how it ended."""
+    return not run.name.startswith(OF_COST) and run.outcome not in _ENDED_WELL
 
 
 def outcome(run: RunSummary) -> str:

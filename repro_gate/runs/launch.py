@@ -15,11 +15,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from repro_gate.compare.model import GpuState
 from repro_gate.compare.traces import with_own_key
 from repro_gate.compare.unrecorded import Left as Unrecorded
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import held
 from repro_gate.files import is_inside, list_anew, remove_tree
+from repro_gate.machine import gpu_states
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.artifacts import Collected
@@ -122,6 +124,7 @@ class RunResult(Ending):
     artifacts: Mapping[str, Collected] = field(default_factory=dict)  # by their names
     unmatched: tuple[str, ...] = ()  # globs of capture.artifacts that matched nothing
     unrecorded: Unrecorded = field(default_factory=Unrecorded)  # what nothing compares
+    gpus: tuple[GpuState, ...] = ()  # before and after it
     leg: LegEnd = field(default_factory=LegEnd)
 
     @property
@@ -208,7 +211,9 @@ def launch(
         sandbox=gate.sandbox,
         timeout=spec.train.timeout,
     )
+    before = _gpus(spec, request, "before")
     ended = _trained(spec, request, gate, place, watcher)
+    gpus = (*before, *(before and _gpus(spec, request, "after")))
     traces, problem = watcher.read_to_end()
     leave_out_idle(traces)
     ending = ending_of(spec, traces, problem, ended, watcher.untraced)
@@ -222,7 +227,22 @@ def launch(
         traces=tuple(traces),
         folder=folder,
         left=left,
+        gpus=gpus,
     )
+
+
+def _gpus(
+    spec: Spec, request: RunRequest, when: Literal["before", "after"]
+) -> tuple[GpuState, ...]:
+    """Return the state of the GPUs before or after a run that may be timed."""
+    is_timed = spec.cost.measure and spec.hardware.device != "cpu"
+    states = gpu_states() if is_timed else []
+    of_run: dict[str, Any] = {
+        "run": request.name,
+        "arm": request.arm.name,
+        "when": when,
+    }
+    return tuple(GpuState(**of_run, **state) for state in states)
 
 
 def _trained(

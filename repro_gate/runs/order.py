@@ -7,7 +7,8 @@ these rules:
 - If a varied run differs from the first run of its seed, a plain repeat follows and decides
   whether the training diverges.
 - If all pairs agree, a run follows in which the flags alternate, and up to two more while the cost
-  is not known well enough.
+  is not known well enough. If whole runs decide what it is, and the probe takes much of their
+  steps, two pairs without digests follow.
 - For each diverged pair, two replays measure how far apart its runs are.
 - With `--fail-fast` a divergence ends the series. Data that differs from its declaration always
   does.
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from repro_gate.compare.cost import needs_another_run
+from repro_gate.compare.cost import DIGESTING, TURNS, needs_another_run
 from repro_gate.compare.heat_map import COLUMNS, state_size
 from repro_gate.compare.model import Comparison
 from repro_gate.escape import counted
@@ -26,7 +27,7 @@ from repro_gate.runs import arms
 from repro_gate.runs.crashes import crashed_by_itself
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.launch import Recording, RunRequest, RunResult
-from repro_gate.runs.results import Results
+from repro_gate.runs.results import UNDIGESTED, Results
 from repro_gate.spec.model import Spec
 
 CONTROL_STEPS = 2
@@ -35,6 +36,7 @@ MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
 KEPT_BYTES = 1 << 30
 MEASURED_DISTANCES = 200_000  # distances that the second run measures: about a minute
 _FINAL = Recording(final=True)
+_TIMED_STEPS = 100  # after the warm-up, of a run that only the cost needs
 LONG = 300.0  # seconds; a longer run is not repeated twice only to draw a heat map
 
 
@@ -70,15 +72,16 @@ def coming(requests: Sequence[RunRequest]) -> str:
     runs = counted(len(requests), "run", "are")
     time = counted(len(whole), "training")
     is_timed = any(request.name == "default-1" for request in requests)
-    more = f"; up to {arms.ALTERNATING_RUNS} more for the cost" if is_timed else ""
+    most = arms.ALTERNATING_RUNS + 4  # with `_undigested`
+    more = f"; up to {most} more for the cost" if is_timed else ""
     return f"{runs} coming, together about as long as {time}{each}{more}"
 
 
-def of_other_ref(spec: Spec) -> tuple[RunRequest, ...]:
+def of_other_ref(spec: Spec, label: str = "against-") -> tuple[RunRequest, ...]:
     """Return the runs of another ref's checkout: a default pair between two plain deterministic
     runs."""
-    first, second = pair(spec, spec.seed, "against-")
-    return first, *_default_pair(spec, "against-"), second
+    first, second = pair(spec, spec.seed, label)
+    return first, *_default_pair(spec, label), second
 
 
 def pair(spec: Spec, seed: int, label: str = "") -> tuple[RunRequest, RunRequest]:
@@ -105,7 +108,7 @@ def next_run(requests: Sequence[RunRequest], results: Results) -> RunRequest | N
     request = (
         _plain_repeat(results)
         or _planned(requests, results)
-        or _alternating(results)
+        or _timing(results)
         or _measuring(results)
     )
     first = results.by_name.get(request.second_of) if request else None
@@ -152,18 +155,49 @@ def _planned(requests: Sequence[RunRequest], results: Results) -> RunRequest | N
     return None
 
 
-def _alternating(results: Results) -> RunRequest | None:
-    """Return a run in which the flags alternate; None unless all pairs agree, the flags can
-    alternate, and the cost is not known yet."""
-    spec = results.spec
+def _timing(results: Results) -> RunRequest | None:
+    """Return the next run that only the cost needs; None unless all pairs agree."""
     first = results.by_name.get("deterministic-1")
-    number = len(results.alternating) + 1
-    if (
-        first is None
-        or number > arms.ALTERNATING_RUNS
-        or not results.all_alike
-        or not all(run.good for run in results.runs)
+    is_good = results.all_alike and all(run.good for run in results.runs)
+    if first is None or not is_good:
+        return None
+    return _alternating(results, first) or _undigested(results, first)
+
+
+def _undigested(results: Results, first: RunResult) -> RunRequest | None:
+    """Return a run whose timed steps are not digested, one of two pairs; None unless whole runs
+    decide, have steps enough, and the probe takes much of a step."""
+    cost = results.cost()
+    if cost is None or not (
+        cost.why and cost.probe_pct > DIGESTING and cost.timed_steps >= 2 * TURNS
     ):
+        return None
+    spec = results.spec
+    steps = min(first.steps, spec.train.warmup + _TIMED_STEPS)
+    spec = replace(spec, train=replace(spec.train, steps=steps))
+    for request in of_other_ref(spec, UNDIGESTED):
+        run = results.by_name.get(request.name)
+        if run is None:
+            return replace(
+                request,
+                recording=Recording(),
+                collect=False,
+                second_of="",
+                probe={"every": steps},
+                counts="never",
+                announcement=f"{request.name}: for the cost, without digests in timed steps",
+            )
+        if not run.good:
+            break
+    return None
+
+
+def _alternating(results: Results, first: RunResult) -> RunRequest | None:
+    """Return a run in which the flags alternate; None unless they can, and the cost is not known
+    yet."""
+    spec = results.spec
+    number = len(results.alternating) + 1
+    if number > arms.ALTERNATING_RUNS:
         return None
     plan = results.alternation
     blocks = results.blocks

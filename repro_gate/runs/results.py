@@ -4,13 +4,20 @@ notes."""
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
-from repro_gate.compare.cost import Block, blocks_of, measure_cost, paces
-from repro_gate.compare.model import Comparison, Cost, NoiseFloor, TimedArm
+from repro_gate.compare.cost import Block, blocks_of, measure_cost, paces, probe_pct
+from repro_gate.compare.model import (
+    Comparison,
+    Cost,
+    GpuState,
+    NoiseFloor,
+    TimedArm,
+)
 from repro_gate.compare.tolerance import is_same, noise_floor
 from repro_gate.compare.traces import compare_runs, with_replay
 from repro_gate.compare.unrecorded import differing_modules, notices
@@ -29,6 +36,9 @@ from repro_gate.trace.reader import trace_files
 
 Traces = tuple[Trace, ...]
 INTERRUPTED = "the gate was interrupted"  # why a series ended early, on a signal
+# how the names of runs begin that only the cost needs; those of UNDIGESTED time whole runs
+UNDIGESTED = "undigested-"
+OF_COST = ("alternating-", UNDIGESTED)
 RUN_AGAIN = ("run/interrupted", "run the gate again")  # the reason's id and its remedy
 # what ends a series early, see `Results.interrupt`
 EARLY_ENDS = (KeyboardInterrupt, Inconclusive, OSError)
@@ -211,14 +221,26 @@ class Results:
         """Return the traces of the default runs that came to their end."""
         return [run.traces for run in self.of_arm("default") if run.good]
 
-    def timed_runs(self) -> tuple[list[Traces], list[Traces]]:
-        """Return the traces of the deterministic runs of the first seed and of the default runs
-        that came to their end, as many of each."""
-        first_seed = self.of_seed(self.spec.seed)
-        on = [run.traces for run in first_seed if run.good]
-        off = self.default_traces
+    def timed_runs(
+        self, runs: Sequence[RunResult]
+    ) -> tuple[list[Traces], list[Traces]]:
+        """Return the traces of those of the runs that came to their end, deterministic ones of the
+        first seed and default ones, as many of each."""
+        on, off = (
+            [
+                run.traces
+                for run in runs
+                if run.good and (run.arm.name, run.arm.seed) == (arm, self.spec.seed)
+            ]
+            for arm in get_args(TimedArm)
+        )
         count = min(len(on), len(off))
         return on[:count], off[:count]
+
+    @property
+    def of_cost(self) -> list[RunResult]:
+        """Return the runs that only the cost needs."""
+        return [run for run in self.auxiliary if run.name.startswith(OF_COST)]
 
     @property
     def alternating(self) -> list[RunResult]:
@@ -230,7 +252,7 @@ class Results:
         """Return how the flags alternate in these runs, or why they cannot. It follows from the
         first runs and the control, and reads every digest of one trace: asked for when all of them
         are there."""
-        on, off = self.timed_runs()
+        on, off = self.timed_runs(self.runs)
         control = self.control.traces if self.control else ()
         if not on:
             return "the runs are not compared"
@@ -258,13 +280,35 @@ class Results:
         plan = self.alternation
         flags = () if isinstance(plan, str) else plan.flags
         warmup = self.spec.train.warmup
-        return measure_cost(*self.timed_runs(), warmup, self.blocks, flags)
+        compared = self.timed_runs(self.runs)
+        undigested = self.timed_runs(self.of_cost)
+        is_whole = len(undigested[0]) > 1
+        runs = undigested if is_whole else compared
+        cost = measure_cost(*runs, warmup, self.blocks, flags)
+        return cost and replace(
+            cost,
+            probe_pct=probe_pct([*compared[0], *compared[1]], warmup),
+            undigested=is_whole,
+            gpus=self._gpus(),
+        )
+
+    def _gpus(self) -> tuple[GpuState, ...]:
+        """Return the states of the GPUs that were trained on, before and after the runs that may be
+        timed; of all GPUs where it is not known which."""
+        runs = (*self.runs, *self.auxiliary)
+        facts = [trace.facts for run in runs for trace in run.traces]
+        used = {of.get("gpu-uuid") for of in facts if "gpu-model" in of}
+        known = [state for run in runs for state in run.gpus]
+        of_used = [state for state in known if state.gpu in used]
+        return tuple(of_used or (known if used else ()))[:1_000]
 
     def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
         """Return the step time of each timed run in milliseconds, by arm; arms without timed runs
         are left out."""
         times: dict[TimedArm, tuple[float, ...]] = {}
-        for arm, runs in zip(get_args(TimedArm), self.timed_runs(), strict=True):
+        for arm, runs in zip(
+            get_args(TimedArm), self.timed_runs(self.runs), strict=True
+        ):
             of_arm = paces(runs, self.spec.train.warmup)
             if of_arm:
                 times[arm] = of_arm

@@ -142,7 +142,10 @@ def test_a_training_has_the_facts_of_its_device_and_no_others() -> None:
     assert platform_inputs({**GPU, "cudnn": "odd"}, MACHINE, None)["cudnn"] == "odd"
     machine = {**MACHINE, "driver": "1", "kernel": "other", "gpu.0.uuid": "GPU-2"}
     machine |= {"memory-bytes": "2", "cpu-count": "1"}
-    facts = {**CPU, "cuda": "13.0", "gpus": "8", "interpreter": "/elsewhere/python"}
+    # a GPU of ROCm's has another version to know
+    amd = platform_inputs({**GPU, "cuda": "none", "hip": "6.4"}, MACHINE, None)
+    assert amd == {**OF_GPU, "image": None, "cuda": "none", "hip": "6.4"}
+    facts = {**CPU, "cuda": "13.0", "gpus": "8", "interpreter": "/elsewhere/python", "hip": "6.4"}
     assert platform_inputs(facts, machine, None) == OF_CPU
     # an image is its digest, whatever the registry
     for name in ("ghcr.io/o/t", "mirror.example:5000/t"):

@@ -154,7 +154,7 @@ def test_an_image_counts_by_its_digest_and_where_it_runs() -> None:
         assert statuses(env.image_digest, facts) == expected
 
 
-@pytest.mark.parametrize("fact", ["python", "torch", "cuda", "interpreter"])
+@pytest.mark.parametrize("fact", ["python", "torch", "cuda", "hip", "interpreter"])
 def test_versions_must_be_the_same_in_every_process(fact: str) -> None:
     first, same = training(), training(key="rank1")
     other = training(key="rank1", facts={**FACTS, fact: "0"})

@@ -69,6 +69,18 @@ def test_a_gpu_that_the_container_was_given_and_training_did_not_see_is_no_pass(
     assert device(evidence(runs=seen, given_gpus="nvidia: --gpus all")).status == "pass"
 
 
+def test_another_accelerator_is_not_supported_and_one_sentence_says_what_is() -> None:
+    for kind in ("mps", "xpu", "hpu", "xla", "cudax"):
+        other = {**FACTS, "device": f"{kind}: arm64"}
+        for required in (Hardware(), Hardware("cpu")):
+            for runs in (ran(other), ran(FACTS, other), GPU + ran(other, name="default-1")):
+                found = device(evidence(spec=spec(hardware=required), runs=runs))
+                assert found.status == "fail" and f"{kind}: arm64" in found.message
+                assert "supports the CPU, CUDA, and ROCm through torch.cuda" in found.message
+    amd = {**H100, "device": "cuda: AMD Instinct MI300X", "hip": "6.4.43482"}
+    assert device(evidence(runs=ran(amd))).status == "pass"
+
+
 GPUS = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability")
 
 

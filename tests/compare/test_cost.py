@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ from repro_gate.compare.cost import (
     step_times,
     student_t,
 )
-from repro_gate.compare.model import Cost
+from repro_gate.compare.model import Cost, GpuState
 from repro_gate.trace.model import Trace
 from tests.support.built_traces import ROWS, block, timed, training
 
@@ -134,6 +135,86 @@ def test_alternating_steps_decide_and_name_the_flag_that_costs() -> None:
     for few, why in ((BLOCKS[:11], TOO_SHORT), ([], "did not alternate"), ("so", "so")):
         found = measured(*wide, blocks=few)
         assert why in found.why and found.other is None
+
+
+def test_steps_of_five_times_the_median_or_more_are_left_out_and_counted() -> None:
+    usual = [10.0] * 300
+    for stall, slow in ((50.0, 1), (49.9, 0)):
+        # a fortieth of the run is seven steps: in each of them is a stall
+        times = [stall if at % 7 == 3 else each for at, each in enumerate(usual)]
+        found = measured((times, usual), (usual, usual))
+        counted = slow * len(range(3, 300, 7))
+        assert (found.slow_steps, found.timed_steps) == (counted, 600 - counted)
+        one, other = ([timed(each)] for each in (times, usual))
+        expected = (10.0, 10.0) if slow else (10.0 + 39.9 / 7, 10.0)
+        assert cost.paces([one, other], 0) == pytest.approx(expected)
+    found = measured(([10.0, 90.0, 10.0], [10.0] * 3))  # three steps are enough all the same
+    assert (found.timed_steps, found.slow_steps) == (4, 2) and found.determinism_cost_pct == 0
+    pair = ([10.4] * 9, [10.0] * 9), ([11.4] * 9, [10.5] * 9)
+    late = math.log(5.0)
+    # in one block an arm compiled, in another all arms stalled; one is just below
+    stalls = ((0, 0.0, late), (1, late, late), (2, late - 1e-9, 0.0))
+    blocks = [[*times] for times in BLOCKS]
+    for at, without, every in stalls:
+        blocks[at] = [blocks[at][0] + without, blocks[at][1] + every, blocks[at][2]]
+    found = measured(*pair, blocks=blocks, flags=FLAGS)
+    assert (found.timed_steps, found.slow_steps, found.why) == (18, 2, "")
+    clean = measured(*pair, blocks=BLOCKS, flags=FLAGS)
+    assert (clean.timed_steps, clean.slow_steps) == (20, 0)
+    # an arm that is slow always is not left out; too few that are left do not decide
+    slow = [[times[0], times[1] + math.log(8), times[2]] for times in BLOCKS]
+    assert measured(([84.0] * 9, [10.0] * 9), blocks=slow).slow_steps == 0
+    found = measured(*pair, blocks=[*BLOCKS[:11], [9.0, 2.0, 2.0]])
+    assert (found.why, found.slow_steps) == (TOO_SHORT, 0)
+    assert needs_another_run([*BLOCKS[:11], [9.0, 2.0, 2.0]]) and not needs_another_run(BLOCKS)
+
+
+def test_the_share_of_the_probe_is_that_of_the_timed_steps() -> None:
+    marks = [replacing(mark, probe_ms=1.5 * mark.step) for mark in timed([10.0] * 4).steps]
+    runs = [[replace(timed([]), steps=marks)]]
+    assert cost.probe_pct(runs, 0) == pytest.approx(22.5)
+    assert cost.probe_pct(runs, 2) == pytest.approx(37.5)
+    assert cost.probe_pct(runs, 9) == cost.probe_pct([], 0) == 0
+
+
+def ended(run: str, mhz: float | None = 1980.0, *slowed: str, **more: Any) -> GpuState:
+    state = {"run": run, "arm": run[:-2], "when": "after", "gpu": "GPU-1"}
+    figures = {"sm_mhz": mhz, "memory_mhz": 2619.0, "celsius": 60.0, "watts": 500.0}
+    return GpuState(**{**state, **figures, "slowed": slowed, **more})
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ([ended("deterministic-1"), ended("default-1")], ""),
+        ([ended("deterministic-1", 1980), ended("default-1", 1925)], ""),  # 2.9 %
+        ([ended("deterministic-1", 1980), ended("default-1", 1920)], "1980 MHz .* 1920 MHz"),
+        ([ended("deterministic-1", 1920), ended("default-1", 1980)], "1920 MHz .* 1980 MHz"),
+        (
+            [ended("deterministic-1", 1980, "power cap"), ended("default-1")],
+            "after runs with the flags alone: power cap",
+        ),
+        (
+            [ended("deterministic-1"), ended("default-1"), ended("default-2", 1980, "power brake")],
+            "after runs without the flags alone: power brake",
+        ),
+        ([ended(f"{arm}-1", 1980, "power cap") for arm in ("deterministic", "default")], ""),
+        # nothing ran any more, or the driver does not say whether
+        ([ended("deterministic-1", 345, "idle"), ended("default-1")], ""),
+        ([ended("deterministic-1", 345, "unknown"), ended("default-1")], ""),
+        ([ended("deterministic-1", None), ended("default-1")], ""),
+        # only ends of runs of both arms, of one GPU, are compared
+        ([ended("deterministic-1", 1000, when="before"), ended("default-1")], ""),
+        ([ended("deterministic-1", 1000, "power cap"), ended("default-1", gpu="GPU-2")], ""),
+        ([ended("alternating-1", 1000, "power cap"), ended("default-1")], ""),
+        ([], ""),
+    ],
+)
+def test_gpus_whose_clocks_differ_between_the_arms_are_named(
+    states: list[GpuState], said: str
+) -> None:
+    found = "; ".join(cost.gpu_differences(states))
+    assert re.search(said, found) if said else not found
 
 
 def test_another_run_follows_unless_the_interval_is_narrow() -> None:

@@ -219,6 +219,32 @@ def test_a_cost_names_the_flags_that_take_it_and_what_the_other_measurement_says
     row = comment(replace(reports.PASS, cost=replace(reports.COST, why="they exclude it")))
     assert "from whole runs: they exclude it; alternating" in row, "theirs is the result"
     assert "few; al" not in words(flags=(), other=None, why="too few")
+    assert "left out" not in text and "without digests" not in told and "the probe" not in told
+    assert "90 steps timed, 1 step of five times the median or more left out)" in words(
+        slow_steps=1
+    )
+    probed = {"probe_pct": 34.2, "why": "they exclude it"}
+    share = "; with digests the probe takes 34.2% of a step"
+    assert (
+        f"from whole runs: they exclude it; alternating steps: +11.0% (+4.2% to +18.3%){share}"
+        in (words(**probed))
+    )
+    assert "from whole runs without digests: they exclude it; alt" in words(
+        **probed, undigested=True
+    )
+    assert "the probe" not in words(probe_pct=34.2) and "the probe" not in words(
+        **{**probed, "probe_pct": 10}
+    )
+    gpus = [reports.gpu_state(run) for run in ("deterministic-1", "default-1")]
+    assert "after runs" not in words(gpus=(*gpus,))
+    gpus[1] = replace(gpus[1], sm_mhz=1755.0, slowed=("hardware thermal slowdown",))
+    told = words(gpus=(*gpus,))
+    assert "GPU-1 was slowed down after runs without the flags alone: hardware thermal" in told
+    clock = (
+        "the SM clock of GPU-1 was 1980 MHz after runs with the flags, 1755 MHz after runs without"
+    )
+    assert clock in told
+    assert clock in comment(replace(reports.PASS, cost=replace(reports.COST, gpus=(*gpus,))))
 
 
 def test_one_line_says_of_a_pass_what_stayed_and_what_changed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.runs import arms, launch, order, variation, watching
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.workspaces import GateFolder, Workspace
-from repro_gate.spec.model import Spec, Train
+from repro_gate.spec.model import CostBudget, Hardware, Spec, Train
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace
 from tests.support.built_traces import training
@@ -218,3 +219,34 @@ def test_the_configuration_is_as_long_in_each_run_whatever_the_folders_are(
         assert isinstance(read["started"], int), "a float has fewer digits if they end in zeros"
         sizes.add(len(text))
     assert len(sizes) == 1
+
+
+SMI = """#!/bin/sh
+# takes one query alone, and says at which moment of the run it was asked
+[ "$*" = "--query-gpu=uuid,clocks.sm,clocks.mem,temperature.gpu,power.draw,{}.active --format=csv,noheader" ] || exit 2
+echo asked >>"$PLACE"
+echo "GPU-1, $(/usr/bin/wc -l <"$PLACE") MHz, 1593 MHz, 40, 70.1 W, 0x0000000000000000"
+"""
+
+
+def test_the_gpus_are_read_just_before_and_after_a_run_that_may_be_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, smi = tmp_path / "place.txt", tmp_path / "bin/nvidia-smi"
+    smi.parent.mkdir()
+    monkeypatch.setenv("PLACE", str(place))
+    monkeypatch.setenv("PATH", str(smi.parent), prepend=os.pathsep)
+    train = f"{TRAIN}one()\nopen({str(place)!r}, 'a').write('trained\\n')\n"
+    options = {"name": "default-1", "arm": arms.default(42, None)}
+    assert trace_script(tmp_path / "without", train, **options).gpus == ()
+    smi.write_text(SMI.format("clocks_event_reasons"))
+    smi.chmod(0o755)
+    place.unlink()
+    run = trace_script(tmp_path / "with", train, **options)
+    assert place.read_text().split() == ["asked", "trained", "asked"]
+    before, after = run.gpus
+    assert (before.run, before.arm, before.when) == ("default-1", "default", "before")
+    assert (after.gpu, after.when, after.sm_mhz, after.slowed) == ("GPU-1", "after", 3.0, ())
+    for section in ({"cost": CostBudget(measure=False)}, {"hardware": Hardware("cpu")}):
+        spec = Spec(path=tmp_path, train=Train(run="x"), **section)
+        assert launch._gpus(spec, run.request, "before") == ()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.compare.model import Comparison, Divergence
+from repro_gate.compare.model import Comparison, Divergence, GpuState
 from repro_gate.runs import flags, order
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.launch import RunRequest, RunResult
@@ -18,7 +18,7 @@ from repro_gate.runs.process import Ended
 from repro_gate.runs.results import Results
 from repro_gate.spec import model
 from repro_gate.spec.model import CostBudget, Determinism, RandomState, Spec, Train
-from repro_gate.trace.model import StepMark, Trace
+from repro_gate.trace.model import StepMark, Trace, Undone
 from tests.support.built_traces import changed, flip, place_of, results, training
 
 
@@ -88,7 +88,7 @@ def test_the_arms_take_turns_each_seed_has_a_pair_and_further_runs_are_plain_and
 
 
 def test_what_is_coming_is_told_in_trainings() -> None:
-    tail, more = "coming, together about as long as", "; up to 3 more for the cost"
+    tail, more = "coming, together about as long as", "; up to 7 more for the cost"
     assert coming(gate_runs(spec())) == f"5 runs are {tail} 4 trainings of 50 steps{more}"
     one = spec(steps=None, determinism=Determinism(repeat=1))
     assert coming(gate_runs(one)) == f"1 run is {tail} 1 training"
@@ -169,7 +169,9 @@ def test_on_unsound_data_no_run_follows_and_the_control_is_repeated_without_its_
     assert again is not None and first.request.probe and not again.request.probe
 
 
-def alternates(scatter: float, steps: int = 60, cost: float = 0.05, **changes: Any) -> Results:
+def alternates(
+    scatter: float, steps: int = 60, cost: float = 0.05, probe_ms: float = 0.1, **changes: Any
+) -> Results:
     """Runs of a training whose step takes 10 ms without the flags, and more by `cost` with them;
     in alternating runs it scatters by this share."""
     asked, found = spec(**changes), results(spec=spec(**changes))
@@ -177,9 +179,10 @@ def alternates(scatter: float, steps: int = 60, cost: float = 0.05, **changes: A
     def does(request: RunRequest) -> RunResult:
         if request.name in found.by_name or not request.probe.get("alternating"):
             on = float(request.arm.name != "default")
-            return done(
-                request, training(steps, times=[10 + on * 10 * cost] * steps, settings=read(on))
-            )
+            ms = (10 + on * 10 * cost) * (1.02 if request.name.endswith("2") else 1)
+            trace = training(steps, times=[ms] * steps, settings=read(on))
+            marks = [StepMark(it.step, it.ms, probe_ms, 0, 0) for it in trace.steps]
+            return done(request, replace(trace, steps=marks))
         taken = [10 * (1 + scatter * (-1) ** (step // 3)) for step in range(steps)]
         trace = training(request.arm.steps or 0, times=taken)
         arms_of, marks = request.probe["alternating"]["arms"], []
@@ -221,6 +224,91 @@ def test_a_run_in_which_flags_alternate_follows_and_others_while_its_interval_is
         assert not request.arm.flags.keys() & plan["arms"][0].keys()
         assert request.arm.environment == found.runs[0].arm.environment
     assert bool(found.alternating) is bool(isinstance(found.blocks, list) and found.blocks)
+
+
+TIMED = [f"undigested-{run}" for run in ("on1", "off1", "off2", "on2")]
+
+
+def digested(probe_ms: float, steps: int = 40, **does: Does) -> Results:
+    """A training that sets the flags itself, so that whole runs decide: the probe takes this of its
+    steps of 10 ms, 15 with the flags, and next to nothing of those without digests, which take 11 and
+    10."""
+
+    def times(request: RunRequest) -> RunResult:
+        anew = request.name.startswith("undigested")
+        ms = 10.0 if request.arm.name == "default" else 11.0 if anew else 15.0
+        taken = request.arm.steps or steps
+        trace = training(min(taken, steps), times=[ms] * steps)
+        own = 0.01 if anew else probe_ms
+        marks = [StepMark(mark.step, mark.ms, own, 1, 0) for mark in trace.steps]
+        return done(request, replace(trace, steps=marks, undone=UNDONE))
+
+    asked = spec(steps=None)
+    usual = dict.fromkeys([*ANEW, *(run.name for run in gate_runs(asked))], times)
+    return series(asked, {**usual, **does})
+
+
+UNDONE = [Undone(flag=flags.ALGORITHMS, value="False", file="train.py", line=1, step=0)]
+ANEW = [f"undigested-{arm}-{number}" for arm in ("deterministic", "default") for number in (1, 2)]
+
+
+def test_where_the_probe_takes_much_of_a_step_whole_runs_are_timed_without_digests() -> None:
+    found = digested(1.6)
+    assert names(found) == " ".join([FIVE, *TIMED])
+    for run in found.of_cost:
+        request = run.request
+        assert request.probe == {"every": 40} and request.arm.steps == 40
+        assert request.recording == order.Recording() and not request.second_of
+        assert request.arm == replace(found.by_name[request.name[11:]].arm, steps=40)
+    cost = found.cost()
+    assert cost is not None and cost.undigested and cost.determinism_cost_pct == pytest.approx(10.0)
+    assert cost.probe_pct == pytest.approx(160 / 12.5) and "sets the flags itself" in cost.why
+    # what a baseline and another ref are compared with are the compared runs
+    assert found.step_times()["deterministic"] == (15.0, 15.0)
+
+
+def test_otherwise_the_compared_runs_are_the_whole_runs() -> None:
+    for probe_ms, steps in ((1.2, 40), (1.6, 11)):  # 9.6 %; too few steps to show a cost
+        found = digested(probe_ms, steps)
+        assert names(found) == FIVE
+        cost = found.cost()
+        assert cost is not None and not cost.undigested
+        assert cost.determinism_cost_pct == pytest.approx(50.0)
+    # steps that alternate are not digested anyway
+    found = alternates(0.005, probe_ms=5.0)
+    assert names(found) == f"{FIVE} alternating-1"
+    cost = found.cost()
+    assert cost is not None and cost.probe_pct > 40 and not cost.why
+    # one that ends badly is the last, and the compared runs decide
+    found = digested(1.6, **{"undigested-default-1": crashes})
+    assert names(found) == " ".join([FIVE, *TIMED[:2]])
+    cost = found.cost()
+    assert cost is not None and not cost.undigested and cost.probe_pct > 10
+    assert names(digested(1.6, **{"deterministic-2": differs, "deterministic-3": differs})) == (
+        f"{FIVE.replace('on2 r', 'on2 on3 r')} {REPLAY}"
+    )
+    assert [run.request.arm.steps for run in digested(1.6, 500).of_cost] == [100] * 4
+
+
+def test_only_gpus_that_were_trained_on_are_in_the_cost() -> None:
+    state = {"run": "x", "arm": "default", "when": "after", "slowed": ()}
+    state |= dict.fromkeys(("sm_mhz", "memory_mhz", "celsius", "watts"))
+    gpus = tuple(GpuState(gpu=gpu, **state) for gpu in ("GPU-1", "GPU-2"))
+
+    def known(**facts: str) -> list[str]:
+        def does(request: RunRequest) -> RunResult:
+            seen = gpus if request.arm.name == "default" else ()
+            return replace(done(request, training(4, facts=facts)), gpus=seen)
+
+        found = series(spec(), {run.name: does for run in gate_runs(spec())}).cost()
+        assert found is not None
+        return [item.gpu for item in found.gpus]
+
+    assert known(device="cpu: AVX2") == []
+    assert known(**{"gpu-model": "H100", "gpu-uuid": "GPU-2"}) == ["GPU-2"] * 2
+    # torch before 2.6 does not say which, and a part of a GPU has a name of its own
+    both = ["GPU-1", "GPU-2"] * 2
+    assert known(**{"gpu-model": "H100"}) == known(**{"gpu-model": "x", "gpu-uuid": "y"}) == both
 
 
 def test_an_alternating_run_that_ends_badly_is_the_last_and_told() -> None:

@@ -21,6 +21,7 @@ from repro_gate.compare.model import (
     Cost,
     Divergence,
     Estimate,
+    GpuState,
     HeatMap,
     HeatRow,
     Leg,
@@ -90,6 +91,16 @@ COST = Cost(
     other=Estimate(cost_pct=11.0, ci95=(4.2, 18.3)),
     **_MORE,
 )
+_ARMS = ("deterministic", "default")
+
+
+def gpu_state(run: str, **changes: Any) -> GpuState:
+    """A GPU after a run, at its full clock."""
+    state = {"run": run, "arm": run[:-2], "when": "after", "gpu": "GPU-1", "slowed": ()}
+    figures = {"sm_mhz": 1980.0, "memory_mhz": 2619.0, "celsius": 60.0, "watts": 500.0}
+    return GpuState(**{**state, **figures, **changes})
+
+
 _WHOLE = {"flags": (), "other": None, "why": "fewer than 12 steps for each arm"}
 _WHERE = {"step": 3, "kind": "gradient", "name": "blocks.3.attn.weight"}
 _FAR = {"max_abs": 1.2e-7, "max_ulp": 3, "l2": 3.4e-6, "relative_l2": 1.1e-9}
@@ -457,6 +468,10 @@ def hostile(text: str = HOSTILE) -> Report:
     drifted = {"loss_gap": 1.0, "recorded": text, "remedy": text, "unlike": two, "outside": two}
     unlike = {"first_divergence": first, "loss_gap": math.inf}
     said, read = Reason(text, text, text), {text: text}
+    gpus = tuple(
+        gpu_state(f"{arm}-1", gpu=text[:200], slowed=(text[:200],) * (arm == "default"))
+        for arm in _ARMS
+    )
     found = check("code/x", "fail", text, (text, EvidenceLine(text, Location(text, 41))), text)
     crashed = run("x", outcome=text, exit_code=1, log_tail=(text, text), settings=read, arm=text)
     recipe = {text: text, "list": [text, {text: text}]}
@@ -471,7 +486,7 @@ def hostile(text: str = HOSTILE) -> Report:
         reproduce=text,
         reasons=(said,),
         notes=(said,),
-        cost=replace(COST, suspicious=text),
+        cost=replace(COST, suspicious=text, gpus=gpus),
         tool_version=text,
         started=text,
         subject=replace(subject, versions=read, sandbox=text),
