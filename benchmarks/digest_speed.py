@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.figure import Figure
-from repro_gate.probe.digest import EXTENSION, SLOT, begin, digest_all
+from repro_gate.probe.digest import EXTENSION, Plan, begin, digest_all
 from repro_gate.runs.environment import EXTENSION as GATES_OWN
 
 MIB = 2**20
@@ -117,15 +117,12 @@ def small(settings: Settings) -> Figure:
     kinds = [
         [torch.randn(64, device=settings.device) for _ in range(200)] for _ in range(4)
     ]
-    slots = [
-        None,
-        *([SLOT] * 200 for _ in kinds[1:]),
-    ]  # gradients are made anew at each step
+    plans = [Plan() for _ in kinds]
 
     def step() -> None:
         begun = [
-            begin(tensors, slots=known)
-            for tensors, known in zip(kinds, slots, strict=True)
+            begin(tensors, plan=known)
+            for tensors, known in zip(kinds, plans, strict=True)
         ]
         for digests in begun:
             digests.result()
@@ -144,30 +141,28 @@ def measure_by_events(settings: Settings) -> Iterator[Figure]:
     `sum`, and the same of each variant."""
     import torch
 
-    from repro_gate.probe import device_digest, device_kernel
+    from repro_gate.probe import device_digest, device_launch
 
     device = torch.device(settings.device, 0)
-    variants: Mapping[str, Any] | None = getattr(device_kernel, "VARIANTS", None)
-    if variants is None:
-        print("  lacks device_kernel.VARIANTS: the kernel is measured as it is")
+    variants: Mapping[str, Any] = device_launch.VARIANTS
     for size in settings.sizes:
         content = torch.randn(max(settings.batch, size) // 4, device=settings.device)
         tensors = content.split(size // 4)
-        kernel = partial(device_digest.sums_by, device_kernel, device, tensors)
+        kernel = partial(device_digest.sums_by, device, tensors)
         contenders: dict[str, Callable[[], object]] = {
             "sum": content.sum,
             "digest": kernel,
             "all": lambda: begin(tensors),  # noqa: B023  # timed within this round of the loop
         }
         sums = kernel()
-        for name, options in (variants or {}).items():
+        for name, options in variants.items():
             try:
-                found = kernel(**options)
+                found = kernel(options)
             except Exception as error:  # noqa: BLE001  # a variant may need more than a device has
                 print(f"  digest, {name}: {type(error).__name__}: {error}")
                 continue
             print(f"  digest, {name}: same sums: {bool(torch.equal(found, sums))}")
-            contenders[f"digest, {name},"] = partial(kernel, **options)
+            contenders[f"digest, {name},"] = partial(kernel, options)
         seconds = _by_events(torch, contenders, settings.rounds)
         later = statistics.median(seconds.pop("all")) - statistics.median(
             seconds["digest"]

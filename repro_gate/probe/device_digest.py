@@ -381,6 +381,20 @@ def _sums(table: Table, out: Any, options: Mapping[str, int] | None = None) -> N
         )
 
 
+def sums_by(
+    device: Any, tensors: Sequence[Any], options: Mapping[str, int] | None = None
+) -> Any:
+    """Return the sums of contiguous tensors by the kernel, compiled with these options."""
+    forms = [item.data_ptr() for item in tensors], [item.nbytes for item in tensors]
+    count = len(tensors)
+    table = _table(
+        device, _stream(device), *map(tuple, forms), tuple(range(count)), (0,) * count
+    )
+    out = torch.zeros(count, LANES, dtype=torch.int64, device=device)
+    _sums(table, out, options)
+    return out
+
+
 def _folded(table: Table, out: Any) -> Any:
     """Return what `eager_folded` returns, by the kernel."""
     digests = torch.empty(len(out), 2, dtype=torch.int64, device=out.device)
@@ -417,7 +431,7 @@ def _agrees(device: Any) -> bool:
     _sums(table, ours)
     for row, item in zip(theirs, sample):
         eager_sums(row, item)
-    return torch.equal(_folded(table, ours), eager_folded(table, theirs))
+    return bool(torch.equal(_folded(table, ours), eager_folded(table, theirs)))
 
 
 @functools.lru_cache(maxsize=None)

@@ -289,13 +289,13 @@ class OnDevice(NamedTuple):
 
     batch: Any
     place: int
-    count: int
+    length: int
 
     def ready(self) -> bool:
         return bool(self.batch.ready())
 
     def result(self) -> bytes:
-        found: bytes = self.batch.digests(self.place, self.count)
+        found: bytes = self.batch.digests(self.place, self.length)
         return found
 
 
@@ -432,11 +432,11 @@ def begin(
         digests = None
         with contextlib.suppress(
             Exception
-        ):  # torch.func's wrappers, and other unusual ones
+        ):  # an unusual tensor in the place of a plain one
             digests = plan.digests(tensors, made_anew)
         if digests is None:
             plan.learn(tensors)
-            digests = plan.digests(tensors, made_anew)
+            digests = plan.digests(tensors, made_anew) or Digests(len(tensors))
         for place in plan.others:
             try:
                 read = _read(local(tensors[place]), depth)

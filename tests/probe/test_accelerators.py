@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from repro_gate.probe.shared import PROCESS
-from tests.probe.test_facts import facts_of, fake_torch
+from tests.probe.test_facts import facts_of
+from tests.support.cuda import Cuda, in_torch
 from tests.support.gates import gate_training
 from tests.support.tracing import trace_script, trained
 
@@ -27,6 +28,14 @@ for step in range(4):
     (weight - step).square().sum().backward()
     optimizer.step()
 """
+
+
+def fake_torch(initialized: bool) -> Any:
+    """A torch that is built for CUDA and has put something on the second of its GPUs."""
+    cuda = Cuda(started=initialized)
+    if initialized:
+        cuda.allocate(1, 1536)
+    return in_torch(cuda)
 
 
 def of_parameters(*kinds: str) -> Any:
@@ -68,7 +77,7 @@ def test_the_device_is_where_the_parameters_are(kind: str, monkeypatch: pytest.M
         assert not {"hip", "gpu-model"} & said.keys() and said["cuda"] == "none"
     # what is on a GPU is on a GPU, whatever else there is
     torch = fake_torch(initialized=True)
-    assert facts_of(torch, monkeypatch)["device"] == "cuda: NVIDIA H200"
+    assert facts_of(torch, monkeypatch)["device"] == "cuda: GPU 1"
 
 
 def test_a_gpu_of_rocm_has_its_facts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,7 @@ def test_what_is_noticed_during_a_capture_waits_for_its_end(training: Training, 
     training.step()
     cuda.current_stream(1).work(20)
     training.step()  # its times are on their way
+    UNREAD.clear()
     graph = cuda.Graph()
     with cuda.stream(Stream(cuda, 1)):
         if begun == "by torch":
