@@ -109,6 +109,7 @@ def test_what_is_noticed_during_a_capture_waits_for_its_end(training: Training, 
             flags._undone("torch.backends.cudnn.benchmark", "True", ("train.py", 3), False)
             session.note("slow-digest", "a note")
             training.hooks.initial_state()
+            assert not training.hooks._captured
             training.hooks.optimizer_made(lambda _: None, SimpleNamespace(param_groups=[]))
             with session.in_hook():
                 facts.used()
