@@ -110,6 +110,7 @@ def test_what_is_noticed_during_a_capture_waits_for_its_end(training: Training, 
             flags._undone("torch.backends.cudnn.benchmark", "True", ("train.py", 3), False)
             session.note("slow-digest", "a note")
             training.hooks.initial_state()
+            assert not training.hooks._captured
             training.hooks.optimizer_made(lambda _: None, SimpleNamespace(param_groups=[]))
             with session.in_hook():
                 facts.used()
@@ -158,12 +159,17 @@ def test_only_steps_since_its_beginning_are_a_graphs(training: Training) -> None
     assert (hooks._graphs.get(other), hooks._graphs.get(graph)) == ([early], [late])
 
 
-def test_a_process_may_end_while_it_captures(training: Training) -> None:
+def test_a_process_may_end_while_it_captures(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
     training.on(1)
     training.step()
     training.cuda.current_stream(1).work(20)
     training.step()
-    capture(training, training.cuda.Graph())
+    for name in ("at_stop", "at_close"):
+        monkeypatch.setattr(training.hooks, name, lambda *_: pytest.fail("state is read"))
+    graph = training.cuda.Graph()
+    capture(training, graph)
     training.session.close("exit")
     trace = training.trace()
     assert (trace.end, len(trace.steps), training.cuda.synchronized) == ("exit", 2, [])
