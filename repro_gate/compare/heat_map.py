@@ -206,7 +206,7 @@ def place_of(key: Key, depth: int) -> Place:
 
 
 def _module(kind: str, name: str) -> list[str]:
-    behind = _PARTS_BEHIND[kind]
+    behind = _PARTS_BEHIND.get(kind)  # of no module: an artifact too
     if behind is None:
         return []
     parts = name.split(".")

@@ -141,6 +141,7 @@ def test_every_measurement_is_run_by_the_one_command_and_the_page_shows_the_resu
         "mkl_race",
         "effect",
         "roundings",
+        "soak",
     }
     assert set(run.CPU) == {path.stem for path in Path(run.__file__).parent.glob("*.py")} - others
     page, results = (path.read_text("utf-8") for path in (run.PAGE, run.RESULTS / "cpu.json"))

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from repro_gate.probe import end_state, facts, flags, rng
+from repro_gate.probe.digest import UNREAD
 from repro_gate.probe.patch import WeakByIdentity
 from repro_gate.probe.session import Session
 from repro_gate.probe.shared import PROCESS

@@ -131,7 +131,7 @@ def test_the_documentation_names_every_key_and_its_blocks_load(tmp_path: Path) -
     names = [".".join(path).replace(".[]", "[]") for path, _ in KEYS]
     assert sorted(re.findall(r"^#+ `(.+)`$", text, re.MULTILINE)) == sorted(names)
     flags = schema()["$defs"]["allowed-flag"]["properties"]["flag"]["enum"]
-    assert len(flags) == 17
+    assert len(flags) == 22
     assert all(f"`{flag}`" in text for flag in flags)
     for name, (_, said) in zip(names, KEYS, strict=True):
         body = text.split(f" `{name}`\n", 1)[1].split("\n#", 1)[0]
