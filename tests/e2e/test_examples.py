@@ -69,7 +69,8 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
         assert high - low > 30 if figure is None else low <= figure <= high
         arms = ["deterministic", "default", "default", "deterministic", "reseeded"]
         made = [run["arm"] for run in gated.report["runs"]]
-        assert made[:5] == arms and {*made[5:]} == {"alternating"}
+        # where whole runs exclude the figure, some without digests may follow
+        assert made[:5] == arms and made[5] == "alternating"
         assert not floor["identical"] and floor["first_step"] is not None
         assert labels(demo()) == labels(gated.stdout), "the README's demo shows what a run prints"
         assert floor["loss_gap"] > 0 and 0 < floor["weight_l2"] < math.inf

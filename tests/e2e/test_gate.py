@@ -156,3 +156,23 @@ def test_a_folder_for_temporary_files_that_cannot_be_written_is_one_line(tmp_pat
     arguments = [command()[0], "-c", code, "run", str(training(tmp_path, LOOP))]
     done = subprocess.run(arguments, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 3 and "Traceback" not in done.stderr and "TMPDIR" in done.stderr
+
+
+def test_whole_runs_are_timed_without_digests_where_the_probe_takes_much_of_a_step(
+    tmp_path: Path,
+) -> None:
+    spec = SPEC.replace("cost: {measure: false}\n", "robustness: {vary: false}\ndiagnosis: false\n")
+    for busy, anew in (("", True), ("sum(range(200_000))", False)):
+        source = with_line(busy).replace("range(6)", "range(30)")
+        gated = gate_training(tmp_path / str(anew), source, spec)
+        gated.must(0)
+        names = [run["name"] for run in gated.report["runs"]]
+        order = ("deterministic-1", "default-1", "default-2", "deterministic-2")
+        assert names == [*order, "reseeded", *(f"undigested-{name}" for name in order if anew)]
+        cost = gated.report["cost"]
+        assert cost["undigested"] is anew is (cost["probe_pct"] > 10), cost
+        assert cost["why"] and cost["gpus"] == []
+        runs = {run["name"]: run["probe_seconds"] for run in gated.report["runs"]}
+        if anew:
+            assert runs["undigested-default-1"] < runs["default-1"]
+            assert "from whole runs without digests: " in " ".join(gated.stdout.split())
