@@ -139,7 +139,7 @@ def switch(torch: Any, plan: dict[str, Any], step: int) -> None:
 @functools.lru_cache(maxsize=None)
 def _getters(torch: Any, table: str) -> list[tuple[str, Callable[[], Any]]]:
     """Return the names of a table, and their getters, as far as this torch has them."""
-    found = []
+    found: list[tuple[str, Callable[[], Any]]] = []
     for line in table.split("\n")[1:-1]:
         call, _, name = line.partition(" = ")
         getter, *args = call.split()

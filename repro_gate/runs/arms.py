@@ -165,7 +165,7 @@ def not_effective(
         expected[WARN_ONLY] = False
     if "TORCHINDUCTOR_DETERMINISTIC" in arm.environment:
         expected[ONLY_READ] = True
-    wrong = {}
+    wrong: dict[str, tuple[object, FlagValue]] = {}
     for name, value in expected.items():
         read = settings.get(name, value)
         if name == "NCCL_ALGO" and isinstance(read, str):
