@@ -37,6 +37,8 @@ NOTHING_RECORDED = "run/nothing-recorded"
 CANNOT_START = (126, 127)  # exit statuses of a shell
 SEE_LOG = "see the log's end"
 _REFUSED = re.compile(fmt.REFUSAL)
+# torch cannot fill a tensor of this type, or a library writes to a new one on a stream of its own
+_FILLED = re.compile("fill_empty_deterministic_|deep_ep")
 
 _START = "Traceback (most recent call last):"
 # `[rank0]: `, which torch puts before each line
@@ -208,6 +210,11 @@ def crash_of(ended: Ended) -> Ending | None:
         )
     elif any("No module named 'torch'" in line for line in ended.tail):
         remedy = "the `python` on PATH has no torch: activate the environment that you train in"
+    elif any(map(_FILLED.search, ended.tail)):
+        remedy += (
+            ", and try it without the memory fill: `determinism: {allow: [{flag: "
+            "torch.utils.deterministic.fill_uninitialized_memory, reason: …}]}`"
+        )
     problem = f"it exited with status {ended.exit_code}"
     return Ending("crashed", "run/crashed", problem, remedy)
 

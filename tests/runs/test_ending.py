@@ -62,6 +62,9 @@ def test_of_a_ranks_and_a_launchers_traceback_the_one_through_the_users_code_cou
     assert len(str(last_exception([*head, "E: " + "x" * 10_000]))) < 400
 
 
+NO_FILL = """RuntimeError: "fill_empty_deterministic_" not implemented for 'Bits8'"""
+OVERLAP = '  File "/usr/lib/python3/site-packages/deep_ep/buffer.py", line 402, in combine'
+ALLOW_FILL = "allow: [{flag: torch.utils.deterministic.fill_uninitialized_memory"
 NO_PUT = "put_ does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms"
 
 
@@ -76,6 +79,8 @@ NO_PUT = "put_ does not have a deterministic implementation, but you set 'torch.
         (Ended(exit_code=2), "crashed", "see the log's end"),
         (Ended(exit_code=127), "crashed", "git-ignored files (a .venv, say) are not copied"),
         (Ended(exit_code=1, tail=("No module named 'torch'",)), "crashed", "activate the env"),
+        (Ended(exit_code=1, tail=(NO_FILL,)), "crashed", ALLOW_FILL),
+        (Ended(exit_code=1, tail=(OVERLAP, "RuntimeError: CUDA error")), "crashed", ALLOW_FILL),
         (Ended(exit_code=-9, out_of_memory=True), "out-of-memory", "larger machine"),
         (Ended(exit_code=-9), "killed", "look for what kills processes here"),
         (Ended(exit_code=-15), "killed", "see the log's end"),
