@@ -196,7 +196,7 @@ def for_workflow_data(text: str) -> str:
 def for_workflow_property(text: str) -> str:
     """Return the value of a property (`file=`, `title=`) of a GitHub workflow command: one line,
     `%`, `:` and `,` encoded."""
-    return re.sub("[%:,]", lambda found: f"%{ord(found[0]):X}", _visible(text))
+    return re.sub("[%:,]", lambda match: f"%{ord(match[0]):X}", _visible(text))
 
 
 def for_workflow_log(line: str) -> str:
